@@ -1,0 +1,59 @@
+# make demo      install, then serve the shipped pair without and with speculation and compare the two
+# make test      install what the tests need, and run them
+# make check     lint, format, types, layers
+# make bench     the benchmarks, each against a peer in the same run
+# make generate  what is generated and committed
+
+PYTHON ?= python3
+# PyTorch for CPUs: from PyPI, Linux wheels would bring gigabytes of CUDA. With a GPU: make TORCH=torch==2.13.0 …
+TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check bench generate venv clean
+
+demo: $(VENV)/.serve
+	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
+	case $$code in 0|1|4) ;; *) exit $$code ;; esac  # 1 and 4 are verdicts: the run itself went well
+
+test: $(VENV)/.dev
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+generate: $(VENV)/.serve
+	$(BIN)/specops init --schema > playbooks/rollout.schema.json
+
+venv: $(VENV)/.dev
+
+# Not build/, where a training run keeps its checkpoints.
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV) || { echo "hint: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+# By itself and without dependencies, so that the second index is asked about nothing else.
+$(VENV)/.torch: $(VENV)/.python
+	@echo "installing $(TORCH) and specops into $(VENV) …"
+	$(PIP) install --no-deps --retries 1 --timeout 30 --extra-index-url $(TORCH_INDEX) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[serve]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/.serve

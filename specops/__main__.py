@@ -1,0 +1,3 @@
+from specops.cli.app import main
+
+main()

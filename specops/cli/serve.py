@@ -1,0 +1,102 @@
+"""`specops serve`: the embedded engine behind an OpenAI-compatible API."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specops.assets import asset
+from specops.cli.output import DebugFlag, QuietFlag
+from specops.errors import EnvironmentFailure, UsageError
+
+API_KEY = "SPECOPS_API_KEY"
+EMBEDDED = "specops-embedded"  # the shipped pair's name
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    target: Annotated[
+        Path | None, typer.Option(help="Folder of the model to serve; without it, the shipped pair.")
+    ] = None,
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model.")] = None,
+    tree: Annotated[
+        str, typer.Option(help="What is drafted: chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K.")
+    ] = "chain:4",
+    verifier: Annotated[str, typer.Option(help="How drafts are verified: greedy, naive or mss.")] = "mss",
+    no_speculation: Annotated[
+        bool, typer.Option("--no-speculation", help="Decode token by token, without a draft.")
+    ] = False,
+    max_batch: Annotated[int, typer.Option(min=1, help="Sequences that run at the same time.")] = 8,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=2, help="Tokens of one sequence, prompt and output; default: the model's."),
+    ] = None,
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
+    ] = 256,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What clients call the model; default: its folder's name.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
+    ] = 30.0,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Serve a model over the OpenAI API, with vLLM's metrics.
+
+    SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
+    SPECOPS_API_KEY is set in the environment, clients must send it.
+    """
+    try:
+        from specops.engine import load_engine
+        from specops.serve.run import ServeSettings, bind, serve_engine
+    except ModuleNotFoundError as error:
+        raise EnvironmentFailure(
+            f"could not start the server: {error.name} is not installed",
+            hint="install the serve extra: pip install 'specops[serve]'",
+        ) from error
+    if no_speculation and draft is not None:
+        raise UsageError("--draft and --no-speculation exclude each other", hint="leave one of them out")
+    if target is None:
+        name, target = EMBEDDED, asset("playbooks", "embedded", "target")
+        if draft is None and not no_speculation:
+            draft = asset("playbooks", "embedded", "draft")
+    else:
+        name = target.resolve().name
+
+    def announce(url: str) -> None:
+        drafts = "no speculation" if no_speculation else f"{tree}, {verifier}"
+        print(f"serving {settings.model} on {url} ({drafts}, batch {max_batch})", file=sys.stderr, flush=True)
+
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    settings = ServeSettings(
+        model=served_model_name or name,
+        capacity=max_batch + max_queue,
+        speculative=not no_speculation,
+        api_key=os.environ.get(API_KEY) or None,
+        grace=grace,
+    )
+    with bind(host, port) as bound:  # first, since loading takes seconds
+        engine = load_engine(
+            target,
+            draft,
+            tree=tree,
+            verifier=verifier,
+            speculate=not no_speculation,
+            max_batch=max_batch,
+            max_length=max_length,
+            threads=threads,
+        )
+        serve_engine(engine, settings, bound, announce)

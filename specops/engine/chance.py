@@ -1,0 +1,70 @@
+"""Where the engine's randomness comes from: one source for each sequence.
+
+Drafters and verifiers ask only these questions of it, so that a test can put in a source that walks
+through every possible answer with its weight, and so computes the output distribution exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specops.engine.request import Sampling
+
+
+class Chance(Protocol):
+    def accept(self, probability: float) -> bool:
+        """True with the given probability."""
+
+    def sample(self, weights: Tensor) -> int:
+        """An index of [V], in proportion to its weight; at least one weight is positive."""
+
+    def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
+        """`count` successive draws from q, [V]; without replacement, as long as something is left."""
+
+
+class Dice:
+    """The real thing, reproducible by its seed."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._random = random.Random(seed)
+        self._generator = torch.Generator().manual_seed(self._random.getrandbits(63))
+
+    def accept(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def sample(self, weights: Tensor) -> int:
+        # The exponential race: index i wins with probability weights[i] / sum(weights).
+        return int((weights / self._race(weights)).argmax())
+
+    def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
+        if replace:
+            return [self.sample(q) for _ in range(count)]
+        if count == 1:
+            return [self.sample(q)]
+        # The order in which the race is finished is a draw without replacement (Gumbel top-k).
+        keys, order = (q / self._race(q)).topk(min(count, len(q)))
+        return [token for key, token in zip(keys.tolist(), order.tolist(), strict=True) if key > 0]
+
+    def _race(self, like: Tensor) -> Tensor:
+        return torch.empty_like(like).exponential_(generator=self._generator)
+
+
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """[n, V] logits -> [n, V] probabilities after temperature, top-k and top-p (temperature > 0)."""
+    logits = logits / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < least, float("-inf"))
+    probabilities = logits.softmax(-1)
+    if sampling.top_p < 1.0:
+        ordered, order = probabilities.sort(dim=-1, descending=True)
+        # Kept while the mass before a token is short of top_p; the most likely one is always kept.
+        dropped = ordered.cumsum(-1) - ordered >= sampling.top_p
+        dropped[..., 0] = False
+        probabilities = probabilities.masked_fill(dropped.scatter(-1, order, dropped), 0.0)
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return probabilities

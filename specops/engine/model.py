@@ -1,0 +1,97 @@
+"""Loading a model: the lean forward where the architecture is of the Llama family, transformers' otherwise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import Layout
+from specops.engine.cache import KVCache
+from specops.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the cache and the attention need to know of a model."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    max_positions: int
+    dtype: torch.dtype
+
+    @property
+    def tile(self) -> int:
+        """Query heads that share one KV head."""
+        return self.heads // self.kv_heads
+
+    def cache(self, rows: int, capacity: int) -> KVCache:
+        return KVCache(self.layers, rows, capacity, self.kv_heads, self.head_dim, self.dtype)
+
+
+class Model(Protocol):
+    @property
+    def shape(self) -> Shape: ...
+
+    def forward(self, tokens: Tensor, layout: Layout, cache: KVCache, wanted: Tensor | None = None) -> Tensor:
+        """[n] packed token ids -> float32 logits [n, vocab], or of the `wanted` ones only, [w, vocab].
+
+        The keys and values of all n are written to the cache.
+        """
+
+
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
+    """Load a decoder-only model from a local folder in transformers' format."""
+    from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"could not load a model from {folder}: there is no config.json",
+            hint="give a folder in transformers' format: config.json, weights and tokenizer",
+        )
+    try:
+        source = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"could not load a model from {folder}: {error}") from error
+    source.eval().requires_grad_(False)
+    _refuse_windows(folder, source.config)
+
+    from specops.engine.lean import LeanLlama
+    from specops.engine.generic import GenericModel
+
+    return LeanLlama.of(source) or GenericModel(source)
+
+
+def _refuse_windows(folder: Path, config: Any) -> None:
+    """The cache keeps every slot visible; a model trained with a shorter window would see too much."""
+    config = config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    used = getattr(config, "use_sliding_window", True)
+    layers = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window and used and window < config.max_position_embeddings and "sliding_attention" in layers:
+        raise ModelError(
+            f"could not load {folder}: it attends within a window of {window} tokens, which the embedded "
+            "engine does not support",
+            hint="use a model with full attention, or serve this one with vLLM",
+        )
+
+
+def eos_token_ids(folder: Path) -> frozenset[int]:
+    """Ids that end a sequence: generation_config.json's where it has them, else config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        if path.is_file():
+            value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            if value is not None:
+                return frozenset(value if isinstance(value, list) else [value])
+    return frozenset()

@@ -1,0 +1,90 @@
+"""One sequence on its way through the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specops.engine.chance import Chance, Dice
+from specops.engine.request import Emission, FinishReason, Sampling, TokenLogprob
+from specops.engine.text import TextStream
+
+
+class Sequence:
+    """`tokens` holds the prompt and what was generated; the first `cached` are in the target's KV cache.
+
+    At least the last token is never cached: it is the root of the next tree.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        prompt: list[int],
+        sampling: Sampling,
+        *,
+        room: int,  # tokens, the prompt included
+        chunk: int,  # of the prompt to read in one step
+        eos: frozenset[int],
+        tokenizer: Any,
+    ) -> None:
+        self.id = id
+        self.chunk = chunk
+        self.tokens = list(prompt)
+        self.prompt_length = len(prompt)
+        self.sampling = sampling
+        self.chance: Chance = Dice(sampling.seed)
+        self.cached = 0
+        self.row = -1  # in the cache; -1 while waiting
+        self.finish_reason: FinishReason | None = None
+        self._stop_reason: str | int | None = None
+        self._end = min(self.prompt_length + sampling.max_tokens, room)
+        self._eos = frozenset() if sampling.ignore_eos else eos
+        self._stop_ids = frozenset(sampling.stop_token_ids)
+        self._text = TextStream(tokenizer, sampling.stop)
+
+    @property
+    def greedy(self) -> bool:
+        return self.sampling.temperature == 0
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self._end - len(self.tokens)
+
+    @property
+    def depth_left(self) -> int:
+        """How deep a draft is worth while: the token after it is the target's own."""
+        return self.remaining - 1
+
+    @property
+    def uncached(self) -> int:
+        return len(self.tokens) - self.cached
+
+    @property
+    def reading(self) -> bool:
+        """Its prompt does not end within this step, so that nothing is drafted or verified."""
+        return self.uncached > self.chunk
+
+    def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:
+        """Append verified tokens, as far as the sequence goes: the end may lie in the middle of them."""
+        taken, text = 0, ""
+        for token in tokens:
+            taken += 1
+            self.tokens.append(token)
+            if token in self._eos:
+                self.finish_reason = "stop"
+                break
+            text += self._text.push(token)
+            if self._text.stopped_by is not None:
+                self.finish_reason, self._stop_reason = "stop", self._text.stopped_by
+                break
+            if token in self._stop_ids:
+                self.finish_reason, self._stop_reason = "stop", token
+                break
+            if self.remaining == 0:
+                self.finish_reason = "length"
+                break
+        if self.finish_reason is not None and self._text.stopped_by is None:
+            text += self._text.finish()
+        return Emission(
+            self.id, tokens[:taken], text, self.finish_reason, self._stop_reason, logprobs[:taken]
+        )

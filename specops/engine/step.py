@@ -1,0 +1,273 @@
+"""The engine: one readable loop. `step()` drafts, runs the target once, verifies and commits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import Layout, Span, causal
+from specops.engine.chance import distribution
+from specops.engine.drafters import Drafter
+from specops.engine.model import Model
+from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
+from specops.engine.sequence import Sequence
+from specops.engine.tree import TokenTree
+from specops.engine.verifiers import Verified, Verifier, check
+from specops.engine.verifiers.greedy import verify_greedy
+from specops.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Completion:
+    tokens: list[int]
+    text: str
+    finish_reason: FinishReason
+    logprobs: list[TokenLogprob]
+
+
+class Engine:
+    """Continuous batching of tree-speculative decoding. Not thread-safe: one thread owns an engine.
+
+    Sequences in the batch lie in cache rows 0, 1, … without gaps, in the order of `_running`.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        drafter: Drafter,
+        verifier: Verifier,
+        tokenizer: Any,
+        eos: frozenset[int],
+        *,
+        max_batch: int,
+        max_length: int,
+        prefill_chunk: int,
+    ) -> None:
+        check(verifier, drafter.draws)
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.max_batch = max_batch
+        self.counters = Counters()
+        self._target, self._drafter, self._verifier = target, drafter, verifier
+        self._eos, self._chunk = eos, prefill_chunk
+        self._cache = target.shape.cache(max_batch, max_length + drafter.nodes)
+        self._line = torch.arange(max_length + drafter.nodes).clamp_(max=target.shape.max_positions - 1)
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+        self._next_id = 0
+
+    @torch.inference_mode()
+    def step(self) -> list[Emission]:
+        """One iteration: draft trees, run the target once over all of them, verify, commit."""
+        sequences = self._schedule()
+        if not sequences:
+            return []
+        started = perf_counter()
+        trees = self._drafter.draft(sequences)
+        drafted = perf_counter()
+        logits = self._forward(sequences, trees)
+        deciding = [(s, t) for s, t in zip(sequences, trees, strict=True) if not s.reading]
+        verified = self._verify(deciding, logits)
+        decided = perf_counter()
+        for sequence in sequences:
+            if sequence.reading:
+                sequence.cached += sequence.chunk
+        emissions = [self._commit(*each) for each in verified]
+        for sequence in [s for s in sequences if s.finish_reason is not None]:
+            self._leave(sequence)
+        self.counters.steps += 1
+        self.counters.draft_seconds += drafted - started
+        self.counters.verify_seconds += decided - drafted
+        self.counters.commit_seconds += perf_counter() - decided
+        return emissions
+
+    def _schedule(self) -> list[Sequence]:
+        """Who has a turn: every decoding sequence, and as many prompts as fit in one chunk."""
+        while self._waiting and len(self._running) < self.max_batch:
+            sequence = self._waiting.popleft()
+            sequence.row = len(self._running)
+            self._running.append(sequence)
+        turn, budget = [], self._chunk
+        for sequence in self._running:
+            cost = min(sequence.uncached, self._chunk) if sequence.uncached > 1 else 0
+            if cost <= budget:
+                budget -= cost
+                turn.append(sequence)
+        return turn
+
+    def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> Tensor:
+        """Run what is uncached, and the trees, through the target -> [nodes of the trees, V] logits."""
+        spans: list[Span] = []
+        tokens: list[int] = []
+        wanted: list[int] = []  # where the trees' nodes lie
+        for sequence, tree in zip(sequences, trees, strict=True):
+            start, topology = sequence.cached, tree.topology
+            root = len(sequence.tokens) - 1
+            if sequence.reading:
+                fed = sequence.tokens[start : start + sequence.chunk]
+                mask, positions = causal(len(fed)), self._line[start : start + len(fed)]
+            else:
+                fed = sequence.tokens[start:] + tree.tokens[1:]
+                mask, positions = topology.mask, self._line[root + topology.depths]
+                if start < root:
+                    mask = causal(len(fed), tail=topology.sees)
+                    positions = torch.cat((self._line[start:root], positions))
+                wanted += range(len(tokens) + root - start, len(tokens) + len(fed))
+            spans.append(Span(sequence.row, start, len(fed), positions, mask))
+            tokens += fed
+        shape = self._target.shape
+        layout = Layout.of(spans, self._cache.capacity, shape.tile, shape.dtype)
+        some = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
+        return self._target.forward(torch.tensor(tokens), layout, self._cache, some)
+
+    def _verify(
+        self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
+    ) -> list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]:
+        choices = logits.argmax(-1).tolist()
+        bounds = pairwise(accumulate((len(tree) for _, tree in pairs), initial=0))
+        results = []
+        for (sequence, tree), (start, stop) in zip(pairs, bounds, strict=True):
+            if sequence.greedy:
+                verified = verify_greedy(tree, choices[start:stop])
+            else:
+                p = distribution(logits[start:stop], sequence.sampling)
+                verified = self._verifier.verify(tree, p, sequence.chance)
+            logprobs = _logprobs(sequence.sampling, tree, verified, logits[start:stop])
+            results.append((sequence, tree, verified, logprobs))
+        return results
+
+    def _commit(
+        self, sequence: Sequence, tree: TokenTree, verified: Verified, logprobs: list[TokenLogprob]
+    ) -> Emission:
+        root, path = len(sequence.tokens) - 1, verified.path
+        self._cache.compact(sequence.row, root + 1, [root + node for node in path])
+        counters = self.counters
+        if sequence.cached < sequence.prompt_length:
+            counters.prompt_tokens += sequence.prompt_length
+        if len(tree) > 1:
+            counters.drafts += 1
+            counters.draft_tokens += len(tree) - 1
+            counters.accepted_tokens += len(path)
+            short = len(path) - len(counters.accepted_per_position)
+            counters.accepted_per_position += [0] * short
+            for depth in range(len(path)):
+                counters.accepted_per_position[depth] += 1
+        sequence.cached = root + 1 + len(path)
+        emission = sequence.extend([tree.tokens[node] for node in path] + [verified.bonus], logprobs)
+        counters.generated_tokens += len(emission.tokens)
+        self._drafter.commit(sequence, path)
+        return emission
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Free the row; the last one moves into it, so that the rows in use stay dense."""
+        self._drafter.release(sequence)
+        last = self._running.pop()
+        if last is not sequence:
+            self._cache.move(last.row, sequence.row, last.cached)
+            self._drafter.move(last, sequence.row)
+            last.row = sequence.row
+            self._running[last.row] = last
+        sequence.row = -1
+
+    # --- asking for work ----------------------------------------------------------------------
+
+    def submit(self, prompt: list[int], sampling: Sampling) -> int:
+        """Queue a sequence -> its id. Output ends at `max_tokens` or at `max_length`, whatever is first."""
+        if not prompt:
+            raise UsageError("a prompt must have at least one token")
+        if len(prompt) >= self.max_length:
+            raise UsageError(
+                f"a prompt of {len(prompt)} tokens leaves no room: a sequence holds {self.max_length} tokens"
+            )
+        if min(prompt) < 0 or max(prompt) >= self._target.shape.vocab:
+            raise UsageError(f"a prompt's token ids must be from 0 to {self._target.shape.vocab - 1}")
+        if sampling.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
+        sequence = Sequence(
+            self._next_id,
+            prompt,
+            sampling,
+            room=self.max_length,
+            chunk=self._chunk,
+            eos=self._eos,
+            tokenizer=self.tokenizer.backend_tokenizer,
+        )
+        self._next_id += 1
+        self._waiting.append(sequence)
+        return sequence.id
+
+    def cancel(self, sequence_id: int) -> None:
+        """Drop a sequence and free its row; nothing more is emitted for it. Unknown ids are ignored."""
+        for sequence in self._running:
+            if sequence.id == sequence_id:
+                sequence.finish_reason = "cancelled"
+                self._leave(sequence)
+                return
+        self._waiting = deque(s for s in self._waiting if s.id != sequence_id)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and not self._waiting
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the KV cache that committed tokens fill."""
+        return sum(s.cached for s in self._running) / (self.max_batch * self._cache.capacity)
+
+    def stream(self, prompt: str | list[int], sampling: Sampling) -> Iterator[Emission]:
+        """Decode one sequence, an emission a step. Other sequences in the engine go on, unreported."""
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        wanted = self.submit(tokens, sampling)
+        try:
+            while True:
+                for emission in self.step():
+                    if emission.sequence_id == wanted:
+                        yield emission
+                        if emission.finish_reason is not None:
+                            return
+        finally:
+            self.cancel(wanted)
+
+    def generate(self, prompt: str | list[int], sampling: Sampling) -> Completion:
+        tokens: list[int] = []
+        logprobs: list[TokenLogprob] = []
+        text, reason = "", "cancelled"
+        for emission in self.stream(prompt, sampling):
+            tokens += emission.tokens
+            logprobs += emission.logprobs
+            text += emission.text
+            reason = emission.finish_reason or reason
+        return Completion(tokens, text, reason, logprobs)
+
+
+def _logprobs(
+    sampling: Sampling, tree: TokenTree, verified: Verified, logits: Tensor
+) -> list[TokenLogprob]:
+    """Under the target's own distribution, before temperature and cuts, of each token that was decided."""
+    if sampling.logprobs is None:
+        return []
+    nodes = [0, *verified.path]
+    tokens = [tree.tokens[node] for node in verified.path] + [verified.bonus]
+    logs = logits[nodes].log_softmax(-1)
+    own = logs[range(len(tokens)), tokens].tolist()
+    top = logs.topk(min(sampling.logprobs, logs.shape[-1]), -1)
+    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [
+        TokenLogprob(token, value, tuple(zip(ids, values, strict=True)))
+        for token, value, (ids, values) in zip(tokens, own, rows, strict=True)
+    ]

@@ -1,0 +1,149 @@
+"""Token trees: what a drafter proposes, and how it was drawn.
+
+Node 0 is the root: the last committed token, whose successors are speculated. Nodes follow their parents,
+so that index order is a topological order, and the children of a node stand in the order they were drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import Mask
+
+
+class Draw(Enum):
+    """How the children of a node were chosen. It decides which verifier is lossless for the tree."""
+
+    IID = "i.i.d."
+    """Independent draws from q; duplicates are kept, each is a child of its own."""
+    WITHOUT_REPLACEMENT = "without replacement"
+    """Successive draws from q, each time without the tokens drawn before, renormalised."""
+    DETERMINISTIC = "deterministic"
+    """A function of the context: the top k, a look-up. No q describes it but a one-hot one."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The shape of a tree without its tokens. `parents[0]` is -1; `parents[i] < i`."""
+
+    parents: tuple[int, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(parents: tuple[int, ...]) -> Topology:
+        """One object for one shape, so that its masks are built once and rows that share it are batched."""
+        return Topology(parents)
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def expansion(widths: tuple[int, ...]) -> Topology:
+        """SpecInfer's <k1..km>: every node of depth i-1 has k_i children, numbered level by level."""
+        parents, level = [-1], [0]
+        for width in widths:
+            start = len(parents)
+            parents += [parent for parent in level for _ in range(width)]
+            level = list(range(start, len(parents)))
+        return Topology.of(tuple(parents))
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.parents]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            found[parent].append(node)
+        return tuple(tuple(nodes) for nodes in found)
+
+    @cached_property
+    def depth(self) -> tuple[int, ...]:
+        depth = [0]
+        for parent in self.parents[1:]:
+            depth.append(depth[parent] + 1)
+        return tuple(depth)
+
+    @cached_property
+    def rank(self) -> tuple[int, ...]:
+        """Place of each node among its siblings, from 0."""
+        rank = [0] * len(self)
+        for nodes in self.children:
+            for place, node in enumerate(nodes):
+                rank[node] = place
+        return tuple(rank)
+
+    @cached_property
+    def depths(self) -> Tensor:
+        return torch.tensor(self.depth)  # [n]
+
+    @cached_property
+    def sees(self) -> Tensor:
+        """[n, n] bool: row i is True at i and at its ancestors."""
+        sees = torch.eye(len(self), dtype=torch.bool)
+        for node, parent in enumerate(self.parents[1:], start=1):
+            sees[node] |= sees[parent]
+        return sees
+
+    @cached_property
+    def ancestors(self) -> Tensor:
+        """[n, ceil(n / 64)] int64: `sees` in words, bit j of word w standing for node 64 * w + j."""
+        n = len(self)
+        words = torch.zeros(n, (n + 63) // 64, dtype=torch.int64)
+        for node in range(n):
+            for seen in self.sees[node].nonzero().flatten().tolist():
+                bit = 1 << (seen % 64)
+                words[node, seen // 64] |= bit - (1 << 64) if bit >> 63 else bit
+        return words
+
+    @cached_property
+    def mask(self) -> Mask:
+        """What each node sees among the tree's own slots."""
+        return Mask(self.sees)
+
+    @cached_property
+    def _level_masks(self) -> dict[tuple[int, int], Mask]:
+        return {}
+
+    def level_mask(self, start: int, stop: int) -> Mask:
+        """What nodes [start, stop) see among the slots of nodes [1, stop): for growing a tree by levels."""
+        if (start, stop) not in self._level_masks:
+            self._level_masks[start, stop] = Mask(self.sees[start:stop, 1:stop])
+        return self._level_masks[start, stop]
+
+
+@dataclass(frozen=True)
+class TokenTree:
+    """A draft for one sequence: n nodes, the root included.
+
+    `q`, where the draw has one, holds the distribution that the children of a node were drawn from, by
+    node: [n, V]-like, a row for each node that has children (`q[node]`), None for leaves.
+    """
+
+    topology: Topology
+    tokens: list[int]  # n
+    draw: Draw
+    q: tuple[Tensor | None, ...] | None = None  # n rows of [V]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.topology):
+            raise ValueError(f"{len(self.tokens)} tokens for a tree of {len(self.topology)} nodes")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @staticmethod
+    def bare(root: int) -> TokenTree:
+        """A root and nothing drafted: its verification is one autoregressive step."""
+        return TokenTree(Topology.of((-1,)), [root], Draw.DETERMINISTIC)
+
+    def path_to(self, node: int) -> list[int]:
+        """Nodes from below the root down to `node`."""
+        path = []
+        while node > 0:
+            path.append(node)
+            node = self.topology.parents[node]
+        return path[::-1]

@@ -1,0 +1,31 @@
+"""Naive sampling (SpecInfer's baseline): sample the target's token, go on where a child equals it.
+
+The tokens are the target's whatever the tree, so this is lossless for every draw; for a deterministic tree
+it is also the best there is, since a child's draft distribution is then one-hot.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from specops.engine.chance import Chance
+from specops.engine.tree import Draw, TokenTree
+from specops.engine.verifiers import Verified
+
+
+class Naive:
+    name = "naive"
+    lossless_for = frozenset(Draw)
+    prefers = Draw.DETERMINISTIC
+
+    def verify(self, tree: TokenTree, p: Tensor, chance: Chance) -> Verified:
+        node, path = 0, []
+        while True:
+            token = chance.sample(p[node])
+            for child in tree.topology.children[node]:
+                if tree.tokens[child] == token:
+                    node = child
+                    path.append(child)
+                    break
+            else:
+                return Verified(path, token)

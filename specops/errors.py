@@ -1,0 +1,74 @@
+"""Every error that a user can cause or meet, in one tree.
+
+    SpecopsError
+    ├── UsageError                exit 2: a command, a rollout file or prompts that are wrong
+    │   ├── ConfigError           a rollout file
+    │   ├── PromptsError          a prompt set
+    │   └── LosslessError         a verifier asked to verify a tree that it would verify wrongly
+    └── EnvironmentFailure        exit 3: the world outside did not do its part
+        ├── EndpointError         an endpoint is down, refuses, or speaks nonsense
+        ├── ServerError           a server that specops started did not come up, or died
+        ├── ModelError            a model folder that cannot be loaded
+        └── FileError             a result is damaged, a disk is full, a file is not there
+
+The message is one sentence that says what was being done and what went wrong; the hint says what to do.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    YES = 0
+    NO = 1
+    USAGE = 2
+    ENVIRONMENT = 3
+    UNDECIDED = 4
+
+
+class SpecopsError(Exception):
+    exit_code: Exit = Exit.ENVIRONMENT
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(SpecopsError):
+    exit_code = Exit.USAGE
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class PromptsError(UsageError):
+    pass
+
+
+class LosslessError(UsageError):
+    pass
+
+
+class EnvironmentFailure(SpecopsError):
+    exit_code = Exit.ENVIRONMENT
+
+
+class EndpointError(EnvironmentFailure):
+    pass
+
+
+class ServerError(EnvironmentFailure):
+    pass
+
+
+class ModelError(EnvironmentFailure):
+    pass
+
+
+class FileError(EnvironmentFailure):
+    pass

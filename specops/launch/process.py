@@ -1,0 +1,148 @@
+"""Starts a server, waits until it answers, and stops it whatever happens.
+
+`running` is a context manager. Inside it the server is up; after it nothing of the server is left, also
+when specops was interrupted or killed (keeper.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from specops.errors import EnvironmentFailure, FileError, ServerError
+from specops.progress import Progress
+
+POLL_S = 0.05
+ANSWER_S = 2.0
+"""How long one health question may take before it is asked again."""
+SETTLE_S = 1.0
+"""A client sees a broken connection a moment before the server's end is known."""
+TAIL_LINES = 8
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers. `base_url` is the API's root, with /v1."""
+
+    base_url: str
+    model: str
+
+
+@contextmanager
+def running(
+    name: str,
+    command: Sequence[str],
+    *,
+    ready: str,
+    log: Path,
+    progress: Progress,
+    start_timeout_s: float = 180.0,
+    grace_s: float = 10.0,
+) -> Iterator[Server]:
+    """Run `command` until the block ends; its output goes to the file `log`.
+
+    `ready` is a pattern for the log's line that says where the server listens; its first group is the
+    address. The server is up once GET /health and GET /v1/models have answered. Raises ServerError when
+    it ends, or does not come up within `start_timeout_s` seconds, or has died when the block fails.
+    """
+    words = [sys.executable, "-m", "specops.launch.keeper", str(grace_s), *command]
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = log.open("wb")
+    except OSError as error:
+        raise FileError(f"could not write the {name} server's log {log}: {error.strerror}") from error
+    with output:
+        # A session of its own: Ctrl-C on the terminal reaches specops alone, which then ends the server.
+        keeper = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield _wait_until_up(name, keeper, re.compile(ready, re.MULTILINE), log, progress, start_timeout_s)
+    except EnvironmentFailure as error:
+        if not isinstance(error, ServerError) and _has_ended(keeper):
+            raise _ended(name, keeper, log, "while it was measured") from error
+        raise
+    finally:
+        _stop(keeper)
+
+
+def _wait_until_up(
+    name: str,
+    keeper: subprocess.Popen[bytes],
+    ready: re.Pattern[str],
+    log: Path,
+    progress: Progress,
+    timeout_s: float,
+) -> Server:
+    progress.start(f"starting the {name} server", total=0)
+    deadline = time.monotonic() + timeout_s
+    missing = "it has not said where it listens"
+    while time.monotonic() < deadline:
+        if keeper.poll() is not None:
+            raise _ended(name, keeper, log, "before it was up")
+        said = ready.search(log.read_text(encoding="utf-8", errors="replace"))
+        if said:
+            try:
+                model = _ask(said[1])
+            except (OSError, ValueError, LookupError) as error:
+                missing = f"{said[1]} does not answer properly ({error})"
+            else:
+                progress.note(f"the {name} server is up: {model} on {said[1]}")
+                return Server(base_url=f"{said[1]}/v1", model=model)
+        time.sleep(POLL_S)
+    raise ServerError(
+        f"the {name} server was not up after {timeout_s:g} s: {missing}",
+        hint=f"its log is {log}; it ends with:\n{_tail(log)}",
+    )
+
+
+def _ask(address: str) -> str:
+    """The first model's name, once /health is good. Raises OSError, ValueError or LookupError until then."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+    key = os.environ.get("SPECOPS_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with opener.open(f"{address}/health", timeout=ANSWER_S):
+        pass
+    models = urllib.request.Request(f"{address}/v1/models", headers=headers)
+    with opener.open(models, timeout=ANSWER_S) as answer:
+        return str(json.load(answer)["data"][0]["id"])
+
+
+def _stop(keeper: subprocess.Popen[bytes]) -> None:
+    assert keeper.stdin is not None
+    keeper.stdin.close()
+    while keeper.poll() is None:
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C: the keeper's grace is bounded, so the wait is
+            keeper.wait()
+
+
+def _has_ended(keeper: subprocess.Popen[bytes]) -> bool:
+    try:
+        keeper.wait(SETTLE_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _ended(name: str, keeper: subprocess.Popen[bytes], log: Path, when: str) -> ServerError:
+    return ServerError(
+        f"the {name} server ended {when}, with exit code {keeper.returncode}",
+        hint=f"its log is {log}; it ends with:\n{_tail(log)}",
+    )
+
+
+def _tail(log: Path) -> str:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        last = deque((line.rstrip() for line in lines if line.strip()), maxlen=TAIL_LINES)
+    return "\n".join(f"  {line}" for line in last) or "  (nothing)"

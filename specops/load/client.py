@@ -1,0 +1,230 @@
+"""One streamed request after another to an OpenAI-compatible endpoint, with the instants of its bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import openai
+from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
+
+from specops.load.answer import Failure
+from specops.load.observation import Exchange, Observation
+from specops.load.transport_errors import endpoint_error, failure_of
+from specops.load.workload import Prompt
+
+EndpointKind = Literal["chat", "completions"]
+
+MAX_IN_FLIGHT = 1000
+"""Connections of the openai client's pool: one request more would wait inside the client, unseen."""
+
+DEFAULT_MAX_TOKENS = 256
+_PROBE_TOKENS = 8
+_RETRIED = ("http_429", "http_503", "refused")
+_LONGEST_WAIT_S = 30.0
+_BACKOFF_S = 0.25
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    base_url: str
+    model: str
+    kind: EndpointKind = "chat"
+    api_key: str = "none"
+    connect_s: float = 10.0
+    timeout_s: float = 120.0
+    """For the whole of one attempt."""
+
+    stall_s: float = 30.0
+    """Between two reads once the answer has begun."""
+
+    retries: int = 2
+    """After 429, 503 and a refused connection, and only before any byte of an answer."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How every prompt of a run is sampled."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = None
+    """In place of what each prompt asks for."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Which usage reports the endpoint sends when asked. What it refuses is not asked for again."""
+
+    usage: bool = False
+    continuous_usage: bool = False
+
+    def stream_options(self) -> dict[str, bool]:
+        wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
+        return {option: True for option, on in wanted.items() if on}
+
+
+# The client calls its request hook with nothing that names the caller; a task's context does.
+_in_flight: ContextVar[Exchange] = ContextVar("_in_flight")
+
+
+async def _stamp_sent(_request: object) -> None:
+    """Runs when a request is built and about to go out: building it is our time, not the server's."""
+    if exchange := _in_flight.get(None):
+        exchange.sent = time.perf_counter()
+
+
+class Client:
+    """Use as an async context manager; `probe` once before the first `send`."""
+
+    def __init__(self, endpoint: Endpoint, decoding: Decoding) -> None:
+        self.endpoint = endpoint
+        self.decoding = decoding
+        self.capabilities = Capabilities(usage=True, continuous_usage=True)
+
+    async def __aenter__(self) -> Self:
+        self._openai = AsyncOpenAI(
+            base_url=self.endpoint.base_url,
+            api_key=self.endpoint.api_key,
+            max_retries=0,  # a retry that nobody counts is a latency that nobody understands
+            timeout=Timeout(None, connect=self.endpoint.connect_s),
+            http_client=DefaultAioHttpClient(event_hooks={"request": [_stamp_sent]}),
+            default_headers={"Accept-Encoding": "identity"},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._openai.close()
+
+    async def models(self) -> list[str]:
+        """The models that the endpoint lists; EndpointError when it does not answer."""
+        try:
+            async with asyncio.timeout(self.endpoint.timeout_s):
+                return [model.id async for model in self._openai.models.list()]
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            raise endpoint_error(self.endpoint.base_url, failure) from error
+
+    async def probe(self, prompt: Prompt) -> Observation:
+        """One short request, to learn what the endpoint can report. EndpointError if it cannot answer.
+
+        An endpoint that refuses `continuous_usage_stats` is asked for `include_usage` alone, and then for
+        neither. What it accepts and does not send is not counted as sent.
+        """
+        for asked in (Capabilities(True, True), Capabilities(True, False), Capabilities()):
+            self.capabilities = asked
+            observation = (await self.send(prompt, max_tokens=_PROBE_TOKENS)).observe(None)
+            answer = observation.answer
+            if answer.failure is None or answer.failure.kind not in ("http_400", "http_422"):
+                break
+        if answer.failure and answer.failure.kind != "empty":
+            raise endpoint_error(self.endpoint.base_url, answer.failure, self.endpoint.model)
+        self.capabilities = Capabilities(
+            usage=asked.usage and answer.tokens is not None,
+            continuous_usage=bool(answer.chunks) and answer.chunks[0].tokens is not None,
+        )
+        return observation
+
+    async def send(
+        self, prompt: Prompt, *, scheduled: float | None = None, max_tokens: int | None = None
+    ) -> Exchange:
+        """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised."""
+        body = self._body(prompt, max_tokens)
+        exchange = Exchange(prompt, time.perf_counter() if scheduled is None else scheduled)
+        context = _in_flight.set(exchange)
+        try:
+            while True:
+                exchange.sent = time.perf_counter()
+                wait = await self._attempt(exchange, body)
+                exchange.ended = time.perf_counter()
+                exchange.first_sent = exchange.first_sent or exchange.sent
+                if wait is None or exchange.retries >= self.endpoint.retries:
+                    return exchange
+                exchange.retries += 1
+                await asyncio.sleep(wait)
+        finally:
+            _in_flight.reset(context)
+
+    async def _attempt(self, exchange: Exchange, body: dict[str, Any]) -> float | None:
+        """One attempt; how long to wait before the next in seconds, or None for no other."""
+        exchange.failure = None
+        api = self._openai.chat.completions if self.endpoint.kind == "chat" else self._openai.completions
+        now = time.perf_counter
+        clock = asyncio.get_running_loop().time
+        stall_s = self.endpoint.stall_s
+        ends_at = clock() + self.endpoint.timeout_s
+        reads = exchange.reads
+        try:
+            async with asyncio.timeout_at(ends_at) as deadline:
+                async with api.with_streaming_response.create(**body) as response:
+                    async for data in response.iter_bytes():
+                        reads.append((now(), data))
+                        deadline.reschedule(min(ends_at, clock() + stall_s))
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            if failure.kind == "timeout" and reads and clock() < ends_at:
+                failure = Failure("stalled", f"nothing came for {stall_s:g} s in the middle of the answer")
+            elif failure.kind == "timeout":
+                failure = Failure("timeout", f"the answer was not whole within {self.endpoint.timeout_s:g} s")
+            exchange.failure = failure
+            return None if reads or failure.kind not in _RETRIED else _wait(error, exchange.retries)
+        return None
+
+    def _body(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
+        decoding = self.decoding
+        extra: dict[str, Any] = {}
+        if options := self.capabilities.stream_options():
+            extra["stream_options"] = options
+        if decoding.ignore_eos:
+            extra["ignore_eos"] = True
+        body: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "max_tokens": max_tokens or decoding.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
+            "temperature": decoding.temperature,
+            "top_p": decoding.top_p,
+            "stream": True,
+            "extra_body": extra,
+        }
+        if decoding.seed is not None:
+            body["seed"] = decoding.seed
+        if self.endpoint.kind == "chat":
+            return body | {"messages": prompt.messages()}
+        return body | {"prompt": prompt.completion_prompt()}
+
+
+def _wait(error: Exception, retries: int) -> float | None:
+    """Seconds until the next attempt: what Retry-After asks for, else doubling from a quarter second.
+
+    None, for no other attempt, where the endpoint asks for more patience than a measurement has.
+    """
+    seconds = None
+    if isinstance(error, openai.APIStatusError):
+        seconds = _retry_after(str(error.response.headers.get("retry-after", "")))
+    if seconds is None:
+        seconds = _BACKOFF_S * 2.0**retries
+    return max(0.0, seconds) if seconds <= _LONGEST_WAIT_S else None
+
+
+def _retry_after(header: str) -> float | None:
+    """Retry-After's seconds from now: it holds seconds or a date (RFC 9110, 10.2.3)."""
+    try:
+        return float(header)
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(header).timestamp() - time.time()
+    except ValueError:
+        return None

@@ -1,0 +1,258 @@
+"""Prompt sets: what is sent, in which traffic class, and where it came from.
+
+Four formats are read, told apart by their content:
+
+- the playbook's JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
+- OpenAI batch JSONL: `{"custom_id": …, "body": {"messages" or "prompt": …, "max_tokens": …}}`
+- ShareGPT JSON: `{"id": …, "conversations": [{"from": "human", "value": …}, …]}`; its first human turn
+- Spec-Bench JSONL: `{"question_id": …, "category": …, "turns": [str, …]}`; its first turn, by category
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from specops.errors import PromptsError
+from specops.results import sha256
+
+DEFAULT_CLASS = "all"
+
+Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    id: str
+    traffic_class: str
+    content: str | tuple[int, ...] | tuple[Message, ...]
+    """Text, token ids (completions only), or a whole conversation."""
+
+    max_tokens: int | None = None
+
+    def messages(self) -> list[Message]:
+        """As the body of a chat request."""
+        match self.content:
+            case str():
+                return [{"role": "user", "content": self.content}]
+            case (int(), *_):
+                raise PromptsError(
+                    f"prompt {self.id} is a list of token ids, which a chat request cannot carry",
+                    hint="measure the completions endpoint with --endpoint completions",
+                )
+            case _:
+                return [dict(message) for message in self.content if isinstance(message, dict)]
+
+    def completion_prompt(self) -> str | list[int]:
+        """As the `prompt` of a completions request: text, token ids, or a lone message's text."""
+        match self.content:
+            case str():
+                return self.content
+            case ({"content": str(text)},):
+                return text
+            case (int(), *_):
+                return [token for token in self.content if isinstance(token, int)]
+            case _:
+                raise PromptsError(
+                    f"prompt {self.id} is a conversation, which a completions request cannot carry",
+                    hint="measure the chat endpoint with --endpoint chat",
+                )
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    prompts: tuple[Prompt, ...]
+    path: str
+    format: Format
+    sha256: str
+    """Of the file's bytes."""
+
+    ignored: tuple[str, ...] = ()
+    """Request fields in the file that were not sent: one run samples every prompt the same way."""
+
+    @property
+    def classes(self) -> list[str]:
+        return sorted({prompt.traffic_class for prompt in self.prompts})
+
+    def select(self, classes: Sequence[str]) -> PromptSet:
+        """Only the prompts of these traffic classes; none named keeps all."""
+        unknown = sorted(set(classes) - set(self.classes))
+        if unknown:
+            raise PromptsError(
+                f"{self.path} has no prompts of class {', '.join(unknown)}",
+                hint=f"its classes are {', '.join(self.classes)}",
+            )
+        kept = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
+        return PromptSet(kept, self.path, self.format, self.sha256, self.ignored)
+
+    def provenance(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "format": self.format,
+            "sha256": self.sha256,
+            "count": len(self.prompts),
+            "classes": {c: sum(p.traffic_class == c for p in self.prompts) for c in self.classes},
+            "ignored_fields": list(self.ignored),
+        }
+
+
+def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) -> PromptSet:
+    """Read a prompt set; PromptsError names the item or line that is wrong.
+
+    `class_of` puts prompts into traffic classes in place of what the file says.
+    """
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
+    except FileNotFoundError:
+        raise PromptsError(f"there are no prompts at {path}", hint="check --prompts") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptsError(f"could not read the prompts in {path}: {error}") from error
+    items = _items(path, text)
+    if not items:
+        raise PromptsError(f"{path} has no prompts", hint='write a JSON list of {"text": …, "max_tokens": …}')
+    format_, read = _format(path, *items[0])
+    prompts: list[Prompt] = []
+    seen: dict[str, str] = {}
+    for number, (where, item) in enumerate(items):
+        try:
+            prompt = read(item, number)
+        except _Wrong as error:
+            raise PromptsError(f"{path}, {where}: {error}", hint=f"it was read as {format_}") from None
+        if prompt.id in seen:
+            raise PromptsError(f"{path}, {where}: the id {prompt.id} is {seen[prompt.id]}'s already")
+        seen[prompt.id] = where
+        if class_of:
+            prompt = Prompt(prompt.id, class_of(prompt), prompt.content, prompt.max_tokens)
+        prompts.append(prompt)
+    ignored = _ignored_fields([item for _, item in items]) if format_ == "openai-batch" else ()
+    return PromptSet(tuple(prompts), str(path), format_, sha256(raw), ignored)
+
+
+class _Wrong(Exception):
+    """What is wrong with one item; the caller adds where."""
+
+
+def _items(path: Path, text: str) -> list[tuple[str, Any]]:
+    """Each item with the words for its place: the items of a JSON list, or the lines of JSON lines."""
+    stripped = text.lstrip()
+    if stripped.startswith("["):
+        try:
+            return [(f"item {i}", item) for i, item in enumerate(json.loads(text), start=1)]
+        except json.JSONDecodeError as error:
+            raise PromptsError(
+                f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}"
+            ) from None
+    items = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                items.append((f"line {number}", json.loads(line)))
+            except json.JSONDecodeError as error:
+                raise PromptsError(
+                    f"{path} is damaged at line {number}, column {error.colno}: {error.msg}",
+                    hint="a prompt set is a JSON list, or one JSON object a line",
+                ) from None
+    return items
+
+
+def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, int], Prompt]]:
+    if isinstance(first, dict):
+        if "body" in first:
+            return "openai-batch", _openai_batch
+        if "conversations" in first:
+            return "sharegpt", _sharegpt
+        if "turns" in first:
+            return "spec-bench", _spec_bench
+        if "text" in first:
+            return "playbook", _playbook
+    raise PromptsError(
+        f"{path}, {where}: no prompt format that is known has such an item",
+        hint="an item has text (playbook), body (OpenAI), conversations (ShareGPT) or turns (Spec-Bench)",
+    )
+
+
+def _playbook(item: Any, number: int) -> Prompt:
+    fields = _object(item)
+    return Prompt(
+        str(fields.get("id", number)),
+        _text(fields, "class") if "class" in fields else DEFAULT_CLASS,
+        _text(fields, "text"),
+        _max_tokens(fields),
+    )
+
+
+def _openai_batch(item: Any, number: int) -> Prompt:
+    fields = _object(item)
+    body = fields.get("body")
+    if not isinstance(body, dict):
+        raise _Wrong("body must be an object")
+    content: str | tuple[int, ...] | tuple[Message, ...]
+    match body:
+        case {"messages": [_, *_] as messages}:
+            if not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
+                raise _Wrong("each of body.messages must be an object with a role")
+            content = tuple(messages)
+        case {"prompt": str(text)} if text:
+            content = text
+        case {"prompt": [_, *_] as tokens} if all(type(token) is int and token >= 0 for token in tokens):
+            content = tuple(tokens)
+        case _:
+            raise _Wrong("body needs messages, or a prompt of text or token ids")
+    return Prompt(
+        str(fields.get("custom_id", number)),
+        DEFAULT_CLASS,
+        content,
+        _max_tokens(body, "max_completion_tokens") or _max_tokens(body),
+    )
+
+
+def _sharegpt(item: Any, number: int) -> Prompt:
+    fields = _object(item)
+    turns = fields.get("conversations")
+    if not isinstance(turns, list):
+        raise _Wrong("conversations must be a list")
+    for turn in turns:
+        if isinstance(turn, dict) and turn.get("from") in ("human", "user"):
+            return Prompt(str(fields.get("id", number)), DEFAULT_CLASS, _text(turn, "value"))
+    raise _Wrong("conversations has no human turn")
+
+
+def _spec_bench(item: Any, number: int) -> Prompt:
+    fields = _object(item)
+    match fields.get("turns"):
+        case [str(first), *_] if first:
+            category = _text(fields, "category") if "category" in fields else DEFAULT_CLASS
+            return Prompt(str(fields.get("question_id", number)), category, first)
+    raise _Wrong("turns must be a list of text that is not empty")
+
+
+def _object(item: Any) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise _Wrong(f"expected an object, not {type(item).__name__}")
+    return item
+
+
+def _text(fields: dict[str, Any], key: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str) or not value:
+        raise _Wrong(f"{key} must be text that is not empty")
+    return value
+
+
+def _max_tokens(fields: dict[str, Any], key: str = "max_tokens") -> int | None:
+    value = fields.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:  # bool is an int
+        raise _Wrong(f"{key} must be a whole number above 0")
+    return value
+
+
+def _ignored_fields(items: Sequence[Any]) -> tuple[str, ...]:
+    sent = {"model", "messages", "prompt", "max_tokens", "max_completion_tokens"}
+    return tuple(sorted({key for item in items for key in item["body"]} - sent))

@@ -1,0 +1,158 @@
+"""Results: what a phase leaves behind, written whole or not at all.
+
+Every result is one JSON file in the run folder: {schema, specops, created, phase, inputs, settings,
+environment, verdict, reason, summary, data}. `inputs` maps a name to the SHA-256 of what was read, so
+that results link to each other and a phase whose inputs have not changed need not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specops import __version__
+from specops.errors import Exit, FileError
+
+SCHEMA = 1
+
+Verdict = Literal["yes", "no", "undecided", "partial"]
+"""`partial`: the phase was stopped before its end; what it had measured is in `data`."""
+
+
+class Result(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    specops: str = __version__
+    created: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    phase: str
+    inputs: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    verdict: Verdict
+    reason: str
+    summary: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> Exit:
+        return {"yes": Exit.YES, "no": Exit.NO, "undecided": Exit.UNDECIDED, "partial": Exit.UNDECIDED}[
+            self.verdict
+        ]
+
+
+def write(path: Path, result: Result) -> None:
+    """Write `result` whole: to a temporary file beside `path`, flushed to the disk, then renamed.
+
+    When the disk is full the previous file stays as it was, and the new result is kept in the system's
+    temporary folder if there is room; the error says where.
+    """
+    text = result.model_dump_json(by_alias=True, indent=1)
+    try:
+        _replace(path, text)
+    except OSError as error:
+        saved = _rescue(path.name, text)
+        where = f"it was saved as {saved}" if saved else "no other place had room for it"
+        raise FileError(
+            f"could not write {path} ({os.strerror(error.errno or 0)}); {where}",
+            hint="free some space, move the file there, and run the same command again to resume",
+        ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _rescue(name: str, text: str) -> Path | None:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="specops-rescued-"))
+        _replace(folder / name, text)
+    except OSError:
+        return None
+    return folder / name
+
+
+def read(path: Path) -> Result:
+    """Read a result; a damaged, foreign or newer file is refused by name, never half-read."""
+    try:
+        raw = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileError(f"there is no result {path}", hint="run the phase that writes it first") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"could not read {path}: {error}") from error
+    try:
+        fields = json.loads(raw)
+        version = fields["schema"]
+    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        raise FileError(
+            f"{path} is damaged: it is no specops result ({error})",
+            hint="remove it and run its phase again, or restore it from a copy",
+        ) from error
+    if version != SCHEMA:
+        raise FileError(
+            f"{path} has schema {version}; this specops reads schema {SCHEMA}",
+            hint="use the specops version that wrote it, or run its phase again with --fresh",
+        )
+    try:
+        return Result.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise FileError(
+            f"{path} is damaged: {where}: {first['msg']}",
+            hint="remove it and run its phase again, or restore it from a copy",
+        ) from error
+
+
+def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:
+    """SHA-256 of a file's bytes, of bytes or text, or of a JSON value in canonical form."""
+    if isinstance(value, Path):
+        payload = value.read_bytes()
+    elif isinstance(value, bytes):
+        payload = value
+    elif isinstance(value, str):
+        payload = value.encode()
+    else:
+        payload = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return hashlib.sha256(payload).hexdigest()
+
+
+def environment() -> dict[str, Any]:
+    """Where a measurement was made, as far as it may change the figures. No names of people or hosts."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open() as info:
+            for line in info:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

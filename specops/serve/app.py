@@ -1,0 +1,184 @@
+"""The routes of the OpenAI-compatible API."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from specops import __version__
+from specops.serve.gate import Gate
+from specops.serve.generation import Job
+from specops.serve.loop import EngineLoop
+from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
+from specops.serve.prompts import PromptEncoder
+from specops.serve.protocol import ChatRequest, CompletionRequest, GenerationRequest, Request, parse
+from specops.serve.refusal import Refusal
+from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer
+from specops.serve.stream import send_stream
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Api:
+    """The handlers, and what they answer from."""
+
+    model: str
+    max_length: int  # prompt and output tokens of one sequence
+    tokenizer: Any
+    engine: EngineLoop
+    metrics: ServerMetrics
+    api_key: str | None
+    gate: Gate = field(default_factory=Gate)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        self._encoder = PromptEncoder(self.tokenizer)
+
+    def application(self, body_limit: int) -> web.Application:
+        """`body_limit`: the most bytes that a request body may have."""
+        app = web.Application(middlewares=[refuse, self._authorise], client_max_size=body_limit)
+        app.add_routes(
+            [
+                web.post("/v1/chat/completions", self.chat),
+                web.post("/v1/completions", self.completions),
+                web.get("/v1/models", self.models),
+                web.get("/health", self.health),
+                web.get("/version", self.version),
+                web.get("/metrics", self.metrics_page),
+            ]
+        )
+        return app
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        with self.gate.passage():
+            body = await self._read(ChatRequest, request)
+            prompts = [await self._encoder.chat(body.messages)]
+            answer = ChatAnswer(body, self.model, prompts, self.tokenizer)
+            return await self._answer(request, body, prompts, answer)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        with self.gate.passage():
+            body = await self._read(CompletionRequest, request)
+            prompts = await self._encoder.completion(body.prompt)
+            answer = CompletionAnswer(body, self.model, prompts, self.tokenizer)
+            return await self._answer(request, body, prompts, answer)
+
+    async def models(self, request: web.Request) -> web.Response:
+        model = {
+            "id": self.model,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "specops",
+            "root": self.model,
+            "parent": None,
+            "max_model_len": self.max_length,
+            "permission": [],
+        }
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def health(self, request: web.Request) -> web.Response:
+        if self.engine.failure is not None:
+            return web.Response(status=503, text=f"the engine has failed: {self.engine.failure!r}\n")
+        if self.gate.closed:
+            return web.Response(status=503, text="shutting down\n")
+        return web.Response()
+
+    async def version(self, request: web.Request) -> web.Response:
+        return web.json_response({"version": __version__})
+
+    async def metrics_page(self, request: web.Request) -> web.Response:
+        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _read(self, kind: type[Request], request: web.Request) -> Request:
+        body = parse(kind, await request.read())
+        if body.model is not None and body.model != self.model:
+            raise Refusal(
+                404,
+                f"there is no model {body.model!r} here; this server serves {self.model!r}",
+                param="model",
+                code="model_not_found",
+            )
+        return body
+
+    async def _answer(
+        self, request: web.Request, body: GenerationRequest, prompts: list[list[int]], answer: Answer
+    ) -> web.StreamResponse:
+        jobs = [
+            Job(prompt, body.sampling(choice, self._token_limit(body, prompt)))
+            for prompt in prompts
+            for choice in range(body.n)
+        ]
+        with self.engine.generation(jobs) as generation:
+            if body.stream:
+                return await send_stream(request, generation, answer, include_usage=body.include_usage)
+            while not generation.finished:
+                for index, emission in await generation.next():
+                    answer.add(index, emission)
+        return web.json_response(answer.whole())
+
+    def _token_limit(self, body: GenerationRequest, prompt: list[int]) -> int:
+        """How many tokens may follow `prompt`. Raises Refusal where the client asks for more than fit."""
+        if not prompt:
+            raise Refusal(400, "the prompt is empty", param=body.prompt_field)
+        room = self.max_length - len(prompt)
+        if room < 1:
+            raise Refusal(
+                400,
+                f"the prompt has {len(prompt)} tokens; this model's context of {self.max_length} tokens "
+                "must hold it and at least one token of output",
+                param=body.prompt_field,
+                code="context_length_exceeded",
+            )
+        limit = body.token_limit
+        if limit is None:
+            return room
+        if limit > room:
+            raise Refusal(
+                400,
+                f"{limit} tokens of output were asked for; with {len(prompt)} tokens of prompt, {room} are "
+                f"left of this model's context of {self.max_length} tokens",
+                param="max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
+                code="context_length_exceeded",
+            )
+        return limit
+
+    @web.middleware
+    async def _authorise(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self.api_key is not None and request.path.startswith("/v1/"):
+            given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(given, f"Bearer {self.api_key}".encode()):
+                raise Refusal(
+                    401, "wrong or missing API key; send it as a bearer token", code="invalid_api_key"
+                )
+        return await handler(request)
+
+
+@web.middleware
+async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn whatever a handler raises into an error that OpenAI clients can read."""
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        pass_on = refusal
+    except web.HTTPRequestEntityTooLarge as error:
+        pass_on = Refusal(413, f"the request body is too large: {error.text}", code="body_too_large")
+    except web.HTTPException as error:  # aiohttp's own: no such path, or not by this method
+        pass_on = Refusal(error.status, f"{request.method} {request.path}: {error.reason}")
+    except HttpProcessingError as error:
+        pass_on = Refusal(400, f"the request body cannot be read: {error.message}")
+    except ConnectionError:  # the client has gone; nobody reads an answer
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        pass_on = Refusal(500, "a fault in the server; its log has the details")
+    return web.json_response(pass_on.body(), status=pass_on.status, headers=pass_on.headers)

@@ -1,0 +1,177 @@
+"""What clients may ask for: the requests of OpenAI's API, with vLLM's extensions to them.
+
+Types are strict (a number in quotes is refused), null stands for the default, and a field that neither
+OpenAI nor vLLM gives a meaning here is ignored, as both do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from specops.engine.request import Sampling
+from specops.serve.refusal import Refusal
+from specops.serve.unsupported import refuse_unsupported
+
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+GREEDY_BELOW = 1e-5  # vLLM's: a lower temperature would overflow the logits it divides
+_INT64 = 2**63
+
+Request = TypeVar("Request", bound="GenerationRequest")
+
+
+def _drop_nulls(value: Any) -> Any:
+    return (
+        {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+    )
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _joined_text(value: Any) -> str:
+    """A message's content: a string, or OpenAI's list of parts, all of them text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise ValueError("must be a string or a list of text parts")
+    texts = []
+    for part in value:
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            raise ValueError('may hold only parts like {"type": "text", "text": "…"}: this model reads text')
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    _nulls_are_defaults = model_validator(mode="before")(_drop_nulls)
+
+
+class StreamOptions(_Body):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class Message(_Body):
+    role: str
+    content: Annotated[str, BeforeValidator(_joined_text)] = ""
+
+
+class GenerationRequest(_Body):
+    """What the chat and the completions endpoint have in common."""
+
+    prompt_field: ClassVar[str]
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float = Field(1.0, ge=0.0, le=2.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(0, ge=-1)
+    seed: int | None = Field(None, ge=-_INT64, lt=_INT64)
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = Field(
+        default_factory=list
+    )
+    stop_token_ids: list[int] = Field(default_factory=list)
+    ignore_eos: bool = False
+    return_token_ids: bool = False
+
+    @model_validator(mode="after")
+    def _stream_options_need_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options may be set only together with stream")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        # As in vLLM, usage on every chunk comes only with usage at the end.
+        return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens that each choice may have, where the client set it."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def top_count(self) -> int | None:
+        """How many alternatives are wanted beside each token's own log-probability; None: not even that."""
+        raise NotImplementedError
+
+    def sampling(self, choice: int, max_tokens: int) -> Sampling:
+        """How choice number `choice` of each prompt is sampled. Its seed is the request's plus its number."""
+        return Sampling(
+            temperature=0.0 if self.temperature < GREEDY_BELOW else self.temperature,
+            top_k=max(self.top_k, 0),
+            top_p=self.top_p,
+            seed=None if self.seed is None else (self.seed + choice) % _INT64,
+            max_tokens=max_tokens,
+            stop=tuple(self.stop),
+            stop_token_ids=tuple(self.stop_token_ids),
+            ignore_eos=self.ignore_eos,
+            logprobs=self.top_count,
+        )
+
+
+class ChatRequest(GenerationRequest):
+    prompt_field = "messages"
+
+    messages: list[Message] = Field(min_length=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
+
+    @model_validator(mode="after")
+    def _top_logprobs_need_logprobs(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs may be set only together with logprobs")
+        return self
+
+    @property
+    def top_count(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
+
+
+class CompletionRequest(GenerationRequest):
+    prompt_field = "prompt"
+
+    prompt: Any  # four shapes: prompts.py tells them apart
+    max_tokens: int | None = Field(16, ge=1)
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+
+    @property
+    def top_count(self) -> int | None:
+        return self.logprobs
+
+
+def parse(kind: type[Request], body: bytes) -> Request:
+    """Read a request body; whatever is wrong with it is refused with 400 and the field's name."""
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False, include_context=False)[0]) from None
+    refuse_unsupported(request.model_extra or {}, ignores_end=request.ignore_eos and not request.stop)
+    return request
+
+
+def _refusal(error: ErrorDetails) -> Refusal:
+    if error["type"] == "json_invalid":
+        return Refusal(400, f"the body is not JSON: {error['msg'].removeprefix('Invalid JSON: ')}")
+    where = ".".join(str(part) for part in error["loc"])
+    if not where and error["type"] == "model_type":
+        return Refusal(400, "the body must be a JSON object")
+    reason = error["msg"].removeprefix("Value error, ")
+    if not where:  # a rule between fields: its text begins with the name of the one that breaks it
+        return Refusal(400, reason, param=reason.split(" ", 1)[0])
+    return Refusal(400, f"{where}: {reason}", param=str(error["loc"][0]))

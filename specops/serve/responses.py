@@ -1,0 +1,224 @@
+"""What clients get back: OpenAI's objects, with vLLM's additions, whole or in chunks."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from secrets import token_hex
+from typing import Any, ClassVar
+
+from specops.engine.request import Emission, TokenLogprob
+from specops.serve.protocol import GenerationRequest
+
+_LEAST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM writes this
+
+
+@dataclass
+class Choice:
+    """One answer as it grows."""
+
+    tokens: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+    def add(self, emission: Emission) -> None:
+        self.tokens += emission.tokens
+        self.text.append(emission.text)
+        self.logprobs += emission.logprobs
+        self.finish_reason = emission.finish_reason
+        self.stop_reason = emission.stop_reason
+
+
+class Answer(ABC):
+    """The answer to one request, as a whole or as chunks. Choices are numbered by prompt, then by `n`."""
+
+    id_prefix: ClassVar[str]
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+
+    def __init__(
+        self, request: GenerationRequest, model: str, prompts: list[list[int]], tokenizer: Any
+    ) -> None:
+        self._request = request
+        self._prompts = prompts
+        self._tokenizer = tokenizer
+        self._choices = [Choice() for _ in range(len(prompts) * request.n)]
+        self._head = {"id": f"{self.id_prefix}-{token_hex(16)}", "created": int(time.time()), "model": model}
+
+    def opening(self) -> list[dict[str, Any]]:
+        """The chunks that go before the first output."""
+        return []
+
+    def chunk(self, index: int, emission: Emission) -> dict[str, Any]:
+        """The chunk that carries `emission` to choice `index`."""
+        choice = self._choices[index]
+        body = self._delta(index, emission)
+        choice.add(emission)
+        return self._chunk(body, index)
+
+    def usage_chunk(self) -> dict[str, Any]:
+        """The last chunk: no choices, and the usage of all of them."""
+        tokens = sum(len(choice.tokens) for choice in self._choices)
+        usage = self._usage(self._prompts, tokens)
+        return {**self._head, "object": self.chunk_kind, "choices": [], "usage": usage}
+
+    def add(self, index: int, emission: Emission) -> None:
+        """Keep `emission` for `whole`."""
+        self._choices[index].add(emission)
+
+    def whole(self) -> dict[str, Any]:
+        """The answer of a request that is not streamed."""
+        tokens = sum(len(choice.tokens) for choice in self._choices)
+        return {
+            **self._head,
+            "object": self.kind,
+            "choices": [self._whole_choice(index, choice) for index, choice in enumerate(self._choices)],
+            "usage": self._usage(self._prompts, tokens),
+        }
+
+    def _chunk(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
+        body = {**self._head, "object": self.chunk_kind, "choices": [choice]}
+        if self._request.continuous_usage:
+            body["usage"] = self._usage([self._prompt(index)], len(self._choices[index].tokens))
+        return body
+
+    def _prompt(self, index: int) -> list[int]:
+        return self._prompts[index // self._request.n]
+
+    @staticmethod
+    def _usage(prompts: list[list[int]], completion_tokens: int) -> dict[str, int]:
+        prompt_tokens = sum(map(len, prompts))
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
+
+    def _token_text(self, token: int) -> str:
+        text: str = self._tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False)
+        return text
+
+    @abstractmethod
+    def _delta(self, index: int, emission: Emission) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]: ...
+
+
+class ChatAnswer(Answer):
+    id_prefix = "chatcmpl"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+
+    def opening(self) -> list[dict[str, Any]]:
+        chunks = []
+        for index in range(len(self._choices)):
+            delta = {"role": "assistant", "content": ""}
+            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+            chunks.append(self._chunk(choice, index))
+            if self._request.return_token_ids:
+                chunks[-1]["prompt_token_ids"] = self._prompt(index)
+        return chunks
+
+    def whole(self) -> dict[str, Any]:
+        body = super().whole()
+        if self._request.return_token_ids:
+            body["prompt_token_ids"] = self._prompt(0)
+        return body
+
+    def _delta(self, index: int, emission: Emission) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            "delta": {"content": emission.text},
+            "logprobs": self._logprobs(emission.logprobs),
+            "finish_reason": emission.finish_reason,
+        }
+        if emission.finish_reason is not None:
+            choice["stop_reason"] = emission.stop_reason
+        if self._request.return_token_ids:
+            choice["token_ids"] = emission.tokens
+        return choice
+
+    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": "".join(choice.text), "refusal": None},
+            "logprobs": self._logprobs(choice.logprobs),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+            "token_ids": choice.tokens if self._request.return_token_ids else None,
+        }
+
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        if self._request.top_count is None:
+            return None
+        return {
+            "content": [
+                {
+                    **self._logprob(entry.token, entry.logprob),
+                    "top_logprobs": [self._logprob(token, logprob) for token, logprob in entry.top],
+                }
+                for entry in entries
+            ]
+        }
+
+    def _logprob(self, token: int, logprob: float) -> dict[str, Any]:
+        text = self._token_text(token)
+        return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(text.encode())}
+
+
+class CompletionAnswer(Answer):
+    id_prefix = "cmpl"
+    kind = chunk_kind = "text_completion"
+
+    def __init__(
+        self, request: GenerationRequest, model: str, prompts: list[list[int]], tokenizer: Any
+    ) -> None:
+        super().__init__(request, model, prompts, tokenizer)
+        self._offsets = [0] * len(self._choices)  # where each choice's next token begins, in characters
+
+    def _delta(self, index: int, emission: Emission) -> dict[str, Any]:
+        choice = {
+            "index": index,
+            "text": emission.text,
+            "logprobs": self._logprobs(index, emission.logprobs),
+            "finish_reason": emission.finish_reason,
+            "stop_reason": emission.stop_reason,
+        }
+        if self._request.return_token_ids:
+            choice["token_ids"] = emission.tokens
+            choice["prompt_token_ids"] = None if self._choices[index].tokens else self._prompt(index)
+        return choice
+
+    def _whole_choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": "".join(choice.text),
+            "logprobs": self._logprobs(index, choice.logprobs),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+            "token_ids": choice.tokens if self._request.return_token_ids else None,
+            "prompt_token_ids": self._prompt(index) if self._request.return_token_ids else None,
+        }
+
+    def _logprobs(self, index: int, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        """OpenAI's older shape: parallel lists; `text_offset` counts characters from the answer's start."""
+        if self._request.top_count is None:
+            return None
+        texts = [self._token_text(entry.token) for entry in entries]
+        *offsets, self._offsets[index] = accumulate(map(len, texts), initial=self._offsets[index])
+        return {
+            "tokens": texts,
+            "token_logprobs": [max(entry.logprob, _LEAST_LOGPROB) for entry in entries],
+            "top_logprobs": [self._top(entry) for entry in entries],
+            "text_offset": offsets,
+        }
+
+    def _top(self, entry: TokenLogprob) -> dict[str, float]:
+        pairs = (*entry.top, (entry.token, entry.logprob))
+        return {self._token_text(token): max(logprob, _LEAST_LOGPROB) for token, logprob in pairs}

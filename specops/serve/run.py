@@ -1,0 +1,148 @@
+"""A server's life: take the address, answer, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from specops.engine import Engine
+from specops.errors import EnvironmentFailure
+from specops.serve.app import Api
+from specops.serve.loop import EngineLoop
+from specops.serve.metrics import ServerMetrics
+from specops.serve.refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_PARTING = 1.0  # seconds that handlers have to send their last bytes in
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How an engine is served."""
+
+    model: str  # the name that clients ask for
+    capacity: int  # the most sequences that run or wait; a request above it is answered with 429
+    speculative: bool
+    api_key: str | None = None  # None: everyone may ask
+    body_limit: int = 4 * 2**20  # bytes
+    grace: float = 30.0  # seconds that running requests have to finish in when the server drains
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address, so that a taken one is known before models are loaded. Port 0 takes a free one.
+
+    The socket does not listen yet: until the server is ready, clients are refused and not left waiting.
+    Raises EnvironmentFailure when the host is unknown or the port is taken.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise _not_listening(host, port, error) from error
+    return bound
+
+
+def _not_listening(host: str, port: int, error: OSError) -> EnvironmentFailure:
+    reason = error.strerror or str(error)
+    return EnvironmentFailure(
+        f"could not listen on {host} port {port}: {reason}",
+        hint="choose another --host or --port (0 takes a free one), or stop what listens there",
+    )
+
+
+class Server:
+    """An engine behind HTTP. Start it, drain it and stop it in one event loop."""
+
+    def __init__(self, engine: Engine, settings: ServeSettings) -> None:
+        self._settings = settings
+        metrics = ServerMetrics(settings.model, speculative=settings.speculative)
+        self._loop = EngineLoop(engine, metrics, settings.capacity)
+        self._api = Api(
+            model=settings.model,
+            max_length=engine.max_length,
+            tokenizer=engine.tokenizer,
+            engine=self._loop,
+            metrics=metrics,
+            api_key=settings.api_key,
+        )
+        # handler_cancellation: a handler ends, and frees its place in the batch, when its client goes.
+        self._runner = web.AppRunner(
+            self._api.application(settings.body_limit),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=_PARTING,
+        )
+
+    async def start(self, bound: socket.socket) -> str:
+        """Answer on `bound` (from `bind`); returns the base URL."""
+        host, port = bound.getsockname()[:2]
+        self._loop.start()
+        await self._runner.setup()
+        try:
+            await web.SockSite(self._runner, bound).start()
+        except OSError as error:  # another process took the port between bind and listen
+            await self.stop()
+            raise _not_listening(host, port, error) from error
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def drain(self) -> None:
+        """Refuse new requests and wait for the running ones to end."""
+        self._api.gate.close()
+        await self._api.gate.empty()
+
+    async def stop(self) -> int:
+        """End at once; returns how many sequences that cut short."""
+        self._api.gate.close()
+        cut = self._loop.refuse_all(Refusal(503, "the server was shut down", code="shut_down"))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._api.gate.empty(), _PARTING)
+        await self._runner.cleanup()
+        await self._loop.stop()
+        return cut
+
+
+def serve_engine(
+    engine: Engine, settings: ServeSettings, bound: socket.socket, ready: Callable[[str], None]
+) -> None:
+    """Serve until a signal comes. `ready` gets the base URL once requests are answered.
+
+    SIGTERM and SIGINT drain: no new requests, and the running ones have `settings.grace` seconds. A second
+    signal, or the end of the grace, ends the server at once.
+    """
+    asyncio.run(_serve(engine, settings, bound, ready))
+
+
+async def _serve(
+    engine: Engine, settings: ServeSettings, bound: socket.socket, ready: Callable[[str], None]
+) -> None:
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    events = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        events.add_signal_handler(number, signals.put_nowait, number)
+    server = Server(engine, settings)
+    ready(await server.start(bound))
+    received = await signals.get()
+    log.info("%s: no new requests; running ones may finish", received.name)
+    drained = asyncio.create_task(server.drain())
+    again = asyncio.create_task(signals.get())
+    await asyncio.wait({drained, again}, timeout=settings.grace, return_when=asyncio.FIRST_COMPLETED)
+    for task in (drained, again):
+        task.cancel()
+    if cut := await server.stop():
+        log.warning("ended before %d running sequences had finished", cut)

@@ -1,0 +1,216 @@
+"""A rollout file that is wrong in any way is one clear sentence; a right one is read as it stands."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops.assets import asset
+from specops.config import EmbeddedPool, EndpointPool, Rollout, Section, load
+from specops.errors import ConfigError, Exit, UsageError
+from specops.phases.init import write_rollout
+
+GOOD = """\
+rollout: first
+prompts: prompts.json
+pools:
+  standard:
+    engine: embedded
+  speculative:
+    engine: endpoint
+    base_url: http://127.0.0.1:8000/v1
+measure:
+  concurrency: [1, 8]
+  temperature: 1
+"""
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    (tmp_path / "prompts.json").write_text("[]")
+
+    def read(text: str) -> Rollout:
+        (tmp_path / "rollout.yaml").write_text(text)
+        return load(tmp_path / "rollout.yaml")
+
+    return read
+
+
+def test_a_good_file_is_read_and_the_rest_is_defaults(read, tmp_path) -> None:
+    rollout = read(GOOD)
+    assert rollout.rollout == "first"
+    assert isinstance(rollout.pools.standard, EmbeddedPool)
+    assert isinstance(rollout.pools.speculative, EndpointPool)
+    assert rollout.measure.concurrency == [1, 8]
+    assert rollout.measure.temperature == 1.0
+    assert rollout.measure.repeats == 2
+    assert rollout.slo is None
+
+
+def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir("/")
+    assert read(GOOD).prompts == tmp_path / "prompts.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("concurrency", "concurency", 10, "unknown key 'measure.concurency'"),
+        ("rollout: first", "rollout: first\nrolout: x", 2, "unknown key 'rolout'"),
+        ("engine: embedded", "engine: embedded\n    tre: 1", 6, "unknown key 'pools.standard.tre'"),
+        (
+            "engine: embedded",
+            "engine: embeded",
+            5,
+            "pools.standard.engine is 'embeded', and should be embedded",
+        ),
+        ("engine: embedded", "max_batch: 8", 4, "lacks the key 'engine'"),
+        ("base_url: http", "base_url: ftp", 8, "should be text that matches ^https?://"),
+        ("    base_url: http://127.0.0.1:8000/v1\n", "", 6, "lacks the key 'base_url'"),
+        ("rollout: first\n", "", 1, "lacks the key 'rollout'"),
+        ("rollout: first", "rollout: 12", 1, "rollout is 12, and should be text"),
+        ("rollout: first", "rollout: ../x", 1, "rollout is '../x', and should be text that matches"),
+        ("temperature: 1", "temperature: hot", 11, "is 'hot', and should be a number"),
+        ("temperature: 1", "temperature: -1", 11, "is -1, and should be greater than or equal to 0"),
+        ("temperature: 1", "repeats: 1.5", 11, "is 1.5, and should be a whole number"),
+        ("temperature: 1", "repeats: true", 11, "is True, and should be a whole number"),
+        ("temperature: 1", "ignore_eos: 1", 11, "is 1, and should be true or false"),
+        ("[1, 8]", "[1, 0]", 10, "concurrency.1 is 0, and should be greater than or equal to 1"),
+        ("[1, 8]", "[]", 10, "is empty, and should be a list of at least 1"),
+        ("[1, 8]", "8", 10, "is 8, and should be a list"),
+        ("prompts.json", "absent.json", 2, "absent.json does not exist"),
+        ("prompts.json", "[a, b]", 2, "expected the path of a file or folder"),
+        ("temperature: 1", "concurrency: [2]", 11, "the key 'concurrency' is given twice"),
+        ("temperature: 1", "? [a]\n  : 1", 11, "a key must be plain text"),
+        ("measure:", "measure", 10, "this is no YAML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError) as caught:
+        read(GOOD.replace(old, new, 1))
+    assert f"rollout.yaml, line {line}: " in caught.value.message
+    assert says in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.exit_code == Exit.USAGE
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "- 1\n", "text\n"])
+def test_a_file_without_keys_is_no_rollout_file(read, text) -> None:
+    with pytest.raises(ConfigError, match="is no rollout file"):
+        read(text)
+
+
+def test_a_missing_file_names_init(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="there is no rollout file") as caught:
+        load(tmp_path / "rollout.yaml")
+    assert "specops init" in str(caught.value.hint)
+
+
+def test_a_file_of_bytes_is_refused(tmp_path) -> None:
+    (tmp_path / "rollout.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="could not read"):
+        load(tmp_path / "rollout.yaml")
+
+
+@pytest.mark.parametrize(
+    ("standard", "speculative", "says"),
+    [
+        ({"speculation": {}}, {"speculation": {}}, "the standard pool must not have speculation"),
+        ({}, {}, "the speculative pool has no speculation"),
+        ({}, {"target": ".", "speculation": {}}, "needs speculation.draft"),
+    ],
+)
+def test_pools_that_do_not_fit_together(read, standard, speculative, says) -> None:
+    pools = {
+        "standard": {"engine": "embedded", **standard},
+        "speculative": {"engine": "embedded", **speculative},
+    }
+    with pytest.raises(ConfigError, match=says):
+        read(yaml.safe_dump({"rollout": "x", "pools": pools}))
+
+
+def test_an_ngram_tree_needs_no_draft(read) -> None:
+    pool = {"engine": "embedded", "target": ".", "speculation": {"tree": "ngram:8"}}
+    rollout = read(
+        yaml.safe_dump({"rollout": "x", "pools": {"standard": {"engine": "embedded"}, "speculative": pool}})
+    )
+    assert isinstance(rollout.pools.speculative, EmbeddedPool)
+
+
+KEYS = sorted({key for section in Section.__subclasses__() for key in section.model_fields})
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_any_value_is_read_or_refused_as_configuration(tmp_path_factory, value: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(value), encoding="utf-8")
+    with suppress(ConfigError):
+        load(path)
+
+
+@given(
+    key=st.sampled_from(["measure", "pools", "slo", "prompts"]), position=st.integers(0, 20), data=st.data()
+)
+def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path_factory, key, position, data) -> None:
+    letter = data.draw(st.sampled_from("xyz"))
+    wrong = key[: position % len(key)] + letter + key[position % len(key) + 1 :]
+    path = tmp_path_factory.getbasetemp() / "misspelt.yaml"
+    path.write_text(f"rollout: first\n{wrong}: 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert f"line 2: unknown key '{wrong}'" in caught.value.message
+    assert f"did you mean '{key}'?" in str(caught.value.hint)
+
+
+def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) -> None:
+    path = write_rollout(tmp_path / "new" / "folder")
+    assert load(path).rollout == "first"
+    text = path.read_text()
+    for section in Section.__subclasses__():
+        for key in section.model_fields:
+            assert f"{key}:" in text, f"{section.__name__}.{key} is missing from the template"
+
+
+def test_the_template_is_valid_with_its_comments_taken_away(tmp_path) -> None:
+    """What stands in a comment as an example must be right as well."""
+    text = asset("playbooks", "rollout.template.yaml").read_text()
+    commented = [
+        line.replace("# ", "", 1)
+        for line in text.splitlines()
+        if line.strip().startswith("# ") and ":" in line and "  # " in line
+    ]
+    for line in commented:
+        assert isinstance(yaml.safe_load(line), dict), line
+    slo = text[text.index("# slo:") :]
+    enabled = yaml.safe_load("\n".join(line.removeprefix("# ") for line in slo.splitlines()))
+    (tmp_path / "rollout.yaml").write_text(text + "\n" + yaml.safe_dump(enabled))
+    assert load(tmp_path / "rollout.yaml").slo is not None
+
+
+def test_init_never_overwrites(tmp_path) -> None:
+    path = write_rollout(tmp_path)
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="exists already"):
+        write_rollout(tmp_path)
+    assert path.read_text() == "mine"
+
+
+def test_the_committed_schema_is_the_models() -> None:
+    committed = json.loads(asset("playbooks", "rollout.schema.json").read_text())
+    assert committed == Rollout.model_json_schema(), "run `make generate`"

@@ -1,0 +1,139 @@
+"""A result is written whole or not at all, and a damaged one is named, never half-read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops import results
+from specops.errors import Exit, FileError
+from specops.results import Result, read, sha256, write
+
+
+def result(**fields: object) -> Result:
+    return Result.model_validate({"phase": "baseline", "verdict": "yes", "reason": "measured", **fields})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(data=st.dictionaries(st.text(), JSON, max_size=4))
+def test_what_was_written_is_read(tmp_path_factory, data) -> None:
+    path = tmp_path_factory.getbasetemp() / "run" / "baseline.json"
+    written = result(data=data, inputs={"prompts": sha256("x")})
+    write(path, written)
+    assert read(path) == written
+
+
+def test_nothing_but_the_result_is_left_in_the_folder(tmp_path) -> None:
+    write(tmp_path / "baseline.json", result())
+    write(tmp_path / "baseline.json", result(reason="again"))
+    assert [path.name for path in tmp_path.iterdir()] == ["baseline.json"]
+    assert read(tmp_path / "baseline.json").reason == "again"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_result_is_damaged_by_name(tmp_path, share) -> None:
+    path = tmp_path / "baseline.json"
+    write(path, result(data={"cells": list(range(50))}))
+    text = path.read_text()
+    path.write_text(text[: int(len(text) * share)])
+    with pytest.raises(FileError, match=r"baseline\.json is damaged") as caught:
+        read(path)
+    assert caught.value.hint
+    assert caught.value.exit_code == Exit.ENVIRONMENT
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"text"', "null", "{}", '{"openapi": "3.1"}'])
+def test_foreign_json_is_no_result(tmp_path, text) -> None:
+    (tmp_path / "baseline.json").write_text(text)
+    with pytest.raises(FileError, match="it is no specops result"):
+        read(tmp_path / "baseline.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"verdict": "maybe"}, "verdict"), ({"data": 3}, "data"), ({"colour": "red"}, "colour")],
+)
+def test_a_hand_damaged_field_is_named(tmp_path, change, says) -> None:
+    fields = json.loads(result().model_dump_json(by_alias=True))
+    (tmp_path / "baseline.json").write_text(json.dumps({**fields, **change}))
+    with pytest.raises(FileError, match=f"is damaged: {says}: "):
+        read(tmp_path / "baseline.json")
+
+
+def test_a_newer_schema_is_not_guessed_at(tmp_path) -> None:
+    fields = json.loads(result().model_dump_json(by_alias=True))
+    (tmp_path / "baseline.json").write_text(json.dumps({**fields, "schema": results.SCHEMA + 1, "new": 1}))
+    with pytest.raises(FileError, match="has schema 2; this specops reads schema 1"):
+        read(tmp_path / "baseline.json")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path) -> None:
+    (tmp_path / "baseline.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="could not read"):
+        read(tmp_path / "baseline.json")
+
+
+def test_a_missing_result_says_to_run_its_phase(tmp_path) -> None:
+    with pytest.raises(FileError, match="there is no result"):
+        read(tmp_path / "baseline.json")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [("yes", Exit.YES), ("no", Exit.NO), ("undecided", Exit.UNDECIDED), ("partial", Exit.UNDECIDED)],
+)
+def test_a_verdict_is_an_exit_code(verdict, code) -> None:
+    assert result(verdict=verdict).exit_code == code
+
+
+def test_the_hash_of_a_json_value_does_not_hang_on_the_order_of_keys() -> None:
+    assert sha256({"a": 1, "b": [2]}) == sha256({"b": [2], "a": 1})
+    assert sha256({"a": 1}) != sha256({"a": 2})
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a small file system")
+    mounted = subprocess.run(words, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing(small_disk, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(results.tempfile, "tempdir", str(tmp_path))
+    path = small_disk / "baseline.json"
+    write(path, result(reason="the first"))
+    with pytest.raises(FileError, match=r"could not write .*No space left on device") as caught:
+        write(path, result(reason="the second", data={"text": "x" * 100_000}))
+    assert read(path).reason == "the first"
+    assert [entry.name for entry in small_disk.iterdir()] == ["baseline.json"]
+    rescued = next(tmp_path.glob("specops-rescued-*")) / "baseline.json"
+    assert read(rescued).reason == "the second"
+    assert str(rescued) in caught.value.message
+
+
+def test_a_disk_that_is_full_everywhere_is_said_so(small_disk, monkeypatch) -> None:
+    monkeypatch.setattr(results.tempfile, "tempdir", str(small_disk))
+    with pytest.raises(FileError, match="no other place had room for it"):
+        write(small_disk / "baseline.json", result(data={"text": "x" * 100_000}))
