@@ -54,9 +54,11 @@ class Speculation(Section):
         description="Folder of the draft model; the shipped one where the target is. n-gram trees need none.",
     )
     tree: str = Field(
-        default="chain:3", description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K."
+        default="chain:4", description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K."
     )
-    verifier: Literal["greedy", "naive", "mss"] = Field(default="mss", description="How drafts are accepted.")
+    verifier: Literal["naive", "mss"] | None = Field(
+        default=None, description="How drafts are accepted; left out: the best that is lossless for the tree."
+    )
 
 
 class EmbeddedPool(Section):
@@ -88,7 +90,7 @@ class EndpointPool(Section):
 
     engine: Literal["endpoint"]
     base_url: str = Field(pattern=r"^https?://", description="Such as http://127.0.0.1:8000/v1.")
-    model: str | None = Field(default=None, description="Left out: the only model that the endpoint lists.")
+    model: str = Field(min_length=1, description="What the endpoint calls the model.")
 
 
 Pool = Annotated[EmbeddedPool | EndpointPool, Field(discriminator="engine")]
@@ -108,10 +110,10 @@ class Pools(Section):
 
 
 class Measure(Section):
-    api: Literal["chat", "completions"] = Field(
+    endpoint: Literal["chat", "completions"] = Field(
         default="chat", description="The OpenAI route that is measured."
     )
-    concurrency: list[Annotated[int, Field(ge=1)]] = Field(
+    concurrency: list[Annotated[int, Field(ge=1, le=1000)]] = Field(
         default=[1, 4], min_length=1, description="Streams at a time, one level after the other."
     )
     repeats: int = Field(default=2, ge=1, description="Times that each prompt is sent at each level.")
@@ -121,7 +123,13 @@ class Measure(Section):
     seed: int = Field(default=0, description="Order of the prompts, and sampling where temperature is not 0.")
     max_tokens: int | None = Field(default=None, ge=1, description="In place of what each prompt asks for.")
     ignore_eos: bool = Field(default=False, description="Decode to max_tokens whatever the model says.")
+    tokenizer: ExistingPath | None = Field(
+        default=None, description="A tokenizer.json, to count tokens where the server reports no usage."
+    )
     timeout_s: float = Field(default=60.0, gt=0.0, description="Longest time for one request.")
+    max_error_share: float = Field(
+        default=0.05, ge=0.0, lt=1.0, description="More failed requests than this: the verdict is no."
+    )
     max_rps: float | None = Field(
         default=None, gt=0.0, description="A cap on requests per second, for production."
     )
@@ -239,6 +247,19 @@ def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[int, list[str]]:
     return line, keys
 
 
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "too_short": "a list of at least {min_length}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+
+
 def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if detail["type"] == "unknown_key":
         known: list[str] = detail["ctx"]["known"]
@@ -258,19 +279,6 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     expected = expected.format_map(detail.get("ctx", {}))
     return f"{where} is {_shown(detail['input'])}, and should be {expected}", None
-
-
-_EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "model_type": "a mapping of keys",
-    "model_attributes_type": "a mapping of keys",
-    "too_short": "a list of at least {min_length}",
-    "string_pattern_mismatch": "text that matches {pattern}",
-}
 
 
 def _shown(value: object) -> str:

@@ -7,6 +7,7 @@ says why.
 
 from __future__ import annotations
 
+import http.client
 import math
 import urllib.error
 import urllib.request
@@ -96,7 +97,7 @@ def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
     except urllib.error.HTTPError as error:
         error.close()
         raise EndpointError(f"could not read {url}: it answered {error.code}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise EndpointError(f"could not read {url}: {error}") from error
 
 

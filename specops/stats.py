@@ -154,7 +154,8 @@ def _bca_quantiles(
 ) -> tuple[float, float]:
     """Which quantiles of the resampled ratios are the interval's ends."""
     normal = NormalDist()
-    below = float(np.mean(ratios < estimate) + np.mean(ratios == estimate) / 2)
+    tied = np.isclose(ratios, estimate, rtol=1e-9, atol=0)  # common with few pairs; rounding must not decide
+    below = float(np.mean((ratios < estimate) & ~tied) + np.mean(tied) / 2)
     edge = 1 / (len(ratios) + 1)
     bias = normal.inv_cdf(min(max(below, edge), 1 - edge))
     without_one = (top.sum() - top) / (bottom.sum() - bottom)

@@ -24,6 +24,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -71,9 +72,9 @@ class Schedule:
 
 TARGET = Shape(hidden=256, layers=8, inter=688, heads=4, kv_heads=2)
 DRAFT = Shape(hidden=128, layers=1, inter=384, heads=2, kv_heads=1)
-TARGET_SCHEDULE = Schedule(steps=3200, lr=4e-3)
-DRAFT_SCHEDULE = Schedule(steps=2500, lr=5e-3)
-DISTIL_SCHEDULE = Schedule(steps=5000, lr=4e-3, decay=0.8)
+TARGET_SCHEDULE = Schedule(steps=2200, lr=4e-3, decay=0.36)
+DRAFT_SCHEDULE = Schedule(steps=1200, lr=5e-3)
+DISTIL_SCHEDULE = Schedule(steps=4000, lr=4e-3, decay=0.8)
 SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT = 4096, 128, 128
 
 
@@ -444,12 +445,13 @@ def prompts(text: Text) -> Iterator[dict[str, object]]:
         while True:
             lines = rng.choice(text.held).splitlines(keepends=True)
             start = rng.randrange(len(lines))
-            part = ""
-            for line in lines[start:]:
+            part, following = "", ""
+            for line, following in pairwise([*lines[start:], ""]):
                 part += line
                 if length(part) >= 128:
                     break
-            if 128 <= length(part) <= 176 and part.strip():
+            # In the middle of a function, where there is something to go on with.
+            if 128 <= length(part) <= 176 and re.match(r" {4,}\S", following):
                 return part
 
     def edit() -> str:

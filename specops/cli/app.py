@@ -14,8 +14,12 @@ import typer
 
 from specops import __version__
 from specops.cli import output
+from specops.cli.baseline import baseline
+from specops.cli.bench import bench
 from specops.cli.doctor import doctor
 from specops.cli.init import init
+from specops.cli.run import run
+from specops.cli.serve import serve
 from specops.errors import Exit, SpecopsError
 
 app = typer.Typer(
@@ -42,24 +46,23 @@ def _root(
 ) -> None: ...
 
 
-for _command in (init, doctor):
+for _command in (init, run, serve, baseline, doctor):
     app.command()(_command)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:
     """Entry point. Wrong usage is typer's to report (exit 2); Ctrl-C exits with 130."""
     debug = "--debug" in sys.argv
-    code: Exit
     try:
         app(prog_name="specops")
-    except SpecopsError as error:
-        output.print_error(error)
-        code = error.exit_code
     except Exception as error:
-        output.print_unexpected(error)
-        code = Exit.ENVIRONMENT
-    else:  # not reached: typer leaves with SystemExit
-        return
-    if debug:
-        traceback.print_exc()
-    sys.exit(code)
+        if isinstance(error, SpecopsError):
+            output.print_error(error)
+            code = error.exit_code
+        else:
+            output.print_unexpected(error)
+            code = Exit.ENVIRONMENT
+        if debug:
+            traceback.print_exc()
+        sys.exit(code)

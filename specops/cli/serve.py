@@ -28,7 +28,10 @@ def serve(
     tree: Annotated[
         str, typer.Option(help="What is drafted: chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K.")
     ] = "chain:4",
-    verifier: Annotated[str, typer.Option(help="How drafts are verified: greedy, naive or mss.")] = "mss",
+    verifier: Annotated[
+        str | None,
+        typer.Option(help="greedy, naive or mss; default: the best that is lossless for the tree."),
+    ] = None,
     no_speculation: Annotated[
         bool, typer.Option("--no-speculation", help="Decode token by token, without a draft.")
     ] = False,
@@ -73,7 +76,7 @@ def serve(
         name = target.resolve().name
 
     def announce(url: str) -> None:
-        drafts = "no speculation" if no_speculation else f"{tree}, {verifier}"
+        drafts = "no speculation" if no_speculation else tree
         print(f"serving {settings.model} on {url} ({drafts}, batch {max_batch})", file=sys.stderr, flush=True)
 
     logging.basicConfig(
@@ -84,7 +87,7 @@ def serve(
     settings = ServeSettings(
         model=served_model_name or name,
         capacity=max_batch + max_queue,
-        speculative=not no_speculation,
+        speculative=not no_speculation and tree != "none",
         api_key=os.environ.get(API_KEY) or None,
         grace=grace,
     )

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specops.engine.cache import KVCache
+
 
 class Mask:
     """What n new tokens see of the last m slots; all slots before those are seen by every token.
@@ -58,7 +60,7 @@ class Span:
     start: int  # slot of the first token fed; the others follow
     count: int
     positions: Tensor  # [count] int64
-    mask: Mask | None  # over the last slots before start + count; None: all of them are seen
+    mask: Mask  # over the last slots up to its own
 
     @property
     def stop(self) -> int:
@@ -67,104 +69,107 @@ class Span:
 
 @dataclass(frozen=True)
 class Group:
-    """Adjacent rows that feed equally many tokens under one mask: one SDPA call."""
+    """Adjacent rows that feed equally many tokens under one mask: one SDPA call a layer."""
 
-    rows: slice
-    tokens: slice
+    rows: int
     count: int  # tokens a row
-    width: int  # slots looked at
     mask: Tensor | None  # [rows or 1, 1, tile * count, width] additive
+    keys: tuple[Tensor, ...]  # for each layer: [rows, kv_heads, width, head_dim], a view of the cache
+    values: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True)
 class Layout:
-    """Where every token of a packed forward pass goes and what it sees."""
+    """Where the tokens of one packed forward pass go, and what each of them sees.
 
-    positions: Tensor  # [n] int64
-    slots: Tensor | None  # [n] int64 into the flattened (row, slot) axis; None: one contiguous run
-    groups: tuple[Group, ...]
+    All views of the cache are made here, for all layers at once: making them layer by layer costs as much
+    as the attention itself when a step is one token.
+    """
 
-    @staticmethod
-    def of(spans: Sequence[Span], capacity: int, tile: int, dtype: torch.dtype) -> Layout:
-        """`spans` in order of their rows; `tile`: query heads that share a KV head."""
+    def __init__(self, spans: Sequence[Span], cache: KVCache, tile: int) -> None:
+        """`spans` in the order of their rows; `tile`: query heads that share a KV head."""
+        self.groups: list[Group] = []
+        first = 0
+        for index in range(1, len(spans) + 1):
+            if index == len(spans) or not _together(spans[index - 1], spans[index]):
+                self.groups.append(_group(spans[first:index], cache, tile))
+                first = index
+        self.positions: Tensor  # [n]
+        self._destination: tuple[Tensor, ...]  # for each layer, where new keys and values go
+        self._slots: Tensor | None = None  # [n] which of the destination's; None: all of them
         if len(spans) == 1:
             span = spans[0]
-            group = Group(
-                slice(span.row, span.row + 1), slice(0, span.count), span.count, span.stop, _mask(spans, tile, dtype)
-            )
-            return Layout(span.positions, None, (group,))
-        groups, first, token = [], 0, 0
-        for index in range(1, len(spans) + 1):
-            head = spans[first]
-            if index < len(spans):
-                span = spans[index]
-                if span.count == head.count and span.mask is head.mask and span.row == spans[index - 1].row + 1:
-                    continue
-            members = spans[first:index]
-            stop = token + len(members) * head.count
-            groups.append(
-                Group(
-                    slice(head.row, head.row + len(members)),
-                    slice(token, stop),
-                    head.count,
-                    max(span.stop for span in members),
-                    _mask(members, tile, dtype),
-                )
-            )
-            first, token = index, stop
-        slots = [slot for s in spans for slot in range(s.row * capacity + s.start, s.row * capacity + s.stop)]
-        return Layout(torch.cat([s.positions for s in spans]), torch.tensor(slots), tuple(groups))
+            self.positions = span.positions
+            self._destination = cache.data[:, span.row, span.start : span.stop].unbind()
+        else:
+            self.positions = torch.cat([span.positions for span in spans])
+            self._destination = cache.data.flatten(1, 2).unbind()
+            starts = [span.row * cache.capacity + span.start for span in spans]
+            slots = [
+                s for start, span in zip(starts, spans, strict=True) for s in range(start, start + span.count)
+            ]
+            self._slots = torch.tensor(slots)
+
+    def write(self, layer: int, kv: Tensor) -> None:
+        """kv: [n, 2 * kv_heads, head_dim]."""
+        if self._slots is None:
+            self._destination[layer].copy_(kv)
+        else:
+            self._destination[layer].index_copy_(0, self._slots, kv)
 
 
-_LAST = Mask(torch.ones(1, 1, dtype=torch.bool))
+def _together(one: Span, other: Span) -> bool:
+    return other.row == one.row + 1 and other.count == one.count and other.mask is one.mask
 
 
-def _mask(spans: Sequence[Span], tile: int, dtype: torch.dtype) -> Tensor | None:
+def _group(spans: Sequence[Span], cache: KVCache, tile: int) -> Group:
     width = max(span.stop for span in spans)
+    rows = slice(spans[0].row, spans[-1].row + 1)
+    past = cache.data[:, rows, :width].transpose(2, 3)  # [layers, rows, 2 * kv_heads, width, dim]
+    half = past.shape[2] // 2
+    return Group(
+        len(spans),
+        spans[0].count,
+        _mask(spans, width, tile, cache.data.dtype),
+        past[:, :, :half].unbind(),
+        past[:, :, half:].unbind(),
+    )
+
+
+def _mask(spans: Sequence[Span], width: int, tile: int, dtype: torch.dtype) -> Tensor | None:
     mask = spans[0].mask
-    if mask is None or mask.everything:
-        if all(span.stop == width for span in spans):
-            return None
-        # Shorter rows must not see what lies behind them.
-        count = spans[0].count
-        rows = [_LAST.over(span.stop - 1, width, 1, dtype).expand(tile * count, -1) for span in spans]
-        return torch.stack(rows)[:, None]
-    m = mask.sees.shape[1]
+    reach = mask.sees.shape[1]
+    if mask.everything and all(span.stop == width for span in spans):
+        return None
     if len(spans) == 1:
-        return mask.over(width - m, width, tile, dtype)[None, None]
-    return torch.stack([mask.over(span.stop - m, width, tile, dtype) for span in spans])[:, None]
+        return mask.over(width - reach, width, tile, dtype)[None, None]
+    return torch.stack([mask.over(span.stop - reach, width, tile, dtype) for span in spans])[:, None]
 
 
-def attend(layer: Tensor, layout: Layout, q: Tensor, kv: Tensor, scale: float | None = None) -> Tensor:
-    """Write the new keys and values, then let every token attend to what it sees.
+def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | None = None) -> Tensor:
+    """Write the new keys and values of a layer, then let every token attend to what it sees.
 
-    layer: [rows, capacity, 2 * kv_heads, head_dim], one layer's cache, keys before values; written to
-    q:     [n, heads, head_dim]
-    kv:    [n, 2 * kv_heads, head_dim]
+    q:  [n, heads, head_dim]
+    kv: [n, 2 * kv_heads, head_dim], keys before values
     returns [n, heads * head_dim]
     """
-    n, heads, dim = q.shape
-    kv_heads = layer.shape[2] // 2
-    if layout.slots is None:
-        group = layout.groups[0]
-        layer[group.rows.start, group.width - n : group.width] = kv
-    else:
-        layer.flatten(0, 1).index_copy_(0, layout.slots, kv)
-    outputs = []
+    layout.write(layer, kv)
+    kv_heads, dim = kv.shape[1] // 2, kv.shape[2]
+    outputs, start = [], 0
     for group in layout.groups:
-        rows, count = group.rows.stop - group.rows.start, group.count
-        past = layer[group.rows, : group.width].transpose(1, 2)  # [rows, 2 * kv_heads, width, dim]
-        # The heads of a group ride along as further queries, so that each key is read once.
-        queries = (
-            q[group.tokens]
-            .view(rows, count, kv_heads, heads // kv_heads, dim)
-            .permute(0, 2, 3, 1, 4)
-            .reshape(rows, kv_heads, -1, dim)
-        )
+        rows, count = group.rows, group.count
+        stop = start + rows * count
+        queries = q[start:stop] if len(layout.groups) > 1 else q
+        start = stop
+        if count == 1:
+            queries = queries.view(rows, kv_heads, -1, dim)
+        else:
+            # The heads of a group ride along as further queries, so that each key is read once.
+            queries = queries.view(rows, count, kv_heads, -1, dim).permute(0, 2, 3, 1, 4)
+            queries = queries.reshape(rows, kv_heads, -1, dim)
         seen = F.scaled_dot_product_attention(
-            queries, past[:, :kv_heads], past[:, kv_heads:], attn_mask=group.mask, scale=scale
+            queries, group.keys[layer], group.values[layer], attn_mask=group.mask, scale=scale
         )
-        outputs.append(
-            seen.view(rows, kv_heads, heads // kv_heads, count, dim).permute(0, 3, 1, 2, 4).reshape(-1, heads * dim)
-        )
+        if count > 1:
+            seen = seen.view(rows, kv_heads, -1, count, dim).permute(0, 3, 1, 2, 4)
+        outputs.append(seen.reshape(rows * count, -1))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 
 class KVCache:
@@ -20,9 +19,6 @@ class KVCache:
     ) -> None:
         self.capacity = capacity
         self.data = torch.zeros(layers, rows, capacity, 2 * kv_heads, head_dim, dtype=dtype)
-
-    def layer(self, index: int) -> Tensor:
-        return self.data[index]
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Move `slots` (ascending, each >= its destination) to `start`, start + 1, …: commit by gather."""

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from specops.engine.attention import Layout, attend
-from specops.engine.cache import KVCache
+from specops.engine.attention import Layout, Span, attend, causal
 from specops.engine.model import Shape
 from specops.errors import ModelError
 
@@ -29,12 +28,11 @@ def _tree_attention(
     scaling: float | None = None,
     *,
     specops_layout: Layout,
-    specops_cache: KVCache,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    layer = specops_cache.layer(module.layer_idx)  # type: ignore[arg-type]
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
-    seen = attend(layer, specops_layout, query[0].transpose(0, 1), kv, scaling)
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
     return seen.view(1, query.shape[2], query.shape[1], -1), None
 
 
@@ -61,12 +59,10 @@ class GenericModel:
     def _check(self) -> None:
         """An architecture that does not go through the interface would ignore the cache: find out now."""
         cache = self.shape.cache(rows=1, capacity=2)
-        from specops.engine.attention import Span
-
-        span = Span(0, 0, 1, torch.zeros(1, dtype=torch.int64), None)
-        layout = Layout.of([span], cache.capacity, self.shape.tile, self.shape.dtype)
+        span = Span(0, 0, 1, torch.zeros(1, dtype=torch.int64), causal(1))
+        layout = Layout([span], cache, self.shape.tile)
         try:
-            self.forward(torch.zeros(1, dtype=torch.int64), layout, cache)
+            self.forward(torch.zeros(1, dtype=torch.int64), layout)
         except TypeError as error:
             raise ModelError(f"could not use {type(self._source).__name__}: {error}") from error
         if not bool(cache.data[:, 0, 0].flatten(1).any(-1).all()):
@@ -75,15 +71,13 @@ class GenericModel:
                 "transformers' attention interface"
             )
 
-    def forward(self, tokens: Tensor, layout: Layout, cache: KVCache, wanted: Tensor | None = None) -> Tensor:
-        with torch.inference_mode():
-            output = self._source(
-                input_ids=tokens[None],
-                position_ids=layout.positions[None],
-                use_cache=False,
-                logits_to_keep=0 if wanted is None else wanted,
-                specops_layout=layout,
-                specops_cache=cache,
-            )
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        output = self._source(
+            input_ids=tokens[None],
+            position_ids=layout.positions[None],
+            use_cache=False,
+            logits_to_keep=0 if wanted is None else wanted,
+            specops_layout=layout,
+        )
         logits: Tensor = output.logits[0].float()
         return logits

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specops.engine.attention import Layout, attend
-from specops.engine.cache import KVCache
 from specops.engine.model import Shape
 
 FAMILIES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "MistralForCausalLM"}
@@ -37,19 +36,23 @@ class Linear:
         self.transposed = weight.t().contiguous()  # [in, out]
         self.packed: Tensor | None = None
         self.packed_from = 2 if weight.numel() > 300_000 else 3  # tokens; measured on AVX-512
-        if weight.device.type == "cpu" and torch.backends.mkldnn.is_available():
+        if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         y: Tensor
-        if self.packed is not None and len(x) >= self.packed_from:
+        if self.packed is not None and x.size(0) >= self.packed_from:
             if residual is not None:
                 y = _PACKED_ADD(x, residual, self.packed, self.bias, "add")
             else:
                 y = _PACKED(x, self.packed, self.bias, "none", [], "")
             return y
         if residual is None:
-            return torch.mm(x, self.transposed) if self.bias is None else torch.addmm(self.bias, x, self.transposed)
+            return (
+                torch.mm(x, self.transposed)
+                if self.bias is None
+                else torch.addmm(self.bias, x, self.transposed)
+            )
         y = torch.addmm(residual, x, self.transposed)
         return y if self.bias is None else y.add_(self.bias)
 
@@ -82,7 +85,6 @@ class LeanLlama:
         self._layers = [_layer(layer, heads, kv_heads, dim, self._width) for layer in body.layers]
         self._head = Linear(source.lm_head.weight * (body.norm.weight * self._width))
         rotary = body.rotary_emb
-        # Slots behind the last position hold draft nodes that can never be committed; any angle will do.
         positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
         angles = torch.outer(positions, rotary.inv_freq.float())  # [positions, dim / 2]
         scale = torch.full_like(angles, rotary.attention_scaling)
@@ -102,17 +104,17 @@ class LeanLlama:
         """x / sqrt(|x|^2 + hidden * eps): RMSNorm but for a constant, which is folded with its weight."""
         return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._floor)
 
-    @torch.inference_mode()
-    def forward(self, tokens: Tensor, layout: Layout, cache: KVCache, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
         shape, norm = self.shape, self._norm
         heads, turned = shape.heads, shape.heads + shape.kv_heads
+        n = tokens.size(0)
         rope = self._rope[layout.positions]  # [n, 1, dim / 2]
         x = F.embedding(tokens, self._embedding)  # [n, hidden]
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(norm(x)).view(len(tokens), -1, shape.head_dim)
-            pairs = torch.view_as_complex(qkv[:, :turned].unflatten(-1, (-1, 2)))
+            qkv = layer.qkv(norm(x)).view(n, -1, shape.head_dim)
+            pairs = torch.view_as_complex(qkv.view(n, -1, shape.head_dim // 2, 2)[:, :turned])
             pairs.mul_(rope)
-            seen = attend(cache.data[index], layout, qkv[:, :heads], qkv[:, heads:])
+            seen = attend(layout, index, qkv[:, :heads], qkv[:, heads:])
             x = layer.out(seen, x)
             gate, up = layer.gate_up(norm(x)).chunk(2, -1)
             x = layer.down(F.silu(gate).mul_(up), x)

@@ -29,14 +29,17 @@ def load_engine(
 ) -> Engine:
     """An engine over a target and, for trees that need one, a draft; local folders in transformers' format.
 
-    tree: see specops.engine.drafters; verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
+    tree: see specops.engine.drafters.
+    verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
     max_length: tokens of one sequence, prompt included; default: the target's positions.
     threads: of torch; None leaves them as they are.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     if max_batch < 1 or prefill_chunk < 1:
-        raise UsageError(f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}")
+        raise UsageError(
+            f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}"
+        )
     chosen = make_verifier(verifier) if verifier is not None else None
     model = load_model(Path(target))
     positions = model.shape.max_positions

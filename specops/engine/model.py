@@ -1,4 +1,4 @@
-"""Loading a model: the lean forward where the architecture is of the Llama family, transformers' otherwise."""
+"""Loading a model: the lean forward for the Llama family, transformers' own otherwise."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Model(Protocol):
     @property
     def shape(self) -> Shape: ...
 
-    def forward(self, tokens: Tensor, layout: Layout, cache: KVCache, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
         """[n] packed token ids -> float32 logits [n, vocab], or of the `wanted` ones only, [w, vocab].
 
-        The keys and values of all n are written to the cache.
+        The keys and values of all n are written to the cache that `layout` is over.
         """
 
 
@@ -66,8 +66,8 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
     source.eval().requires_grad_(False)
     _refuse_windows(folder, source.config)
 
-    from specops.engine.lean import LeanLlama
     from specops.engine.generic import GenericModel
+    from specops.engine.lean import LeanLlama
 
     return LeanLlama.of(source) or GenericModel(source)
 

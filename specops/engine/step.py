@@ -55,7 +55,7 @@ class Engine:
         self.max_length = max_length
         self.max_batch = max_batch
         self.counters = Counters()
-        self._target, self._drafter, self._verifier = target, drafter, verifier
+        self.target, self._drafter, self._verifier = target, drafter, verifier
         self._eos, self._chunk = eos, prefill_chunk
         self._cache = target.shape.cache(max_batch, max_length + drafter.nodes)
         self._line = torch.arange(max_length + drafter.nodes).clamp_(max=target.shape.max_positions - 1)
@@ -122,10 +122,9 @@ class Engine:
                 wanted += range(len(tokens) + root - start, len(tokens) + len(fed))
             spans.append(Span(sequence.row, start, len(fed), positions, mask))
             tokens += fed
-        shape = self._target.shape
-        layout = Layout.of(spans, self._cache.capacity, shape.tile, shape.dtype)
+        layout = Layout(spans, self._cache, self.target.shape.tile)
         some = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
-        return self._target.forward(torch.tensor(tokens), layout, self._cache, some)
+        return self.target.forward(torch.tensor(tokens), layout, some)
 
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
@@ -186,8 +185,8 @@ class Engine:
             raise UsageError(
                 f"a prompt of {len(prompt)} tokens leaves no room: a sequence holds {self.max_length} tokens"
             )
-        if min(prompt) < 0 or max(prompt) >= self._target.shape.vocab:
-            raise UsageError(f"a prompt's token ids must be from 0 to {self._target.shape.vocab - 1}")
+        if min(prompt) < 0 or max(prompt) >= self.target.shape.vocab:
+            raise UsageError(f"a prompt's token ids must be from 0 to {self.target.shape.vocab - 1}")
         if sampling.max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
         sequence = Sequence(
@@ -246,7 +245,8 @@ class Engine:
     def generate(self, prompt: str | list[int], sampling: Sampling) -> Completion:
         tokens: list[int] = []
         logprobs: list[TokenLogprob] = []
-        text, reason = "", "cancelled"
+        text = ""
+        reason: FinishReason = "cancelled"
         for emission in self.stream(prompt, sampling):
             tokens += emission.tokens
             logprobs += emission.logprobs
@@ -255,9 +255,7 @@ class Engine:
         return Completion(tokens, text, reason, logprobs)
 
 
-def _logprobs(
-    sampling: Sampling, tree: TokenTree, verified: Verified, logits: Tensor
-) -> list[TokenLogprob]:
+def _logprobs(sampling: Sampling, tree: TokenTree, verified: Verified, logits: Tensor) -> list[TokenLogprob]:
     """Under the target's own distribution, before temperature and cuts, of each token that was decided."""
     if sampling.logprobs is None:
         return []

@@ -6,6 +6,7 @@ when specops was interrupted or killed (keeper.py).
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -29,6 +30,8 @@ ANSWER_S = 2.0
 SETTLE_S = 1.0
 """A client sees a broken connection a moment before the server's end is known."""
 TAIL_LINES = 8
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
+"""What a server can do to the question which model it serves, besides answering it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def running(
 
     `ready` is a pattern for the log's line that says where the server listens; its first group is the
     address. The server is up once GET /health and GET /v1/models have answered. Raises ServerError when
-    it ends, or does not come up within `start_timeout_s` seconds, or has died when the block fails.
+    it ends before the block does, or does not come up within `start_timeout_s` seconds.
     """
     words = [sys.executable, "-m", "specops.launch.keeper", str(grace_s), *command]
     try:
@@ -69,6 +72,8 @@ def running(
         )
     try:
         yield _wait_until_up(name, keeper, re.compile(ready, re.MULTILINE), log, progress, start_timeout_s)
+        if keeper.poll() is not None:
+            raise _ended(name, keeper, log, "while it was measured")
     except EnvironmentFailure as error:
         if not isinstance(error, ServerError) and _has_ended(keeper):
             raise _ended(name, keeper, log, "while it was measured") from error
@@ -95,7 +100,7 @@ def _wait_until_up(
         if said:
             try:
                 model = _ask(said[1])
-            except (OSError, ValueError, LookupError) as error:
+            except NO_ANSWER as error:
                 missing = f"{said[1]} does not answer properly ({error})"
             else:
                 progress.note(f"the {name} server is up: {model} on {said[1]}")
@@ -108,7 +113,7 @@ def _wait_until_up(
 
 
 def _ask(address: str) -> str:
-    """The first model's name, once /health is good. Raises OSError, ValueError or LookupError until then."""
+    """The first model's name, once /health is good; raises one of NO_ANSWER until then."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
     key = os.environ.get("SPECOPS_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}

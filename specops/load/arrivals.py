@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,20 @@ import numpy as np
 Arrivals = Literal["closed", "poisson", "gamma"]
 """closed: each of N workers sends its next request when the last is answered. poisson, gamma: open loop,
 requests leave at their drawn instants whether or not the server keeps up."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """How hard the endpoint is driven: by `concurrency` workers, or open loop at `rate` requests/s."""
+
+    concurrency: int | None = None
+    rate: float | None = None
+    burstiness: float = 1.0
+
+    def __str__(self) -> str:
+        if self.concurrency is not None:
+            return f"{self.concurrency} stream{'s' if self.concurrency > 1 else ''}"
+        return f"{self.rate:g} requests/s"
 
 
 def offsets(rate: float, count: int, *, burstiness: float = 1.0, seed: int = 0) -> list[float]:

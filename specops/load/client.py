@@ -5,70 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.load.answer import Failure
+from specops.load.endpoint import Capabilities, Decoding, Endpoint
 from specops.load.observation import Exchange, Observation
 from specops.load.transport_errors import endpoint_error, failure_of
 from specops.load.workload import Prompt
-
-EndpointKind = Literal["chat", "completions"]
-
-MAX_IN_FLIGHT = 1000
-"""Connections of the openai client's pool: one request more would wait inside the client, unseen."""
 
 DEFAULT_MAX_TOKENS = 256
 _PROBE_TOKENS = 8
 _RETRIED = ("http_429", "http_503", "refused")
 _LONGEST_WAIT_S = 30.0
 _BACKOFF_S = 0.25
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    base_url: str
-    model: str
-    kind: EndpointKind = "chat"
-    api_key: str = "none"
-    connect_s: float = 10.0
-    timeout_s: float = 120.0
-    """For the whole of one attempt."""
-
-    stall_s: float = 30.0
-    """Between two reads once the answer has begun."""
-
-    retries: int = 2
-    """After 429, 503 and a refused connection, and only before any byte of an answer."""
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How every prompt of a run is sampled."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-    ignore_eos: bool = False
-    max_tokens: int | None = None
-    """In place of what each prompt asks for."""
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """Which usage reports the endpoint sends when asked. What it refuses is not asked for again."""
-
-    usage: bool = False
-    continuous_usage: bool = False
-
-    def stream_options(self) -> dict[str, bool]:
-        wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
-        return {option: True for option, on in wanted.items() if on}
 
 
 # The client calls its request hook with nothing that names the caller; a task's context does.
@@ -116,6 +70,17 @@ class Client:
                 raise
             raise endpoint_error(self.endpoint.base_url, failure) from error
 
+    async def version(self) -> str | None:
+        """What the server says at /version, beside /v1; None where it says nothing of the kind."""
+        root = self._openai.with_options(base_url=self.endpoint.base_url.removesuffix("/v1"), timeout=5.0)
+        try:
+            body = await root.get("/version", cast_to=object)
+        except Exception as error:
+            if failure_of(error) is None:
+                raise
+            return None
+        return str(body["version"]) if isinstance(body, dict) and "version" in body else None
+
     async def probe(self, prompt: Prompt) -> Observation:
         """One short request, to learn what the endpoint can report. EndpointError if it cannot answer.
 
@@ -140,13 +105,13 @@ class Client:
         self, prompt: Prompt, *, scheduled: float | None = None, max_tokens: int | None = None
     ) -> Exchange:
         """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised."""
-        body = self._body(prompt, max_tokens)
+        arguments = self._arguments(prompt, max_tokens)
         exchange = Exchange(prompt, time.perf_counter() if scheduled is None else scheduled)
         context = _in_flight.set(exchange)
         try:
             while True:
                 exchange.sent = time.perf_counter()
-                wait = await self._attempt(exchange, body)
+                wait = await self._attempt(exchange, arguments)
                 exchange.ended = time.perf_counter()
                 exchange.first_sent = exchange.first_sent or exchange.sent
                 if wait is None or exchange.retries >= self.endpoint.retries:
@@ -156,7 +121,7 @@ class Client:
         finally:
             _in_flight.reset(context)
 
-    async def _attempt(self, exchange: Exchange, body: dict[str, Any]) -> float | None:
+    async def _attempt(self, exchange: Exchange, arguments: dict[str, Any]) -> float | None:
         """One attempt; how long to wait before the next in seconds, or None for no other."""
         exchange.failure = None
         api = self._openai.chat.completions if self.endpoint.kind == "chat" else self._openai.completions
@@ -167,7 +132,7 @@ class Client:
         reads = exchange.reads
         try:
             async with asyncio.timeout_at(ends_at) as deadline:
-                async with api.with_streaming_response.create(**body) as response:
+                async with api.with_streaming_response.create(**arguments) as response:
                     async for data in response.iter_bytes():
                         reads.append((now(), data))
                         deadline.reschedule(min(ends_at, clock() + stall_s))
@@ -183,26 +148,29 @@ class Client:
             return None if reads or failure.kind not in _RETRIED else _wait(error, exchange.retries)
         return None
 
-    def _body(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
+    def _arguments(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
+        """For the client's `create`."""
         decoding = self.decoding
-        extra: dict[str, Any] = {}
-        if options := self.capabilities.stream_options():
-            extra["stream_options"] = options
-        if decoding.ignore_eos:
-            extra["ignore_eos"] = True
         body: dict[str, Any] = {
             "model": self.endpoint.model,
             "max_tokens": max_tokens or decoding.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
             "temperature": decoding.temperature,
             "top_p": decoding.top_p,
             "stream": True,
-            "extra_body": extra,
         }
+        if options := self.capabilities.stream_options():
+            body["stream_options"] = options
         if decoding.seed is not None:
             body["seed"] = decoding.seed
+        if decoding.ignore_eos:
+            body["ignore_eos"] = True
+        # As extra_body it is sent as it is. Typed arguments are converted by their annotations: a fifth of
+        # the time that building a request takes, in which no other stream is stamped.
         if self.endpoint.kind == "chat":
-            return body | {"messages": prompt.messages()}
-        return body | {"prompt": prompt.completion_prompt()}
+            body["messages"] = prompt.messages()
+            return {"model": self.endpoint.model, "messages": [], "stream": True, "extra_body": body}
+        body["prompt"] = prompt.completion_prompt()
+        return {"model": self.endpoint.model, "prompt": "", "stream": True, "extra_body": body}
 
 
 def _wait(error: Exception, retries: int) -> float | None:

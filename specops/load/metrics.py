@@ -13,19 +13,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from specops.load.observation import Observation
 
 
-@dataclass(frozen=True)
-class Objectives:
-    """Latency objectives in milliseconds; None sets none."""
+class Objectives(BaseModel):
+    """Latency objectives, in milliseconds, that a request must meet to count as goodput; None sets none."""
 
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_ms: float | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ttft_ms: float | None = Field(default=None, gt=0)
+    tpot_ms: float | None = Field(default=None, gt=0)
+    e2e_ms: float | None = Field(default=None, gt=0)
 
     def __bool__(self) -> bool:
         return (self.ttft_ms, self.tpot_ms, self.e2e_ms) != (None, None, None)

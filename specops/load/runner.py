@@ -13,25 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from specops.load.answer import CountTokens, Failure
-from specops.load.arrivals import offsets
-from specops.load.client import MAX_IN_FLIGHT, Client
+from specops.load.arrivals import Level, offsets
+from specops.load.client import Client
+from specops.load.endpoint import MAX_IN_FLIGHT
 from specops.load.observation import Exchange, Observation
 from specops.load.workload import Prompt
 from specops.progress import Progress
-
-
-@dataclass(frozen=True)
-class Level:
-    """How hard the endpoint is driven: by `concurrency` workers, or open loop at `rate` requests/s."""
-
-    concurrency: int | None = None
-    rate: float | None = None
-    burstiness: float = 1.0
-
-    def __str__(self) -> str:
-        if self.concurrency is not None:
-            return f"{self.concurrency} stream{'s' if self.concurrency > 1 else ''}"
-        return f"{self.rate:g} requests/s"
 
 
 @dataclass(frozen=True)

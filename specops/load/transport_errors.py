@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import aiohttp
 import openai
@@ -15,20 +14,21 @@ from specops.load.answer import Failure
 def failure_of(error: Exception) -> Failure | None:
     """The failure behind an exception, or None for one that no endpoint causes: a fault of ours.
 
-    The client wraps what its transport raised, and files a refused connection under time-outs; so the
-    whole chain of causes is looked through, the transport's own exceptions first.
+    The client wraps what its transport raised, and files a refused connection under time-outs; so
+    the whole chain of causes is looked through.
     """
     if isinstance(error, openai.APIStatusError):
         return Failure(f"http_{error.status_code}", _one_line(error.message))
-    for cause in _causes(error):
-        match cause:
-            case aiohttp.ClientConnectorError():
-                refused = cause.os_error.errno == errno.ECONNREFUSED or "Connect call failed" in str(cause)
-                return Failure("refused" if refused else "unreachable", _one_line(str(cause)))
-            case TimeoutError():  # aiohttp's time-outs are among these
-                return Failure("timeout", "no answer in time")
-            case aiohttp.ClientError() | ConnectionError():
-                return Failure("cut", _one_line(str(cause)) or "the connection was lost")
+    causes = _causes(error)
+    for cause in causes:
+        if isinstance(cause, aiohttp.ClientConnectorError):
+            kind = "refused" if cause.os_error.errno == errno.ECONNREFUSED else "unreachable"
+            return Failure(kind, _one_line(str(cause)))
+    if any(isinstance(cause, TimeoutError) for cause in causes):  # aiohttp's time-outs are among these
+        return Failure("timeout", "no answer in time")
+    for cause in causes:
+        if isinstance(cause, aiohttp.ClientError | ConnectionError):
+            return Failure("cut", _one_line(str(cause)) or "the connection was lost")
     if isinstance(error, openai.APIConnectionError):
         return Failure("unreachable", _one_line(str(error.__cause__ or error)))
     return None
@@ -49,8 +49,9 @@ def endpoint_error(base_url: str, failure: Failure, model: str | None = None) ->
                 hint="set SPECOPS_API_KEY or OPENAI_API_KEY in the environment",
             )
         case "http_404":
+            what = f"the path or the model {model}" if model else "the path"
             return EndpointError(
-                f"{base_url} does not know the path or the model {model} (404): {detail}",
+                f"{base_url} does not know {what} (404): {detail}",
                 hint="the base URL mostly ends in /v1; GET /v1/models lists the models",
             )
         case "http_429":
@@ -73,13 +74,12 @@ def endpoint_error(base_url: str, failure: Failure, model: str | None = None) ->
     )
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    seen: list[BaseException] = []
-    while cause is not None and cause not in seen:
-        seen.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return iter(reversed(seen))
+def _causes(error: BaseException) -> list[BaseException]:
+    """The exception and what it was raised from, outermost first."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes:
+        causes.append(cause)
+    return causes
 
 
 def _one_line(text: str) -> str:

@@ -1,0 +1,7 @@
+"""Phases of a rollout: each is typed input in, one typed result out."""
+
+from typing import Literal, get_args
+
+Phase = Literal["baseline", "speculative", "compare"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""Those that `run` walks, in order. Each writes PHASE.json into the run folder."""

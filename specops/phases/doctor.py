@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import platform
@@ -170,7 +171,7 @@ def _endpoint(base_url: str) -> Iterator[Check]:
             mend="set SPECOPS_API_KEY to a key that it accepts" if refused else "give its URL up to /v1",
         )
         return
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
         yield Check(
             name="endpoint",
             status="fail",

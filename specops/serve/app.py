@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from specops import __version__
 from specops.serve.gate import Gate
@@ -19,7 +18,7 @@ from specops.serve.loop import EngineLoop
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
 from specops.serve.prompts import PromptEncoder
 from specops.serve.protocol import ChatRequest, CompletionRequest, GenerationRequest, Request, parse
-from specops.serve.refusal import Refusal
+from specops.serve.refusal import FAULT, Refusal
 from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer
 from specops.serve.stream import send_stream
 
@@ -173,12 +172,13 @@ async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPRequestEntityTooLarge as error:
         pass_on = Refusal(413, f"the request body is too large: {error.text}", code="body_too_large")
     except web.HTTPException as error:  # aiohttp's own: no such path, or not by this method
-        pass_on = Refusal(error.status, f"{request.method} {request.path}: {error.reason}")
-    except HttpProcessingError as error:
-        pass_on = Refusal(400, f"the request body cannot be read: {error.message}")
+        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+        pass_on = Refusal(error.status, f"{request.method} {request.path}: {error.reason}", headers=allow)
+    except web.RequestPayloadError as error:
+        pass_on = Refusal(400, f"the request body cannot be read: {error}")
     except ConnectionError:  # the client has gone; nobody reads an answer
         raise
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
-        pass_on = Refusal(500, "a fault in the server; its log has the details")
+        pass_on = FAULT
     return web.json_response(pass_on.body(), status=pass_on.status, headers=pass_on.headers)

@@ -60,26 +60,34 @@ class Generation:
 
     def __init__(self, jobs: list[Job], arrived: float) -> None:
         self.sequences = [Sequence(self, index, job, arrived) for index, job in enumerate(jobs)]
-        self._events: asyncio.Queue[tuple[int, Emission] | Refusal] = asyncio.Queue()
-        self._unread = len(jobs)  # sequences whose last emission has not been read
+        self._unfinished = len(jobs)  # sequences whose last emission has not been read
+        self._output: list[tuple[int, Emission]] = []
+        self._refusal: Refusal | None = None
+        self._news = asyncio.Event()
 
     @property
     def finished(self) -> bool:
         """Every sequence's last emission has been read."""
-        return self._unread == 0
+        return self._unfinished == 0
 
-    def put(self, event: tuple[int, Emission] | Refusal) -> None:
-        self._events.put_nowait(event)
+    def put(self, index: int, emission: Emission) -> None:
+        """Hand `emission` of choice `index` to the reader."""
+        self._output.append((index, emission))
+        self._news.set()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Raise `refusal` in the reader, after what has been put before."""
+        self._refusal = refusal
+        self._news.set()
 
     async def next(self) -> list[tuple[int, Emission]]:
-        """Wait for output; returns all there is, as (choice index, emission). Raises a Refusal put here."""
-        batch: list[tuple[int, Emission]] = []
-        event = await self._events.get()
-        while True:
-            if isinstance(event, Refusal):
-                raise event
-            batch.append(event)
-            self._unread -= event[1].finish_reason is not None
-            if self._events.empty():
-                return batch
-            event = self._events.get_nowait()
+        """Wait for output -> all there is, as (choice index, emission). Raises what `refuse` was given."""
+        await self._news.wait()
+        if not self._output:
+            assert self._refusal is not None
+            raise self._refusal
+        output, self._output = self._output, []
+        self._unfinished -= sum(emission.finish_reason is not None for _, emission in output)
+        if self._refusal is None:
+            self._news.clear()
+        return output

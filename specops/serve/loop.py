@@ -62,8 +62,7 @@ class EngineLoop:
         self._admit(len(jobs))
         generation = Generation(jobs, arrived=time.perf_counter())
         self._active.update(generation.sequences)
-        for sequence in generation.sequences:
-            self._commands.put(partial(self._submit, sequence))
+        self._commands.put(partial(self._submit, generation))
         try:
             yield generation
         finally:
@@ -77,7 +76,7 @@ class EngineLoop:
         """End every request with `refusal`; returns how many sequences that cut short."""
         cut = len(self._active)
         for generation in {sequence.generation for sequence in self._active}:
-            generation.put(refusal)
+            generation.refuse(refusal)
         return cut
 
     def _admit(self, count: int) -> None:
@@ -109,7 +108,7 @@ class EngineLoop:
             self._metrics.output(sequence, emission, step.ended)
             if emission.finish_reason is not None:
                 self._end(sequence)
-            sequence.generation.put((sequence.index, emission))
+            sequence.generation.put(sequence.index, emission)
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
@@ -158,13 +157,17 @@ class EngineLoop:
         counters = replace(engine.counters, accepted_per_position=list(engine.counters.accepted_per_position))
         return Load(engine.running, engine.waiting, engine.kv_usage, counters)
 
-    def _submit(self, sequence: Sequence) -> None:
-        try:
-            sequence.id = self._engine.submit(sequence.job.prompt, sequence.job.sampling)
-        except UsageError as error:
-            refusal = Refusal(400, error.message, param="prompt")
-            self._events.call_soon_threadsafe(sequence.generation.put, refusal)
-        else:
+    def _submit(self, generation: Generation) -> None:
+        """All sequences of a request, or none: a prompt that the engine refuses refuses the request."""
+        for sequence in generation.sequences:
+            try:
+                sequence.id = self._engine.submit(sequence.job.prompt, sequence.job.sampling)
+            except UsageError as error:
+                for submitted in generation.sequences:
+                    self._cancel(submitted)
+                refusal = Refusal(400, error.message, param="prompt")
+                self._events.call_soon_threadsafe(generation.refuse, refusal)
+                return
             self._running[sequence.id] = sequence
             self._queued.append(sequence)
 

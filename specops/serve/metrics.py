@@ -1,8 +1,8 @@
 """/metrics with vLLM's names, types and labels, so that one dashboard and one set of alerts serve both.
 
 The counters are the engine's own totals. Latencies are observed in the event loop, at one sample per
-output event as vLLM does it, from instants that the engine's thread took. Everything but `load` is written
-and read in the event loop's thread, so nothing is locked.
+output event as vLLM does it, from instants that the engine's thread took. Everything is written and read
+in the event loop's thread, so nothing is locked.
 """
 
 from __future__ import annotations

@@ -39,3 +39,7 @@ class Refusal(Exception):
                 "code": self.code,
             }
         }
+
+
+FAULT = Refusal(500, "a fault in the server; its log has the details")
+"""For an error that nobody foresaw: its text may hold what clients should not see."""

@@ -21,6 +21,9 @@ from specops.serve.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
+# aiohttp logs a traceback for bytes that are no HTTP; whatever fails in a handler, app.py logs itself.
+logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PARTING = 1.0  # seconds that handlers have to send their last bytes in
 
@@ -70,7 +73,6 @@ class Server:
     """An engine behind HTTP. Start it, drain it and stop it in one event loop."""
 
     def __init__(self, engine: Engine, settings: ServeSettings) -> None:
-        self._settings = settings
         metrics = ServerMetrics(settings.model, speculative=settings.speculative)
         self._loop = EngineLoop(engine, metrics, settings.capacity)
         self._api = Api(

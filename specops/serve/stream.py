@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
 
 from specops.serve.generation import Generation
-from specops.serve.refusal import Refusal
+from specops.serve.refusal import FAULT, Refusal
 from specops.serve.responses import Answer
+
+log = logging.getLogger(__name__)
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -45,6 +48,11 @@ async def send_stream(
             payload += _events([answer.usage_chunk()])
     except Refusal as refusal:
         payload = _events([refusal.body()])
+    except ConnectionError:  # the client has gone
+        raise
+    except Exception:
+        log.exception("a stream of %s broke off", request.path)
+        payload = _events([FAULT.body()])
     await response.write_eof(payload + _DONE)
     return response
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from specops.config import EmbeddedPool, Speculation
+from specops.config import EmbeddedPool
 from specops.errors import EndpointError, ServerError
 from specops.launch import embedded
 from specops.launch.process import Server, running
@@ -101,6 +101,14 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
+def kill_server(folder: Path) -> None:
+    """Kill the fake server, and wait for its keeper to have noticed."""
+    server = pid_in(folder / "server")
+    keeper = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: not alive(keeper), "the end of the keeper, which is the server's parent")
+
+
 def test_it_is_up_inside_the_block_and_gone_after_it(fake, tmp_path) -> None:
     with fake("ok") as server:
         assert server.model == "fake"
@@ -151,6 +159,13 @@ def test_workers_of_the_server_go_with_it(fake, tmp_path) -> None:
     wait_for(lambda: not alive(worker), "the worker's end")
 
 
+def test_workers_do_not_outlive_a_server_that_died(fake, tmp_path) -> None:
+    with pytest.raises(ServerError), fake("workers"):
+        kill_server(tmp_path)
+    worker = pid_in(tmp_path / "worker")
+    wait_for(lambda: not alive(worker), "the worker's end")
+
+
 def test_an_endpoint_error_of_a_server_that_died_names_the_death(fake, tmp_path) -> None:
     def measure() -> None:
         os.kill(pid_in(tmp_path / "server"), signal.SIGKILL)
@@ -160,6 +175,11 @@ def test_an_endpoint_error_of_a_server_that_died_names_the_death(fake, tmp_path)
         measure()
     assert "137" in caught.value.message
     assert isinstance(caught.value.__cause__, EndpointError)
+
+
+def test_a_server_that_died_unnoticed_is_reported_all_the_same(fake, tmp_path) -> None:
+    with pytest.raises(ServerError, match="while it was measured"), fake("ok"):
+        kill_server(tmp_path)
 
 
 def test_an_endpoint_error_of_a_living_server_stays_what_it_is(fake) -> None:
@@ -185,25 +205,38 @@ def test_nothing_is_left_when_specops_itself_is_killed(fake, tmp_path, mode, num
 
 def test_the_command_line_of_an_embedded_pool(tmp_path) -> None:
     standard = EmbeddedPool(engine="embedded", max_batch=4, threads=2)
-    words = embedded.command(standard)
+    words = embedded.command(standard, "mine")
     assert words[1:] == [
-        *("-m", "specops", "serve", "--port", "0", "--max-batch", "4", "--no-speculation", "--threads", "2")
+        *(
+            "-m",
+            "specops",
+            "serve",
+            "--port",
+            "0",
+            "--served-model-name",
+            "mine",
+            "--max-batch",
+            "4",
+            "--no-speculation",
+            "--threads",
+            "2",
+        )
     ]
     speculative = EmbeddedPool.model_validate(
         {
             "engine": "embedded",
             "target": tmp_path,
             "max_length": 99,
-            "speculation": {"draft": tmp_path, "tree": "expand:2,1"},
+            "speculation": {"draft": tmp_path, "tree": "expand:2,1", "verifier": "naive"},
         }
     )
-    words = embedded.command(speculative)
+    words = embedded.command(speculative, "mine")
     assert "--no-speculation" not in words
     for flag, value in (
         ("--target", str(tmp_path)),
         ("--draft", str(tmp_path)),
         ("--tree", "expand:2,1"),
-        ("--verifier", Speculation().verifier),
+        ("--verifier", "naive"),
         ("--max-length", "99"),
     ):
         assert words[words.index(flag) + 1] == value

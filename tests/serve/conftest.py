@@ -15,10 +15,11 @@ from scripted import ScriptedEngine
 
 @pytest.fixture(scope="session")
 def tiny(tiny_pair: tuple[Path, Path]) -> Iterator[Live]:
-    """The tiny random pair behind a real server, with speculation."""
+    """The tiny random model behind a real server: its own draft, so that a step yields several tokens."""
     from specops.engine import load_engine
 
-    live = Live(load_engine(*tiny_pair, tree="chain:3", max_batch=4, max_length=256, threads=1))
+    target, _ = tiny_pair
+    live = Live(load_engine(target, target, tree="chain:3", max_batch=4, max_length=256, threads=1))
     yield live
     live.close()
 

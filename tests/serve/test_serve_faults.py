@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from live import Live, Reply, events_of, until
+from live import DEADLINE, Live, Reply, events_of, until
 
 ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="tiny"}'
 RUNNING = 'vllm:num_requests_running{engine="0",model_name="tiny"}'
@@ -106,9 +106,10 @@ def test_a_prompt_that_the_engine_refuses_is_wrong_usage_even_when_streamed(
 
 def test_draining_finishes_what_runs_and_refuses_what_comes(serve_scripted: Callable[..., Live]) -> None:
     live = serve_scripted()
-    with live.open("/v1/completions", {"prompt": "a", "max_tokens": 400, "stream": True}) as response:
-        live.engine.hold()
-        events = events_of(response)
+    live.engine.hold()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(live.stream, "/v1/completions", {"prompt": "a", "max_tokens": 40})
+        until(lambda: live.engine.running == 1, "the request runs")
         drained = live.spawn(live.server.drain())
         until(lambda: live.ask("/health").status == 503, "health says that it drains")
         refused = live.ask("/v1/completions", ENDLESS)
@@ -116,8 +117,8 @@ def test_draining_finishes_what_runs_and_refuses_what_comes(serve_scripted: Call
         assert refused.error["type"] == "service_unavailable"
         assert not drained.done()
         live.engine.release()
-        assert sum(event.count(" go") for event in events) == 400
-    drained.result(30)
+        assert "".join(chunk["choices"][0]["text"] for chunk in running.result()) == " go" * 40
+    drained.result(DEADLINE)
 
 
 def test_stopping_ends_running_streams_with_an_error_event(serve_scripted: Callable[..., Live]) -> None:
@@ -129,7 +130,7 @@ def test_stopping_ends_running_streams_with_an_error_event(serve_scripted: Calla
         stopping = live.spawn(live.server.stop())
         *_, error, done = events
         live.engine.release()
-        assert stopping.result(30) == 1
+        assert stopping.result(DEADLINE) == 1
     assert json.loads(error)["error"]["code"] == "shut_down"
     assert done == "[DONE]"
 

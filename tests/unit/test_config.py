@@ -26,6 +26,7 @@ pools:
   speculative:
     engine: endpoint
     base_url: http://127.0.0.1:8000/v1
+    model: mine
 measure:
   concurrency: [1, 8]
   temperature: 1
@@ -62,7 +63,7 @@ def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) ->
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
-        ("concurrency", "concurency", 10, "unknown key 'measure.concurency'"),
+        ("concurrency", "concurency", 11, "unknown key 'measure.concurency'"),
         ("rollout: first", "rollout: first\nrolout: x", 2, "unknown key 'rolout'"),
         ("engine: embedded", "engine: embedded\n    tre: 1", 6, "unknown key 'pools.standard.tre'"),
         (
@@ -77,19 +78,19 @@ def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) ->
         ("rollout: first\n", "", 1, "lacks the key 'rollout'"),
         ("rollout: first", "rollout: 12", 1, "rollout is 12, and should be text"),
         ("rollout: first", "rollout: ../x", 1, "rollout is '../x', and should be text that matches"),
-        ("temperature: 1", "temperature: hot", 11, "is 'hot', and should be a number"),
-        ("temperature: 1", "temperature: -1", 11, "is -1, and should be greater than or equal to 0"),
-        ("temperature: 1", "repeats: 1.5", 11, "is 1.5, and should be a whole number"),
-        ("temperature: 1", "repeats: true", 11, "is True, and should be a whole number"),
-        ("temperature: 1", "ignore_eos: 1", 11, "is 1, and should be true or false"),
-        ("[1, 8]", "[1, 0]", 10, "concurrency.1 is 0, and should be greater than or equal to 1"),
-        ("[1, 8]", "[]", 10, "is empty, and should be a list of at least 1"),
-        ("[1, 8]", "8", 10, "is 8, and should be a list"),
+        ("temperature: 1", "temperature: hot", 12, "is 'hot', and should be a number"),
+        ("temperature: 1", "temperature: -1", 12, "is -1, and should be greater than or equal to 0"),
+        ("temperature: 1", "repeats: 1.5", 12, "is 1.5, and should be a whole number"),
+        ("temperature: 1", "repeats: true", 12, "is True, and should be a whole number"),
+        ("temperature: 1", "ignore_eos: 1", 12, "is 1, and should be true or false"),
+        ("[1, 8]", "[1, 0]", 11, "concurrency.1 is 0, and should be greater than or equal to 1"),
+        ("[1, 8]", "[]", 11, "is empty, and should be a list of at least 1"),
+        ("[1, 8]", "8", 11, "is 8, and should be a list"),
         ("prompts.json", "absent.json", 2, "absent.json does not exist"),
         ("prompts.json", "[a, b]", 2, "expected the path of a file or folder"),
-        ("temperature: 1", "concurrency: [2]", 11, "the key 'concurrency' is given twice"),
-        ("temperature: 1", "? [a]\n  : 1", 11, "a key must be plain text"),
-        ("measure:", "measure", 10, "this is no YAML"),
+        ("temperature: 1", "concurrency: [2]", 12, "the key 'concurrency' is given twice"),
+        ("temperature: 1", "? [a]\n  : 1", 12, "a key must be plain text"),
+        ("measure:", "measure", 11, "this is no YAML"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> None:

@@ -37,7 +37,7 @@ class DraftModel:
         self._causal = {n: causal(n) for n in range(1, 9)}  # what a verification leaves to read is short
 
     def read(self, sequences: Batch[Sequence]) -> Tensor:
-        """Catch up with each sequence by up to a chunk of tokens -> [len(sequences), V] logits of the last."""
+        """Catch up with each sequence by up to a chunk -> [len(sequences), V] logits of the last token."""
         spans: list[Span] = []
         tokens: list[int] = []
         for sequence in sequences:
@@ -68,13 +68,12 @@ class DraftModel:
         self._read[sequence.row] = read + len(places)
 
     def move(self, sequence: Sequence, row: int) -> None:
-        self._read[row] = self._read[sequence.row]
+        self._read[row], self._read[sequence.row] = self._read[sequence.row], 0
         self._cache.move(sequence.row, row, self._read[row])
 
     def release(self, sequence: Sequence) -> None:
         self._read[sequence.row] = 0
 
     def _run(self, tokens: list[int], spans: list[Span], wanted: Tensor | None) -> Tensor:
-        shape = self._model.shape
-        layout = Layout.of(spans, self._cache.capacity, shape.tile, shape.dtype)
-        return self._model.forward(torch.tensor(tokens), layout, self._cache, wanted)
+        layout = Layout(spans, self._cache, self._model.shape.tile)
+        return self._model.forward(torch.tensor(tokens), layout, wanted)

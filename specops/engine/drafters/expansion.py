@@ -22,7 +22,7 @@ class _Growing:
         self.tokens = [sequence.tokens[-1]]
         self.parents = [-1]
         self.q: list[Tensor | None] = [None]
-        self.level = range(0, 1)  # the deepest nodes
+        self.level = range(1)  # the deepest nodes
         self.run = 0  # nodes that the draft model has seen
 
     def branch(self, children: list[list[int]], q: Tensor | None) -> None:

@@ -23,9 +23,9 @@ class _Index:
                 self._after[tuple(tokens[position - size : position])] = position
         self._indexed = len(tokens)
         for size in range(min(LONGEST, len(tokens)), SHORTEST - 1, -1):
-            position = self._after.get(tuple(tokens[-size:]))
-            if position is not None:
-                return tokens[position : position + count]
+            found = self._after.get(tuple(tokens[-size:]))
+            if found is not None:
+                return tokens[found : found + count]
         return []
 
 

@@ -20,7 +20,8 @@ class MultiStep:
     prefers = Draw.WITHOUT_REPLACEMENT
 
     def verify(self, tree: TokenTree, p: Tensor, chance: Chance) -> Verified:
-        node, path = 0, []
+        node = 0
+        path: list[int] = []
         while True:
             children = tree.topology.children[node]
             if not children:

@@ -1,0 +1,186 @@
+"""`specops baseline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json, print_table
+from specops.cli.progress import progress
+from specops.errors import EndpointError, SpecopsError, UsageError
+
+if TYPE_CHECKING:
+    from specops.load.settings import BaselineSettings
+    from specops.results import Result
+
+DEFAULT_OUT = Path("baseline.json")
+
+
+def baseline(
+    base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
+    model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
+    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
+    prompts: Annotated[
+        Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
+    ] = None,
+    classes: Annotated[str, typer.Option(help="Traffic classes to measure, by commas; all by default.")] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
+    ] = None,
+    concurrency: Annotated[str, typer.Option(help="Levels of a closed loop, by commas.")] = "1",
+    arrivals: Annotated[str, typer.Option(help="closed, poisson or gamma.")] = "closed",
+    rate: Annotated[float | None, typer.Option(help="Requests a second of an open loop.")] = None,
+    burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,
+    repeats: Annotated[int, typer.Option(help="Times that each level is measured.")] = 2,
+    warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of order, arrivals and sampling.")] = 0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False,
+    max_tokens: Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
+    stall: Annotated[float, typer.Option(help="Seconds of silence within an answer.")] = 30.0,
+    retries: Annotated[int, typer.Option(help="After 429, 503 and a refused connection; counted.")] = 2,
+    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None,
+    slo_ttft_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
+    slo_tpot_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
+    slo_e2e_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
+    abort_error_share: Annotated[float, typer.Option(help="Stop above this share of failures.")] = 0.5,
+    abort_e2e_ms: Annotated[float | None, typer.Option(help="Stop above this median latency.")] = None,
+    out: Annotated[Path, typer.Option(help="The result; an earlier one is resumed.")] = DEFAULT_OUT,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Measure an OpenAI-compatible endpoint: TTFT, TPOT, latency, throughput, acceptance."""
+    from specops import results
+    from specops.phases.baseline import measure
+
+    fields: dict[str, Any] = {
+        "base_url": base_url,
+        "model": model or "",
+        "endpoint": endpoint,
+        "classes": [name.strip() for name in classes.split(",") if name.strip()],
+        "tokenizer": tokenizer,
+        "concurrency": _whole_numbers(concurrency),
+        "arrivals": arrivals,
+        "rate": rate,
+        "burstiness": burstiness,
+        "repeats": repeats,
+        "warmup": warmup,
+        "temperature": temperature,
+        "top_p": top_p,
+        "seed": seed,
+        "ignore_eos": ignore_eos,
+        "max_tokens": max_tokens,
+        "timeout_s": timeout,
+        "stall_s": stall,
+        "retries": retries,
+        "max_rps": max_rps,
+        "slo": {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms, "e2e_ms": slo_e2e_ms},
+        "abort_error_share": abort_error_share,
+        "abort_e2e_ms": abort_e2e_ms,
+    }
+    settings = _settings(fields | ({"prompts": prompts} if prompts else {}))
+    if model is None:
+        settings = settings.model_copy(update={"model": _only_model(settings)})
+    previous = results.read(out) if out.exists() and not fresh else None
+    with progress(quiet) as shown:
+        try:
+            result = measure(settings, shown, previous, lambda partial: results.write(out, partial))
+        except (KeyboardInterrupt, SpecopsError):
+            if out.exists():
+                shown.note(f"what was measured is in {out}; the same command goes on from there")
+            raise
+        results.write(out, result)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result, out)
+    raise typer.Exit(result.exit_code)
+
+
+def _only_model(settings: BaselineSettings) -> str:
+    import asyncio
+
+    from specops.load.client import Client
+
+    base_url = settings.base_url
+
+    async def models() -> list[str]:
+        async with Client(settings.target(), settings.decoding()) as client:
+            return await client.models()
+
+    served = asyncio.run(models())
+    if not served:
+        raise EndpointError(f"{base_url} lists no model", hint="name one with --model")
+    if len(served) > 1:
+        raise UsageError(
+            f"{base_url} serves {len(served)} models", hint=f"name one with --model: {', '.join(served)}"
+        )
+    return served[0]
+
+
+def _settings(fields: dict[str, Any]) -> BaselineSettings:
+    from pydantic import ValidationError
+
+    from specops.load.settings import BaselineSettings
+
+    try:
+        return BaselineSettings(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
+        raise UsageError(
+            f"could not use the options: {option} {first['msg']}", hint="specops baseline --help"
+        ) from error
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--concurrency takes whole numbers by commas, not {text!r}", hint="such as --concurrency 1,4,8"
+        ) from None
+
+
+def _print(result: Result, out: Path) -> None:
+    columns = ["load", "requests", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "E2E p50", "p95", "tok/s"]
+    rows = [_row(_load(level), level) for level in result.data["by_concurrency"]]
+    for name, levels in result.data["by_class"].items():
+        if len(result.data["by_class"]) > 1:
+            rows += [_row(f"{_load(level)}, {name}", level) for level in levels]
+    print_table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
+    acceptance = result.data["acceptance"]
+    if acceptance:
+        rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
+        typer.echo(f"accepted {rate} of drafts, {length} tokens a verification")
+    else:
+        typer.echo(f"acceptance unknown: {result.data['acceptance_missing']}")
+    typer.echo(f"{result.verdict}: {result.reason}\nresult: {out}")
+
+
+def _load(level: dict[str, Any]) -> str:
+    from specops.load.arrivals import Level
+
+    return str(Level(concurrency=level["concurrency"], rate=level["rate"]))
+
+
+def _row(label: str, level: dict[str, Any]) -> list[str]:
+    rate = (level.get("over_repeats") or {}).get("tokens_per_sec")
+    latencies = [level[name][q] for name in ("ttft_ms", "tpot_ms", "e2e_ms") for q in ("p50", "p95")]
+    return [
+        label,
+        str(level["requests"]),
+        str(level["failed"]),
+        *(_fixed(value, 1) for value in latencies),
+        _fixed(rate["estimate"] if rate else None, 1),
+    ]
+
+
+def _fixed(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,56 @@
+"""`specops run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.progress import progress
+from specops.phases import Phase
+
+
+def run(
+    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    only: Annotated[Phase | None, typer.Option("--only", help="Run this phase alone.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Reuse no earlier result.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on after a phase that said no.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Measure both pools of a rollout and compare them; what has not changed is not measured again."""
+    from specops.config import load
+
+    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
+    from specops.cli.page import page
+    from specops.phases import playbook
+
+    folder = out or Path("runs") / file.rollout
+    with progress(quiet) as report:
+        walk = playbook.run(file, folder, report, only=only, fresh=fresh, go_on=go_on)
+    if as_json:
+        print_json(
+            {
+                "rollout": walk.rollout,
+                "folder": str(walk.folder),
+                "exit_code": walk.exit_code,
+                "phases": [
+                    {
+                        "phase": step.phase,
+                        "file": str(step.path),
+                        "reused": step.reused,
+                        "verdict": step.result.verdict,
+                        "reason": step.result.reason,
+                        "summary": step.result.summary,
+                    }
+                    for step in walk.steps
+                ],
+            }
+        )
+    else:
+        typer.echo("\n".join(page(walk, file, rollout)))
+    raise typer.Exit(walk.exit_code)

@@ -1,0 +1,174 @@
+"""A measured cell as it is kept in a result: what resuming, comparing and reporting read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from specops import stats
+from specops.load import metrics
+from specops.load.answer import TokensFrom
+from specops.load.arrivals import Level
+from specops.load.metrics import Objectives
+from specops.load.observation import Observation
+from specops.load.runner import Cell
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Spread(_Record):
+    """How a set of samples is spread. A quantile that they are too few for is null, its reason beside it."""
+
+    n: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    missing: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Self:
+        quantiles = {f"p{q * 100:g}": stats.percentile(samples, q) for q in QUANTILES}
+        reasons = {f"p{q * 100:g}": stats.shortage(len(samples), q) for q in QUANTILES}
+        return cls(
+            n=len(samples),
+            mean=round(sum(samples) / len(samples), 4) if samples else None,
+            max=round(max(samples), 4) if samples else None,
+            missing={name: reason for name, reason in reasons.items() if reason},
+            **{name: None if value is None else round(value, 4) for name, value in quantiles.items()},
+        )
+
+
+class Row(_Record):
+    """One request. Durations in milliseconds; `metrics` has their definitions."""
+
+    prompt: str
+    traffic_class: str = Field(validation_alias="class", serialization_alias="class")
+    sent_s: float
+    """Since the cell's first request."""
+
+    lag_ms: float
+    ttft_ms: float | None
+    tpot_ms: float | None
+    e2e_ms: float
+    e2e_with_retries_ms: float
+    retries: int
+    chunks: int
+    n_first: int | None
+    tokens: int | None
+    tokens_from: TokensFrom
+    finish_reason: str | None
+    text: str
+    error: str | None
+    detail: str | None
+
+    @classmethod
+    def of(cls, observation: Observation, started: float) -> Self:
+        answer = observation.answer
+        return cls(
+            prompt=observation.prompt,
+            traffic_class=observation.traffic_class,
+            sent_s=round(observation.first_sent - started, 6),
+            lag_ms=_ms(metrics.lag(observation)),
+            ttft_ms=_optional_ms(metrics.ttft(observation)),
+            tpot_ms=_optional_ms(metrics.tpot(observation)),
+            e2e_ms=_ms(metrics.e2e(observation)),
+            e2e_with_retries_ms=_ms(metrics.e2e_with_retries(observation)),
+            retries=observation.retries,
+            chunks=len(answer.chunks),
+            n_first=answer.chunks[0].tokens if answer.chunks else None,
+            tokens=answer.tokens,
+            tokens_from=answer.tokens_from,
+            finish_reason=answer.finish_reason,
+            text=answer.text,
+            error=answer.failure.kind if answer.failure else None,
+            detail=answer.failure.detail if answer.failure else None,
+        )
+
+
+class DraftCountsRecord(_Record):
+    drafts: float
+    draft_tokens: float
+    accepted_tokens: float
+    accepted_per_position: tuple[float, ...]
+
+
+class CellRecord(_Record):
+    concurrency: int | None
+    rate: float | None
+    burstiness: float
+    repeat: int
+    complete: bool
+    aborted: str | None
+    wall_s: float
+    tokens: int | None
+    """Of the whole answers; null where the endpoint does not say and no tokenizer was given."""
+
+    tokens_per_sec: float | None
+    requests_per_sec: float | None
+    goodput_per_sec: float | None
+    """Requests a second that met every objective; null where no objective was set."""
+
+    goodput_tokens_per_sec: float | None
+    peak_tokens_per_sec: float | None
+    chunk_gap_ms: Spread
+    amortised_itl_ms: Spread
+    tokens_per_chunk: Spread
+    """One sample for each request."""
+
+    server_tokens: float | None = None
+    """All the server generated in the window: more than `tokens` where others used it too."""
+
+    drafts: DraftCountsRecord | None = None
+    drafts_missing: str | None = None
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, cell: Cell, objectives: Objectives) -> Self:
+        good = [o for o in cell.observations if o.ok]
+        tokens = metrics.output_tokens(good)
+        wall = cell.wall_s
+        met = [o for o in good if metrics.meets(o, objectives)] if objectives else None
+
+        def per_second(count: float | None) -> float | None:
+            return round(count / wall, 4) if count is not None and wall > 0 else None
+
+        peak = metrics.peak_throughput(good)
+        return cls(
+            concurrency=cell.level.concurrency,
+            rate=cell.level.rate,
+            burstiness=cell.level.burstiness,
+            repeat=cell.repeat,
+            complete=cell.complete,
+            aborted=cell.aborted,
+            wall_s=round(wall, 6),
+            tokens=tokens,
+            tokens_per_sec=per_second(tokens),
+            requests_per_sec=per_second(len(good)),
+            goodput_per_sec=per_second(None if met is None else len(met)),
+            goodput_tokens_per_sec=per_second(None if met is None else metrics.output_tokens(met)),
+            peak_tokens_per_sec=None if peak is None else round(peak, 4),
+            chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in metrics.chunk_gaps(o)]),
+            amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in metrics.amortised_itl(o)]),
+            tokens_per_chunk=Spread.of([n for o in good if (n := metrics.tokens_per_chunk(o)) is not None]),
+            rows=tuple(Row.of(o, cell.started) for o in cell.observations),
+        )
+
+    @property
+    def level(self) -> Level:
+        return Level(self.concurrency, self.rate, self.burstiness)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 4)
+
+
+def _optional_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else _ms(seconds)

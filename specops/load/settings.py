@@ -1,0 +1,128 @@
+"""What `specops baseline` measures and how, checked before the first request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from specops import results
+from specops.assets import asset
+from specops.load.arrivals import Arrivals, Level
+from specops.load.endpoint import MAX_IN_FLIGHT, Decoding, Endpoint, EndpointKind
+from specops.load.metrics import Objectives
+from specops.load.workload import PromptSet
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class BaselineSettings(BaseModel):
+    """What to measure and how. Everything but the address decides whether a result can be resumed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: str
+    """An OpenAI base URL, mostly ending in /v1."""
+
+    model: str
+    endpoint: EndpointKind = "chat"
+    identity: str | None = None
+    """What stands for the address in the inputs' hash, where a server gets a new port at every start."""
+
+    api_key_env: str | None = None
+    """The variable that holds the API key; by default SPECOPS_API_KEY, then OPENAI_API_KEY."""
+
+    prompts: Path = Field(default_factory=lambda: asset("playbooks", "embedded", "prompts.json"))
+    classes: tuple[str, ...] = ()
+    """Traffic classes to measure; none means all."""
+
+    tokenizer: Path | None = None
+    """A tokenizer.json to count tokens with where the endpoint reports no usage."""
+
+    concurrency: tuple[Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT)], ...] = Field(default=(1,), min_length=1)
+    arrivals: Arrivals = "closed"
+    rate: Positive | None = None
+    burstiness: Positive = 1.0
+    repeats: int = Field(default=2, ge=1)
+    warmup: int = Field(default=4, ge=0)
+    """Requests before each cell, at its concurrency, that are not measured."""
+
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    seed: int = 0
+    """Of order and arrivals; sent with each request as well where temperature is above 0."""
+
+    ignore_eos: bool = False
+    max_tokens: int | None = Field(default=None, ge=1)
+    timeout_s: Positive = 120.0
+    stall_s: Positive = 30.0
+    retries: int = Field(default=2, ge=0)
+    max_rps: Positive | None = None
+    slo: Objectives = Objectives()
+    max_error_share: float = Field(default=0.05, ge=0, lt=1)
+    """Above this share of failed requests the verdict is no."""
+
+    abort_error_share: float = Field(default=0.5, gt=0, le=1)
+    abort_e2e_ms: Positive | None = None
+    abort_window: int = Field(default=20, ge=1)
+    """Stop when more than the share of so many requests in a row fail, or their median is too slow."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _http_without_credentials(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be an http or https address, such as http://127.0.0.1:8000/v1")
+        if parts.username or parts.password:
+            raise ValueError("must not hold credentials: the API key comes from the environment")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _open_loop_has_a_rate(self) -> Self:
+        if (self.arrivals == "closed") != (self.rate is None):
+            raise ValueError("poisson and gamma arrivals need a rate, and closed ones take none")
+        if self.arrivals != "gamma" and self.burstiness != 1:
+            raise ValueError("burstiness is for gamma arrivals")
+        if self.rate and self.max_rps and self.rate > self.max_rps:
+            raise ValueError("the rate is above max_rps")
+        return self
+
+    def levels(self) -> list[Level]:
+        if self.rate is not None:
+            return [Level(rate=self.rate, burstiness=self.burstiness)]
+        return [Level(concurrency=n) for n in self.concurrency]
+
+    def inputs(self, prompts: PromptSet) -> dict[str, str]:
+        """Hashes of what decides the measurement. The address does not, where an identity stands for it."""
+        fields = self.model_dump(mode="json", exclude={"base_url", "identity", "prompts", "api_key_env"})
+        fields["endpoint_identity"] = self.identity or self.base_url
+        return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
+
+    def target(self) -> Endpoint:
+        return Endpoint(
+            self.base_url,
+            self.model,
+            self.endpoint,
+            api_key(self.api_key_env),
+            timeout_s=self.timeout_s,
+            stall_s=self.stall_s,
+            retries=self.retries,
+        )
+
+    def decoding(self) -> Decoding:
+        return Decoding(
+            self.temperature,
+            self.top_p,
+            self.seed if self.temperature > 0 else None,
+            self.ignore_eos,
+            self.max_tokens,
+        )
+
+
+def api_key(variable: str | None = None) -> str:
+    """The API key from the environment; `none` where there is none, as servers without keys expect."""
+    names = [variable] if variable else ["SPECOPS_API_KEY", "OPENAI_API_KEY"]
+    return next((os.environ[name] for name in names if os.environ.get(name)), "none")

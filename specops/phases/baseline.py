@@ -1,0 +1,236 @@
+"""Phase 1: measure an endpoint. One cell for each level of load and repeat, kept as soon as it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from specops import prometheus, results, stats
+from specops.errors import EndpointError, FileError
+from specops.load import summary
+from specops.load.answer import CountTokens, Failure
+from specops.load.arrivals import Level
+from specops.load.client import Client
+from specops.load.endpoint import Capabilities
+from specops.load.record import CellRecord, DraftCountsRecord
+from specops.load.runner import AbortRule, Interrupted, Pace, run_cell, warm_up
+from specops.load.settings import BaselineSettings
+from specops.load.tokens import token_counter
+from specops.load.transport_errors import endpoint_error
+from specops.load.workload import PromptSet, load_prompts
+from specops.progress import Progress
+from specops.prometheus import NoData, Scrape
+from specops.results import Result, Verdict
+
+PHASE = "baseline"
+
+
+def measure(
+    settings: BaselineSettings,
+    progress: Progress,
+    previous: Result | None = None,
+    on_partial: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """Measure the endpoint, starting from what `previous` has of the same inputs.
+
+    `on_partial` gets a valid result after every cell, and when the run is interrupted. Raises PromptsError
+    for prompts that cannot be sent, EndpointError when nothing at all could be measured.
+    """
+    prompts = load_prompts(settings.prompts).select(settings.classes)
+    for prompt in prompts.prompts:  # what this endpoint cannot take is found before the first request
+        _ = prompt.messages() if settings.endpoint == "chat" else prompt.completion_prompt()
+    run = _Run(settings, prompts, progress, on_partial)
+    run.resume(previous)
+    if run.missing():
+        asyncio.run(run.measure())
+    elif previous is not None:
+        progress.note("every cell was measured before; nothing to measure")
+        run.endpoint = previous.data.get("endpoint", {})
+        run.environment = previous.environment
+    return run.result()
+
+
+class _Run:
+    def __init__(
+        self,
+        settings: BaselineSettings,
+        prompts: PromptSet,
+        progress: Progress,
+        on_partial: Callable[[Result], None],
+    ) -> None:
+        self.settings = settings
+        self.prompts = prompts
+        self.progress = progress
+        self.on_partial = on_partial
+        self.inputs = settings.inputs(prompts)
+        self.cells: list[CellRecord] = []
+        self.endpoint: dict[str, Any] = {}
+        self.environment = results.environment()
+
+    def plan(self) -> list[tuple[Level, int]]:
+        """Repeats outside, levels inside: a drift of the machine touches every level alike."""
+        return [
+            (level, repeat) for repeat in range(self.settings.repeats) for level in self.settings.levels()
+        ]
+
+    def resume(self, previous: Result | None) -> None:
+        """Take over the cells that an earlier run of the same inputs measured whole and well."""
+        if previous is None or previous.inputs != self.inputs:
+            return
+        try:
+            cells = [CellRecord.model_validate(cell) for cell in previous.data.get("cells", [])]
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise FileError(
+                f"the earlier result is damaged: cells.{'.'.join(map(str, first['loc']))}: {first['msg']}",
+                hint="remove it, or measure anew with --fresh",
+            ) from error
+        self.cells = [cell for cell in cells if cell.complete and _failed(cell) <= self._bound(cell)]
+        if self.cells:
+            self.progress.note(f"{len(self.cells)} of {len(self.plan())} cells were measured before")
+
+    def missing(self) -> list[tuple[Level, int]]:
+        have = {(cell.level, cell.repeat) for cell in self.cells if cell.complete}
+        return [cell for cell in self.plan() if cell not in have]
+
+    async def measure(self) -> None:
+        settings = self.settings
+        abort = AbortRule(
+            settings.abort_error_share,
+            settings.abort_e2e_ms / 1000 if settings.abort_e2e_ms else None,
+            settings.abort_window,
+        )
+        pace = Pace(settings.max_rps)
+        count_tokens = token_counter(settings.tokenizer) if settings.tokenizer else None
+        async with Client(settings.target(), settings.decoding()) as client:
+            await client.probe(self.prompts.prompts[0])
+            self.environment["server"] = await client.version()
+            self.endpoint = _described(client.capabilities, count_tokens)
+            try:
+                for level, repeat in self.missing():
+                    await self._measure_cell(client, level, repeat, pace, abort, count_tokens)
+                    if self.cells[-1].aborted:
+                        break
+            except asyncio.CancelledError as stop:
+                if isinstance(stop, Interrupted):
+                    self.cells.append(CellRecord.of(stop.cell, settings.slo))
+                self.on_partial(self.partial())
+                raise
+
+    async def _measure_cell(
+        self,
+        client: Client,
+        level: Level,
+        repeat: int,
+        pace: Pace,
+        abort: AbortRule,
+        count_tokens: CountTokens | None,
+    ) -> None:
+        settings, prompts = self.settings, self.prompts.prompts
+        await warm_up(client, prompts, settings.warmup, level, pace)
+        before = await _scrape(settings.base_url)
+        self.progress.start(f"{level}, repeat {repeat + 1} of {settings.repeats}", len(prompts))
+        cell = await run_cell(
+            client,
+            prompts,
+            level,
+            repeat,
+            seed=settings.seed,
+            pace=pace,
+            progress=self.progress,
+            abort=abort,
+            count_tokens=count_tokens,
+        )
+        record = CellRecord.of(cell, settings.slo)
+        self.cells.append(_with_counters(record, before, await _scrape(settings.base_url), settings.model))
+        self.on_partial(self.partial())
+
+    def _bound(self, cell: CellRecord) -> float:
+        return self.settings.max_error_share * len(cell.rows)
+
+    def partial(self) -> Result:
+        plan = len(self.plan())
+        done = plan - len(self.missing())
+        return self._result("partial", f"stopped after {done} of {plan} cells")
+
+    def result(self) -> Result:
+        errors = summary.errors(self.cells)
+        requests, failed = errors["requests"], errors["failed"]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in errors["by_kind"].items())
+        if requests == failed:
+            kind, detail = next(iter(errors["examples"].items()))
+            raise endpoint_error(
+                self.settings.base_url, Failure(kind, f"all {requests} requests failed; {detail}")
+            )
+        aborted = [cell for cell in self.cells if cell.aborted]
+        if aborted:
+            return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}")
+        if failed > self.settings.max_error_share * requests:
+            return self._result("no", f"{failed} of {requests} requests failed: {kinds}")
+        reason = f"measured {requests} requests in {len(self.cells)} cells"
+        return self._result("yes", f"{reason}; {failed} failed: {kinds}" if failed else reason)
+
+    def _result(self, verdict: Verdict, reason: str) -> Result:
+        cells = sorted(self.cells, key=lambda cell: self.plan().index((cell.level, cell.repeat)))
+        acceptance, missing = summary.acceptance(cells)
+        return Result(
+            phase=PHASE,
+            inputs=self.inputs,
+            settings=self.settings.model_dump(mode="json"),
+            environment=self.environment,
+            verdict=verdict,
+            reason=reason,
+            summary=summary.playbook_summary(cells) if any(cell.rows for cell in cells) else {},
+            data={
+                "percentiles": stats.PERCENTILE_METHOD,
+                "prompts": self.prompts.provenance(),
+                "endpoint": self.endpoint,
+                "by_concurrency": summary.by_level(cells),
+                "by_class": summary.by_class(cells),
+                "acceptance": acceptance,
+                "acceptance_missing": missing,
+                "errors": summary.errors(cells),
+                "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
+            },
+        )
+
+
+def _described(capabilities: Capabilities, count_tokens: CountTokens | None) -> dict[str, Any]:
+    """How this endpoint's tokens are counted, kept with the figures that depend on it."""
+    fallback = "retokenised" if count_tokens else "unknown"
+    return {
+        "usage": capabilities.usage,
+        "continuous_usage": capabilities.continuous_usage,
+        "tokens_from": "usage" if capabilities.usage else fallback,
+    }
+
+
+async def _scrape(base_url: str) -> Scrape | NoData:
+    try:
+        return await asyncio.to_thread(prometheus.scrape, base_url)
+    except EndpointError as error:
+        return NoData(error.message)
+
+
+def _with_counters(
+    record: CellRecord, before: Scrape | NoData, after: Scrape | NoData, model: str
+) -> CellRecord:
+    if isinstance(before, NoData) or isinstance(after, NoData):
+        missing = before if isinstance(before, NoData) else after
+        assert isinstance(missing, NoData)
+        return record.model_copy(update={"drafts_missing": missing.reason})
+    tokens = prometheus.increase(before, after, prometheus.GENERATION_TOKENS, model)
+    counts = prometheus.draft_counts(before, after, model)
+    update: dict[str, Any] = {"server_tokens": None if isinstance(tokens, NoData) else tokens}
+    if isinstance(counts, NoData):
+        update["drafts_missing"] = counts.reason
+    else:
+        update["drafts"] = DraftCountsRecord(**vars(counts))
+    return record.model_copy(update=update)
+
+
+def _failed(cell: CellRecord) -> int:
+    return sum(row.error is not None for row in cell.rows)

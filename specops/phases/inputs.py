@@ -1,0 +1,94 @@
+"""What a measured phase of the playbook depends on, as hashes: unchanged, it need not run again."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from specops import __version__
+from specops.assets import asset
+from specops.config import EmbeddedPool, EndpointPool, Pool, Rollout
+from specops.errors import ConfigError, ModelError
+from specops.load.settings import BaselineSettings
+from specops.load.workload import load_prompts
+from specops.results import Result, environment, sha256
+
+NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
+ADDED = ("target", "draft", "machine")
+"""Inputs beside those that `measure` knows of."""
+WORDS = {
+    "prompts": "the prompts",
+    "settings": "the settings",
+    "target": "the target model",
+    "draft": "the draft model",
+    "machine": "the machine or its software",
+    "baseline": "baseline.json",
+    "speculative": "speculative.json",
+}
+
+
+def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
+    """How `pool` is measured. The address of a pool that specops starts is known only once it runs."""
+    try:
+        return _settings(rollout, pool)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "measure"
+        raise ConfigError(f"the rollout cannot be measured: {where}: {first['msg']}") from None
+
+
+def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
+    chosen = rollout.measure.model_dump(exclude_none=True)
+    if rollout.prompts is not None:
+        chosen["prompts"] = rollout.prompts
+    if rollout.slo is not None:
+        chosen["slo"] = rollout.slo.model_dump()
+    if isinstance(pool, EndpointPool):
+        return BaselineSettings(base_url=pool.base_url, model=pool.model, **chosen)
+    # The folders count by what is in them, not by where they are.
+    serving = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    return BaselineSettings(
+        base_url=NO_ADDRESS_YET, model=rollout.rollout, identity=sha256(serving), **chosen
+    )
+
+
+def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
+    """The hash of each input by name: prompts, settings, machine, and the models of an embedded pool."""
+    machine = environment() | {"specops": __version__}
+    inputs = settings.inputs(load_prompts(settings.prompts).select(settings.classes))
+    if isinstance(pool, EmbeddedPool):
+        machine |= {name: _version(name) for name in ("torch", "transformers")}
+        inputs["target"] = _folder(pool.target or asset("playbooks", "embedded", "target"))
+        if pool.speculation is not None and not pool.speculation.tree.startswith("ngram"):
+            inputs["draft"] = _folder(pool.speculation.draft or asset("playbooks", "embedded", "draft"))
+    return inputs | {"machine": sha256(machine)}
+
+
+def changed(previous: Result, inputs: dict[str, str]) -> str | None:
+    """In words, which of `inputs` are not those of the earlier result; None when all are."""
+    names = previous.inputs.keys() | inputs.keys()
+    unlike = sorted(name for name in names if previous.inputs.get(name) != inputs.get(name))
+    return " and ".join(WORDS.get(name, name) for name in unlike) or None
+
+
+def _folder(folder: Path) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    try:
+        return sha256({path.relative_to(folder).as_posix(): _file(path) for path in files})
+    except OSError as error:
+        raise ModelError(f"could not read the model in {folder}: {error.strerror}") from error
+
+
+def _file(path: Path) -> str:
+    with path.open("rb") as file:  # weights may be larger than memory
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

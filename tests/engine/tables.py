@@ -1,0 +1,77 @@
+"""Models that are tables: a distribution for every prefix, in float64, behind the engine's own interface.
+
+The model computes through the engine's real attention: each token writes a one-hot "token t at position i"
+into the cache and attends uniformly, so that what it reads back is the set of tokens it sees. A wrong mask,
+slot, position or compaction does not make the model a little wrong; it is found out at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import Layout, attend
+from specops.engine.model import Shape
+
+Prefix = tuple[int, ...]
+Table = Callable[[Prefix], Tensor]  # prefix -> [V] probabilities, float64
+VOCABULARY = 3
+
+
+def random_table(seed: int, *, support: int = VOCABULARY) -> Table:
+    """Independent random distributions; `support` of the tokens have a positive probability."""
+
+    @cache
+    def probabilities(prefix: Prefix) -> Tensor:
+        rng = random.Random(f"{seed} {prefix}")
+        weights = [rng.expovariate(1.0) ** 2 + 1e-3 for _ in range(VOCABULARY)]
+        for token in rng.sample(range(VOCABULARY), VOCABULARY - support):
+            weights[token] = 0.0
+        values = torch.tensor(weights, dtype=torch.float64)
+        return values / values.sum()
+
+    return probabilities
+
+
+class TableModel:
+    def __init__(self, table: Table, max_positions: int = 12) -> None:
+        self.table = table
+        self._positions = max_positions
+        self.shape = Shape(
+            layers=1,
+            heads=1,
+            kv_heads=1,
+            head_dim=max_positions * VOCABULARY,
+            vocab=VOCABULARY,
+            max_positions=max_positions,
+            dtype=torch.float64,
+        )
+
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        n = len(tokens)
+        values = torch.zeros(n, self._positions, VOCABULARY, dtype=torch.float64)
+        values[torch.arange(n), layout.positions, tokens] = 1.0
+        values = values.flatten(1)
+        kv = torch.stack((torch.zeros_like(values), values), dim=1)  # [n, keys and values, dim]
+        mean = attend(layout, 0, torch.zeros(n, 1, values.shape[1], dtype=torch.float64), kv)
+        seen = mean.view(n, self._positions, VOCABULARY) * (layout.positions + 1)[:, None, None]
+        prefixes = [_prefix(row, int(at)) for row, at in zip(seen, layout.positions, strict=True)]
+        if wanted is not None:
+            prefixes = [prefixes[index] for index in wanted.tolist()]
+        if not prefixes:
+            return torch.empty(0, VOCABULARY, dtype=torch.float64)
+        return torch.stack([self.table(prefix) for prefix in prefixes]).log()
+
+
+def _prefix(seen: Tensor, position: int) -> Prefix:
+    """seen: [positions, V], which must be one token at each position up to the own one."""
+    expected = torch.zeros(len(seen), dtype=torch.float64)
+    expected[: position + 1] = 1.0
+    one_hot = seen.round()
+    if not torch.allclose(seen, one_hot, atol=1e-9) or not torch.equal(one_hot.sum(-1), expected):
+        raise AssertionError(f"the token at position {position} sees {seen.tolist()}")
+    return tuple(one_hot[: position + 1].argmax(-1).tolist())

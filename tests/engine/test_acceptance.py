@@ -1,0 +1,84 @@
+"""Acceptance rates from the distributions equal what the production verifiers do, outcome by outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from enumeration import Script, distribution_of
+from torch import Tensor
+
+from specops.engine import acceptance
+from specops.engine.tree import Draw, TokenTree, Topology
+from specops.engine.verifiers import Verifier
+from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.naive import Naive
+
+VOCAB, WIDTHS = 4, 3
+
+
+def random_distributions(seed: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(count, VOCAB, generator=generator, dtype=torch.float64).pow(3).softmax(-1)
+
+
+def enumerated(verifier: Verifier, draw: Draw, p: Tensor, q: Tensor, width: int) -> float:
+    """The probability that a child of the root is accepted, over every draw and every decision."""
+
+    def run(chance: Script) -> bool:
+        if draw is Draw.DETERMINISTIC:
+            children = q.topk(width).indices.tolist()
+        else:
+            children = chance.draw(q, width, replace=draw is Draw.IID)
+        rows = None if draw is Draw.DETERMINISTIC else (q, *[None] * len(children))
+        tree = TokenTree(Topology.expansion((len(children),)), [0, *children], draw, rows)
+        return bool(verifier.verify(tree, p.expand(len(tree), -1), chance).path)
+
+    return distribution_of(run).get(True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verifier", "draw"),
+    [
+        (acceptance.multi_step_iid, MultiStep(), Draw.IID),
+        (acceptance.naive_iid, Naive(), Draw.IID),
+        (acceptance.naive_top, Naive(), Draw.DETERMINISTIC),
+    ],
+)
+def test_exact_rates(rate: Callable[[Tensor, Tensor, int], Tensor], verifier: Verifier, draw: Draw) -> None:
+    p, q = random_distributions(0, 4), random_distributions(1, 4)
+    rates = rate(p, q, WIDTHS)
+    assert rates.shape == (4, WIDTHS)
+    for row in range(4):
+        for width in range(1, WIDTHS + 1):
+            expected = enumerated(verifier, draw, p[row], q[row], width)
+            assert rates[row, width - 1].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_without_replacement_is_unbiased() -> None:
+    """One sampled history a position: the mean over many is the enumerated rate, within 5 sigma."""
+    p, q = random_distributions(2, 1), random_distributions(3, 1)
+    count = 4000
+    generator = torch.Generator().manual_seed(0)
+    rates = acceptance.multi_step_without_replacement(
+        p.expand(count, -1), q.expand(count, -1), WIDTHS, generator
+    )
+    for width in range(1, WIDTHS + 1):
+        column = rates[:, width - 1]
+        expected = enumerated(MultiStep(), Draw.WITHOUT_REPLACEMENT, p[0], q[0], width)
+        error = max(float(column.std()) / count**0.5, 1e-12)
+        assert abs(float(column.mean()) - expected) < 5 * error
+
+
+def test_identical_distributions_are_always_accepted() -> None:
+    p = random_distributions(4, 8)
+    generator = torch.Generator().manual_seed(0)
+    assert acceptance.multi_step_iid(p, p, 2).min() > 1 - 1e-12
+    assert acceptance.multi_step_without_replacement(p, p, 2, generator).min() > 1 - 1e-12
+
+
+def test_greedy_counts_the_targets_choice_among_the_drafts_best() -> None:
+    p = torch.tensor([[0.1, 0.6, 0.3], [0.8, 0.1, 0.1]])
+    q = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]])
+    assert acceptance.greedy(p, q, 3).tolist() == [[0, 1, 1], [1, 1, 1]]

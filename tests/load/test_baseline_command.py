@@ -1,0 +1,119 @@
+"""`specops baseline` as a process: its answer, its exit codes, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stub import CHUNKS, Reply, Stub, fault, stream, wait_until
+
+from specops import results
+
+
+def command(stub: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
+    base = [sys.executable, "-m", "specops", "baseline", "--base-url", stub.base_url]
+    return [*base, "--prompts", str(prompts), "--out", str(out), "--warmup", "0", *more]
+
+
+def call(*args: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*args), capture_output=True, text=True, timeout=60)
+
+
+def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "baseline.json"
+    done = call(stub, prompts_file, out, "--concurrency", "1,2")
+    assert done.returncode == 0, done.stderr
+    assert "TTFT p50" in done.stdout
+    assert "2 streams, long" in done.stdout
+    assert "acceptance unknown" in done.stdout
+    assert results.read(out).settings["model"] == "stub"  # the only one served
+    assert "repeat 1 of 2" in done.stderr
+    assert "repeat 1 of 2" not in done.stdout
+
+
+def test_json_on_stdout(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    done = call(stub, prompts_file, tmp_path / "b.json", "--json", "--quiet", "--repeats", "1")
+    assert json.loads(done.stdout)["summary"]["total_tokens"] == 12 * 8
+    assert done.stderr == ""
+
+
+def test_a_no_exits_with_1(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) % 2 else Reply(stream(body, CHUNKS))
+    stub.requests.append({})  # so that the probe is the second
+    done = call(stub, prompts_file, tmp_path / "b.json", "--abort-error-share", "1")
+    assert (done.returncode, "http_500" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--concurrency", "one"], "whole numbers"),
+        (["--arrivals", "poisson"], "need a rate"),
+        (["--concurrency", "0"], "--concurrency"),
+        (["--classes", "tall"], "no prompts of class tall"),
+        (["--prompts", "missing.json"], "there are no prompts"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    stub: Stub, prompts_file: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    done = call(stub, prompts_file, tmp_path / "b.json", *more)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    done = call(stub, prompts_file, tmp_path / "b.json", "--base-url", "http://127.0.0.1:9/v1")
+    assert done.returncode == 3
+    assert "could not reach http://127.0.0.1:9/v1" in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_a_damaged_earlier_result_exits_with_3_and_stays(
+    stub: Stub, prompts_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "b.json"
+    out.write_text('{"schema": 1, "pha')
+    done = call(stub, prompts_file, out)
+    assert (done.returncode, out.read_text()) == (3, '{"schema": 1, "pha')
+    assert "is damaged" in done.stderr
+    assert call(stub, prompts_file, out, "--fresh").returncode == 0
+
+
+def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b.json"
+    first_cell = 1 + 12  # and the probe
+    stub.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(stub.requests) > first_cell + 5)
+    process = subprocess.Popen(
+        command(stub, prompts_file, out, "--model", "stub", "--repeats", "3"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: len(stub.requests) > first_cell + 5, 30)
+        os.kill(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode not in (0, 1, 2, 3)
+    assert "Traceback" not in stderr
+    assert f"what was measured is in {out}" in stderr
+    wait_until(lambda: stub.in_flight == 0)  # the request in flight was dropped
+    partial = results.read(out)
+    assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 cells")
+    assert [len(cell["rows"]) for cell in partial.data["cells"]] == [12, 5]
+    stub.answer = lambda body: Reply(stream(body, CHUNKS))
+    stub.requests.clear()
+    done = call(stub, prompts_file, out, "--model", "stub", "--repeats", "3")
+    assert done.returncode == 0, done.stderr
+    assert len(stub.requests) == 1 + 2 * 12
+    assert results.read(out).data["cells"][0] == partial.data["cells"][0]

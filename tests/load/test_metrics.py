@@ -1,0 +1,127 @@
+"""The definitions, on answers whose figures can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from specops.load import metrics
+from specops.load.answer import Answer, Chunk, Failure
+from specops.load.arrivals import offsets
+from specops.load.metrics import Objectives
+from specops.load.observation import Observation
+
+
+def observation(
+    chunks: list[tuple[float, int | None]],
+    tokens: int | None,
+    *,
+    finished: float | None = None,
+    **fields: float,
+) -> Observation:
+    """Sent at 10 s; chunks are (instant, tokens)."""
+    made = tuple(Chunk(at, count) for at, count in chunks)
+    return Observation(
+        prompt="p",
+        traffic_class="all",
+        scheduled=fields.get("scheduled", 9.5),
+        first_sent=fields.get("first_sent", 10.0),
+        sent=10.0,
+        ended=fields.get("ended", 12.0),
+        answer=Answer(made, "x", tokens, "usage", "length", finished),
+    )
+
+
+BURSTY = observation([(10.5, 2), (11.0, 3), (11.6, 2)], tokens=7)
+
+
+def test_ttft_e2e_and_lag() -> None:
+    late = observation([(10.5, 1)], 1, scheduled=9.0, first_sent=9.25)
+    assert metrics.ttft(late) == 0.5
+    assert metrics.e2e(late) == 2.0
+    assert metrics.e2e_with_retries(late) == 2.75
+    assert metrics.lag(late) == 0.25
+
+
+def test_tpot_leaves_out_the_tokens_of_the_first_chunk() -> None:
+    assert metrics.tpot(BURSTY) == pytest.approx(1.1 / 5)
+
+
+def test_tpot_takes_one_for_a_first_chunk_of_unknown_size() -> None:
+    unknown = observation([(10.5, None), (11.5, None)], tokens=6)
+    assert metrics.tpot(unknown) == pytest.approx(1.0 / 5)
+
+
+def test_tpot_ends_with_the_last_token_also_where_it_has_no_text() -> None:
+    ended = observation([(10.5, 1), (11.0, 1)], tokens=3, finished=11.5)
+    assert metrics.tpot(ended) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "found", [observation([], None), observation([(10.5, None)], None), observation([(10.5, 4)], 4)]
+)
+def test_there_is_no_tpot_without_a_token_after_the_first_chunk(found: Observation) -> None:
+    assert metrics.tpot(found) is None
+
+
+def test_an_answer_without_output_has_no_ttft() -> None:
+    assert metrics.ttft(observation([], 0)) is None
+
+
+def test_gaps_and_what_they_amortise_to() -> None:
+    assert metrics.chunk_gaps(BURSTY) == pytest.approx([0.5, 0.6])
+    assert metrics.amortised_itl(BURSTY) == pytest.approx([0.5 / 3, 0.3])
+    assert metrics.tokens_per_chunk(BURSTY) == pytest.approx(7 / 3)
+
+
+def test_peak_throughput_weighs_chunks_by_their_tokens() -> None:
+    assert metrics.peak_throughput([BURSTY]) == 5  # 10.5 and 11.0; 11.6 is more than a second later
+    evenly = observation([(10.5, None), (11.0, None), (11.6, None)], tokens=9)
+    assert metrics.peak_throughput([evenly]) == pytest.approx(6)
+    assert metrics.peak_throughput([BURSTY, evenly]) == pytest.approx(11)
+    assert metrics.peak_throughput([BURSTY, observation([(10.0, None)], None)]) is None
+    assert metrics.peak_throughput([]) is None
+
+
+@pytest.mark.parametrize(
+    ("objectives", "met"),
+    [
+        (Objectives(), True),
+        (Objectives(ttft_ms=500.1), True),
+        (Objectives(ttft_ms=499), False),
+        (Objectives(ttft_ms=600, tpot_ms=221, e2e_ms=2001), True),
+        (Objectives(ttft_ms=600, tpot_ms=219, e2e_ms=2001), False),
+        (Objectives(e2e_ms=1999), False),
+    ],
+)
+def test_goodput_needs_every_objective_met(objectives: Objectives, met: bool) -> None:
+    assert metrics.meets(BURSTY, objectives) is met
+
+
+def test_a_failed_or_unknown_request_meets_nothing() -> None:
+    failed = Observation("p", "all", 0, 0, 0, 0.1, Answer(failure=Failure("cut", "")))
+    assert not metrics.meets(failed, Objectives(e2e_ms=1000))
+    assert not metrics.meets(observation([(10.5, None)], None), Objectives(tpot_ms=1000))
+
+
+def test_tokens_of_a_window_are_unknown_where_one_answers_are() -> None:
+    assert metrics.output_tokens([BURSTY, BURSTY]) == 14
+    assert metrics.output_tokens([BURSTY, observation([(10.5, None)], None)]) is None
+
+
+def test_arrivals_are_seeded_and_of_the_rate_asked_for() -> None:
+    drawn = offsets(50.0, 5000, seed=1)
+    assert drawn == offsets(50.0, 5000, seed=1) != offsets(50.0, 5000, seed=2)
+    assert drawn == sorted(drawn)
+    assert 5000 / drawn[-1] == pytest.approx(50, rel=0.06)  # four standard deviations
+
+
+def test_burstiness_spreads_the_gaps() -> None:
+    def variation(burstiness: float) -> float:
+        at = offsets(10.0, 4000, burstiness=burstiness, seed=3)
+        gaps = [b - a for a, b in zip([0.0, *at], at, strict=False)]
+        mean = sum(gaps) / len(gaps)
+        return float((sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 / mean)
+
+    assert variation(0.25) == pytest.approx(2, rel=0.15)
+    assert variation(1.0) == pytest.approx(1, rel=0.15)
+    assert variation(16.0) == pytest.approx(0.25, rel=0.15)

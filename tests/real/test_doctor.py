@@ -1,0 +1,118 @@
+"""`doctor` on endpoints that answer in different ways, each a line with its mend."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from specops.phases.doctor import METRICS, Check, examine, result
+
+Answer = tuple[int, str]
+MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))
+EXPOSITION = "".join(f"# TYPE {name} counter\n{name} 0\n" for name in METRICS)
+
+
+@contextmanager
+def endpoint(answers: dict[str, Answer], key: str | None = None) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers.get(self.path, (404, "{}"))
+            if key and self.path.startswith("/v1") and self.headers["Authorization"] != f"Bearer {key}":
+                status, body = 401, "{}"
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def checks(base_url: str) -> dict[str, Check]:
+    return {check.name: check for check in examine(base_url)}
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPECOPS_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def test_a_good_endpoint_names_its_models() -> None:
+    with endpoint({"/v1/models": MODELS, "/metrics": (200, EXPOSITION)}) as url:
+        found = checks(url)
+    assert (found["endpoint"].status, found["metrics"].status) == ("ok", "ok")
+    assert "mine" in found["endpoint"].found
+
+
+def test_a_key_is_asked_for_and_taken_from_the_environment(monkeypatch) -> None:
+    with endpoint({"/v1/models": MODELS, "/metrics": (200, EXPOSITION)}, key="secret") as url:
+        refused = checks(url)["endpoint"]
+        monkeypatch.setenv("SPECOPS_API_KEY", "secret")
+        accepted = checks(url)["endpoint"]
+    assert refused.status == "fail"
+    assert "401" in refused.found
+    assert "SPECOPS_API_KEY" in str(refused.mend)
+    assert accepted.status == "ok"
+    assert "secret" not in accepted.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, "<html>"), (200, "[]"), (200, "{}"), (200, '{"data": [3]}'), (500, "{}"), (404, "{}")]
+)
+def test_an_endpoint_that_lists_no_models_fails(answer) -> None:
+    with endpoint({"/v1/models": answer}) as url:
+        found = checks(url)
+    assert found["endpoint"].status == "fail"
+    assert found["endpoint"].mend
+    assert "metrics" not in found
+
+
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [
+        ((404, ""), "answered 404"),
+        ((200, EXPOSITION.replace(METRICS[0], "other")), f"missing: {METRICS[0]}"),
+    ],
+)
+def test_missing_metrics_are_a_warning(metrics, says) -> None:
+    with endpoint({"/v1/models": MODELS, "/metrics": metrics}) as url:
+        found = checks(url)["metrics"]
+    assert found.status == "warn"
+    assert says in found.found
+
+
+@pytest.mark.parametrize(("status", "verdict"), [("ok", "yes"), ("warn", "yes"), ("fail", "no")])
+def test_only_a_failure_is_a_no(status, verdict) -> None:
+    assert result([Check(name="x", status=status, found="")]).verdict == verdict
+
+
+def test_a_gpu_query_that_fails_is_said_so(tmp_path: Path, monkeypatch) -> None:
+    def with_nvidia_smi(script: str) -> Check:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return next(check for check in examine() if check.name == "gpu")
+
+    assert with_nvidia_smi("exit 9").status == "warn"
+    assert with_nvidia_smi("echo 'NVIDIA H200, 580.1, 143771 MiB'").found.startswith("NVIDIA H200")
+
+
+def test_a_full_disk_is_a_failure(monkeypatch) -> None:
+    def disk(free: float) -> Callable[[Path], object]:
+        return lambda _: type("Usage", (), {"free": free})()
+
+    for free, status in ((5e9, "ok"), (5e8, "warn"), (1e7, "fail")):
+        monkeypatch.setattr("specops.phases.doctor.shutil.disk_usage", disk(free))
+        assert next(check for check in examine() if check.name == "disk").status == status

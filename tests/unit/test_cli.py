@@ -1,0 +1,165 @@
+"""The frame of the command line: help without the heavy libraries, errors as sentences, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from specops import __version__
+from specops.cli import app as cli
+from specops.cli.progress import progress
+from specops.errors import ConfigError, Exit, ServerError
+from specops.progress import Silent
+
+HEAVY = ("torch", "transformers", "openai", "aiohttp")
+
+
+def specops(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specops", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def loaded_by(*words: str) -> set[str]:
+    """The top-level modules that a command leaves loaded."""
+    program = (
+        "import sys\n"
+        f"sys.argv = {['specops', *words]!r}\n"
+        "from specops.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["init", "--schema"],
+        ["doctor"],
+        *([command, "--help"] for command in ("init", "run", "serve", "baseline", "doctor")),
+        ["run", "absent.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_no_heavy_library_is_loaded(words) -> None:
+    loaded = loaded_by(*words)
+    assert "typer" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_version() -> None:
+    done = specops("--version")
+    assert (done.returncode, done.stdout) == (0, f"specops {__version__}\n")
+
+
+def test_help_names_every_command() -> None:
+    done = specops("--help")
+    assert done.returncode == 0
+    for command in ("init", "run", "serve", "baseline", "doctor"):
+        assert f"  {command} " in done.stdout
+
+
+@pytest.mark.parametrize("words", [["nope"], ["init", "--nope"], ["run"]], ids=" ".join)
+def test_wrong_usage_is_exit_2_and_no_traceback(words) -> None:
+    done = specops(*words)
+    assert done.returncode == Exit.USAGE
+    assert done.stdout == ""
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_is_a_sentence_and_a_hint_on_stderr() -> None:
+    done = specops("run", "absent.yaml")
+    assert done.returncode == Exit.USAGE
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: there is no rollout file absent.yaml\nhint: `specops init` writes one to start from\n"
+    )
+
+
+def test_debug_adds_the_traceback() -> None:
+    done = specops("run", "absent.yaml", "--debug")
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.startswith("error: there is no rollout file absent.yaml\n")
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def run_main(monkeypatch, error: BaseException, *flags: str) -> int:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["specops", *flags])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigError("wrong"), Exit.USAGE), (ServerError("did not start"), Exit.ENVIRONMENT)]
+)
+def test_an_error_brings_its_exit_code(monkeypatch, capsys, error, code) -> None:
+    assert run_main(monkeypatch, error) == code
+    assert capsys.readouterr().err == f"error: {error.message}\n"
+
+
+def test_a_fault_of_specops_is_said_as_one(monkeypatch, capsys) -> None:
+    assert run_main(monkeypatch, ZeroDivisionError("division by zero")) == Exit.ENVIRONMENT
+    said = capsys.readouterr().err
+    assert "a fault in specops itself: ZeroDivisionError: division by zero" in said
+    assert "--debug" in said
+    assert "Traceback" not in said
+    assert run_main(monkeypatch, ZeroDivisionError("division by zero"), "--debug") == Exit.ENVIRONMENT
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_doctor_lists_each_check_and_its_mend() -> None:
+    done = specops("doctor", "--base-url", "http://127.0.0.1:1/v1")
+    assert done.returncode == Exit.NO
+    assert "fail  endpoint" in done.stdout
+    assert "mend: start the server" in done.stdout
+    answer = json.loads(specops("doctor", "--json").stdout)
+    assert answer["phase"] == "doctor"
+    assert {"python", "torch", "cores", "disk"} <= {check["name"] for check in answer["data"]["checks"]}
+
+
+def test_init_says_what_to_do_next(tmp_path) -> None:
+    done = specops("init", str(tmp_path))
+    assert done.returncode == 0
+    assert done.stdout == f"wrote {tmp_path}/rollout.yaml\nnext: specops run {tmp_path}/rollout.yaml\n"
+    again = specops("init", str(tmp_path))
+    assert again.returncode == Exit.USAGE
+    assert "exists already" in again.stderr
+
+
+def test_progress_into_a_log_is_plain_lines_and_few(capsys) -> None:
+    with progress() as report:
+        report.start("measuring", total=1000)
+        for _ in range(1000):
+            report.advance()
+        report.note("done")
+    assert capsys.readouterr().err == "measuring\ndone\n"
+
+
+def test_progress_into_a_log_says_how_much_is_left(capsys, monkeypatch) -> None:
+    now = iter([0.0, 0.0, *(5.0 * step for step in range(1, 9))])
+    monkeypatch.setattr("specops.cli.progress.time.monotonic", lambda: next(now))
+    with progress() as report:
+        report.start("measuring", total=8)
+        for _ in range(4):
+            report.advance()
+    assert "measuring: 2/8, about 30 s left" in capsys.readouterr().err
+
+
+def test_quiet_is_silent(capsys) -> None:
+    with progress(quiet=True) as report:
+        assert isinstance(report, Silent)

@@ -1,0 +1,144 @@
+"""Percentiles only where samples carry them; intervals that cover what they should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops import stats
+
+durations = st.lists(st.floats(0.001, 1e6), min_size=20, max_size=200)
+
+
+@pytest.mark.parametrize(
+    ("q", "count"), [(0.5, 2), (0.9, 10), (0.95, 20), (0.99, 100), (0.999, 1000), (0.01, 100)]
+)
+def test_a_quantile_needs_as_many_samples_as_reach_beyond_it(q: float, count: int) -> None:
+    assert stats.needed(q) == count
+    assert stats.percentile([1.0] * (count - 1), q) is None
+    assert stats.percentile([1.0] * count, q) == 1.0
+    assert stats.shortage(count - 1, q) == f"p{q * 100:g} needs {count} samples, there are {count - 1}"
+    assert stats.shortage(count, q) is None
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 95])
+def test_what_is_no_quantile_is_refused(q: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        stats.needed(q)
+
+
+def test_percentiles_interpolate_linearly() -> None:
+    assert stats.percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.5
+    assert stats.percentile([float(i) for i in range(1, 22)], 0.95) == 20.0
+
+
+@given(durations, st.sampled_from([0.5, 0.9, 0.95]))
+def test_a_percentile_lies_among_its_samples_whatever_their_order(samples: list[float], q: float) -> None:
+    value = stats.percentile(samples, q)
+    assert value is not None
+    assert min(samples) <= value <= max(samples)
+    assert value == stats.percentile(sorted(samples, reverse=True), q)
+
+
+@given(durations)
+def test_percentiles_rise_with_q(samples: list[float]) -> None:
+    low, middle, high = (stats.percentile(samples, q) for q in (0.1, 0.5, 0.95))
+    assert low is not None
+    assert middle is not None
+    assert high is not None
+    assert low <= middle <= high
+
+
+@pytest.mark.parametrize(  # from the usual tables, two-sided 95%
+    ("freedom", "t"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (1000, 1.9623)],
+)
+def test_student_t(freedom: int, t: float) -> None:
+    assert stats.t_quantile(0.95, freedom) == pytest.approx(t, abs=5e-5)
+
+
+def test_other_levels_of_student_t() -> None:
+    assert stats.t_quantile(0.99, 5) == pytest.approx(4.0321, abs=5e-5)
+    assert stats.t_quantile(0.5, 1) == pytest.approx(1.0)
+
+
+def test_one_repeat_has_no_interval() -> None:
+    assert stats.mean_interval([3.0]) is None
+
+
+def test_the_mean_of_repeats() -> None:
+    interval = stats.mean_interval([10.0, 12.0, 14.0])
+    assert interval is not None
+    assert (interval.estimate, interval.n) == (12.0, 3)
+    assert interval.high - 12.0 == pytest.approx(4.3027 * 2 / 3**0.5, abs=1e-3)
+    assert interval.low + interval.high == pytest.approx(24.0)
+
+
+def test_mean_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for sample in generator.normal(5.0, 2.0, size=(1000, 4)):
+        interval = stats.mean_interval(sample.tolist())
+        assert interval is not None
+        covered += interval.low <= 5.0 <= interval.high
+    assert 930 <= covered <= 970  # 950 expected, one deviation is 6.9
+
+
+pairs = st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0.01, 1e3)), min_size=5, max_size=40)
+
+
+@given(pairs)
+def test_the_interval_of_a_ratio_holds_its_estimate_and_stays_within_the_pairs(
+    found: list[tuple[float, float]],
+) -> None:
+    before, after = [a for a, _ in found], [b for _, b in found]
+    interval = stats.paired_ratio(before, after)
+    assert interval is not None
+    ratios = [a / b for a, b in found]
+    slack = 1e-9 * max(ratios)
+    assert min(ratios) - slack <= interval.low <= interval.high <= max(ratios) + slack
+    assert interval.estimate == pytest.approx(sum(before) / sum(after))
+
+
+@given(pairs, st.sampled_from([0.25, 0.5, 2.0, 8.0]))
+def test_a_ratio_scales_and_the_seed_fixes_it(found: list[tuple[float, float]], factor: float) -> None:
+    before, after = [a for a, _ in found], [b for _, b in found]
+    one = stats.paired_ratio(before, after, seed=3)
+    two = stats.paired_ratio([a * factor for a in before], after, seed=3)
+    assert one is not None
+    assert two is not None
+    assert (two.low, two.high) == (one.low * factor, one.high * factor)  # exact: powers of two
+    assert one == stats.paired_ratio(before, after, seed=3)
+
+
+def test_pairing_takes_out_what_differs_between_prompts() -> None:
+    lengths = np.random.default_rng(0).uniform(1, 100, 30)
+    paired = stats.paired_ratio((lengths * 1.3).tolist(), lengths.tolist())
+    assert paired is not None
+    assert (paired.low, paired.high) == (pytest.approx(1.3), pytest.approx(1.3))
+
+
+def test_ratio_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(2)
+    covered = 0
+    for _ in range(200):
+        after = generator.gamma(4.0, 10.0, 40)
+        before = after * 1.5 * generator.lognormal(-0.02, 0.2, 40)  # the factor has mean 1
+        interval = stats.paired_ratio(before.tolist(), after.tolist())
+        assert interval is not None
+        covered += interval.low <= 1.5 <= interval.high
+    assert 178 <= covered <= 200  # 190 expected, one deviation is 3.1
+
+
+def test_too_few_pairs_have_no_interval() -> None:
+    assert stats.paired_ratio([1.0] * 4, [1.0] * 4) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [([1.0, 2.0], [1.0]), ([1.0] * 5, [0.0] * 5), ([float("nan")] * 5, [1.0] * 5)]
+)
+def test_what_cannot_be_paired_is_refused(before: list[float], after: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"pairs need|must be positive"):
+        stats.paired_ratio(before, after)
