@@ -24,7 +24,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +73,8 @@ TARGET = Shape(hidden=256, layers=8, inter=688, heads=4, kv_heads=2)
 DRAFT = Shape(hidden=128, layers=1, inter=384, heads=2, kv_heads=1)
 TARGET_SCHEDULE = Schedule(steps=2200, lr=4e-3, decay=0.36)
 DRAFT_SCHEDULE = Schedule(steps=1200, lr=5e-3)
-DISTIL_SCHEDULE = Schedule(steps=4000, lr=4e-3, decay=0.8)
-SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT = 4096, 128, 128
+DISTIL_SCHEDULE = Schedule(steps=3000, lr=4e-3, decay=0.8)
+SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT = 2048, 128, 128
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ def save(path: Path, value: object) -> None:
     """Whole or not at all: a kill in mid-write must not cost the run."""
     partial = path.with_suffix(".partial")
     torch.save(value, partial)
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def fit(name: str, model: Llama, schedule: Schedule, loss_of: Loss, text: Text, work: Path) -> Llama:
@@ -345,7 +344,8 @@ def distillation(text: Text, target: Llama, samples: Tensor) -> Loss:
             goal = F.log_softmax(target(rows[:, :-1]), -1)
         with bf16():
             logits = model(rows[:, :-1])
-        return F.kl_div(F.log_softmax(logits, -1).flatten(0, 1), goal.flatten(0, 1), log_target=True, reduction="batchmean")
+        guess = F.log_softmax(logits, -1)
+        return F.kl_div(guess.flatten(0, 1), goal.flatten(0, 1), log_target=True, reduction="batchmean")
 
     return loss
 
@@ -445,11 +445,10 @@ def prompts(text: Text) -> Iterator[dict[str, object]]:
         while True:
             lines = rng.choice(text.held).splitlines(keepends=True)
             start = rng.randrange(len(lines))
-            part, following = "", ""
-            for line, following in pairwise([*lines[start:], ""]):
-                part += line
-                if length(part) >= 128:
-                    break
+            stop = start + 1
+            while stop < len(lines) and length("".join(lines[start:stop])) < 128:
+                stop += 1
+            part, following = "".join(lines[start:stop]), "".join(lines[stop : stop + 1])
             # In the middle of a function, where there is something to go on with.
             if 128 <= length(part) <= 176 and re.match(r" {4,}\S", following):
                 return part
@@ -508,7 +507,10 @@ def main() -> None:
         "torch": torch.__version__,
         "corpus_sha256": hashlib.sha256("\0".join(text.train).encode()).hexdigest(),
         "schedules": {k: asdict(v) for k, v in schedules.items()},
-        "held_out_loss": {k: held_out_loss(m, text) for k, m in (("target", target), ("draft", draft), ("distilled", student))},
+        "held_out_loss": {
+            name: round(held_out_loss(model, text), 4)
+            for name, model in (("target", target), ("draft", draft), ("distilled", student))
+        },
     }
     (options.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(summary["held_out_loss"]), flush=True)

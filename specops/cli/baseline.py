@@ -22,6 +22,9 @@ def baseline(
     base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
     endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
     ] = None,
@@ -63,6 +66,7 @@ def baseline(
         "base_url": base_url,
         "model": model or "",
         "endpoint": endpoint,
+        "api_key_env": api_key_env,
         "classes": [name.strip() for name in classes.split(",") if name.strip()],
         "tokenizer": tokenizer,
         "concurrency": _whole_numbers(concurrency),

@@ -30,7 +30,7 @@ def serve(
     ] = "chain:4",
     verifier: Annotated[
         str | None,
-        typer.Option(help="greedy, naive or mss; default: the best that is lossless for the tree."),
+        typer.Option(help="naive or mss; default: the best that is lossless for the tree."),
     ] = None,
     no_speculation: Annotated[
         bool, typer.Option("--no-speculation", help="Decode token by token, without a draft.")

@@ -88,7 +88,12 @@ class _Run:
                 f"the earlier result is damaged: cells.{'.'.join(map(str, first['loc']))}: {first['msg']}",
                 hint="remove it, or measure anew with --fresh",
             ) from error
-        self.cells = [cell for cell in cells if cell.complete and _failed(cell) <= self._bound(cell)]
+        kept = {
+            (cell.level, cell.repeat): cell
+            for cell in cells
+            if cell.complete and _failed(cell) <= self.settings.max_error_share * len(cell.rows)
+        }
+        self.cells = [kept[planned] for planned in self.plan() if planned in kept]
         if self.cells:
             self.progress.note(f"{len(self.cells)} of {len(self.plan())} cells were measured before")
 
@@ -147,9 +152,6 @@ class _Run:
         record = CellRecord.of(cell, settings.slo)
         self.cells.append(_with_counters(record, before, await _scrape(settings.base_url), settings.model))
         self.on_partial(self.partial())
-
-    def _bound(self, cell: CellRecord) -> float:
-        return self.settings.max_error_share * len(cell.rows)
 
     def partial(self) -> Result:
         plan = len(self.plan())

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
+
+# Reproducible, and never judged by the clock of a busy machine.
+settings.register_profile("engine", deadline=None, derandomize=True, database=None)
+settings.load_profile("engine")
 
 
 @pytest.fixture(scope="session", autouse=True)

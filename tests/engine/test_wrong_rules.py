@@ -77,7 +77,7 @@ def errors(trees: Callable[[Table], WeighedTrees]) -> list[float]:
 @pytest.mark.parametrize(
     ("wrong", "width", "right", "least"),
     [
-        pytest.param(top_k_as_draws, 1, Draw.IID, 0.3, id="top-1-by-the-q-ratio"),
+        pytest.param(top_k_as_draws, 1, Draw.IID, 0.1, id="top-1-by-the-q-ratio"),
         pytest.param(top_k_as_draws, 2, Draw.IID, 0.3, id="top-2-by-the-q-ratio"),
         pytest.param(
             without_replacement_as_iid, 2, Draw.WITHOUT_REPLACEMENT, 0.1, id="2-wor-by-the-iid-rule"
