@@ -7,11 +7,15 @@ children. These are SpecInfer's success rates (arXiv 2305.09781, table 1).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.model import Model
+from specops.engine.load import load_engine
+from specops.engine.model import Model, load_model
+from specops.engine.request import Sampling
 
 
 def logits_of(model: Model, tokens: list[int]) -> Tensor:
@@ -79,3 +83,44 @@ def _residual(p: Tensor, q: Tensor) -> Tensor:
     rest = (p - q).clamp_(min=0)
     total = rest.sum(-1, keepdim=True)
     return torch.where(total > 0, rest / total, p)
+
+
+GREEDY = "greedy"
+SAMPLED = ("multi-step, i.i.d.", "multi-step, without replacement", "naive, draft's top k", "naive, i.i.d.")
+RULES = (GREEDY, *SAMPLED)
+
+
+class Pair:
+    """A target and a draft, for their acceptance along what the target itself writes."""
+
+    def __init__(self, target: Path, draft: Path, seed: int) -> None:
+        self._engine = load_engine(target, speculate=False, max_batch=1)
+        self._draft = load_model(draft)
+        self._seed = seed
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._engine.tokenizer.encode(text)
+        return ids
+
+    @torch.inference_mode()
+    def rates(self, prompt: list[int], tokens: int, widths: int) -> dict[str, list[float]]:
+        """By rule, the mean rate at widths 1, 2, … over a continuation of `tokens` tokens."""
+        p, q = self._along(prompt, tokens, temperature=0.0)
+        found = {GREEDY: greedy(p, q, widths)}
+        p, q = self._along(prompt, tokens, temperature=1.0)
+        measured = (
+            multi_step_iid(p, q, widths),
+            multi_step_without_replacement(p, q, widths, self._generator),
+            naive_top(p, q, widths),
+            naive_iid(p, q, widths),
+        )
+        found |= dict(zip(SAMPLED, measured, strict=True))
+        return {rule: rate.mean(0).tolist() for rule, rate in found.items()}
+
+    def _along(self, prompt: list[int], tokens: int, temperature: float) -> tuple[Tensor, Tensor]:
+        """p and q, [tokens, V], at each token of the target's own continuation."""
+        sampling = Sampling(temperature=temperature, seed=self._seed, max_tokens=tokens, ignore_eos=True)
+        whole = prompt + self._engine.generate(prompt, sampling).tokens
+        p, q = (logits_of(m, whole[:-1])[len(prompt) - 1 :] for m in (self._engine.target, self._draft))
+        return p.softmax(-1), q.softmax(-1)

@@ -7,25 +7,19 @@ give the rate for each rule and width, without sampling noise but for draws with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, PositiveInt
-from torch import Tensor
 
 from specops import results
-from specops.engine import Engine, Sampling, acceptance, load_engine
-from specops.engine.model import Model, load_model
+from specops.engine.acceptance import GREEDY, RULES, Pair
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Progress
 
-Rule = Callable[[Tensor, Tensor, int], Tensor]
-
-GREEDY = "greedy"
-SAMPLED = ("multi-step, i.i.d.", "multi-step, without replacement", "naive, draft's top k", "naive, i.i.d.")
-RULES = (GREEDY, *SAMPLED)
+Rates = dict[str, list[float]]
+"""By rule, at widths 1, 2, …"""
 
 
 class AcceptanceSettings(BaseModel):
@@ -45,28 +39,18 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
     """data.rates: {rule: [rate at width 1, 2, …]}; data.by_class the same for each traffic class."""
     prompts = load_prompts(settings.prompts)
     chosen = _spread(list(prompts.prompts), settings.count)
-    target = load_engine(settings.target, speculate=False, max_batch=1)
-    draft = load_model(settings.draft)
-    generator = torch.Generator().manual_seed(settings.seed)
-    sampled: dict[str, Rule] = {
-        SAMPLED[0]: acceptance.multi_step_iid,
-        SAMPLED[1]: lambda p, q, k: acceptance.multi_step_without_replacement(p, q, k, generator),
-        SAMPLED[2]: acceptance.naive_top,
-        SAMPLED[3]: acceptance.naive_iid,
-    }
-    rows: dict[str, dict[str, list[Tensor]]] = {}  # class -> rule -> [k] for each prompt
+    pair = Pair(settings.target, settings.draft, settings.seed)
+    of_class: dict[str, list[Rates]] = {}
     progress.start("acceptance", len(chosen))
     for prompt in chosen:
-        of_class = rows.setdefault(prompt.traffic_class, {rule: [] for rule in RULES})
-        p, q = _along(target, draft, prompt, settings, temperature=0.0)
-        of_class[GREEDY].append(acceptance.greedy(p, q, settings.widths).mean(0))
-        p, q = _along(target, draft, prompt, settings, temperature=1.0)
-        for rule, rate in sampled.items():
-            of_class[rule].append(rate(p, q, settings.widths).mean(0))
+        content = prompt.completion_prompt()
+        ids = pair.encode(content) if isinstance(content, str) else content
+        found = pair.rates(ids[-settings.prompt_tokens :], settings.tokens, settings.widths)
+        of_class.setdefault(prompt.traffic_class, []).append(found)
         progress.advance()
-    everything = {rule: [r for c in rows.values() for r in c[rule]] for rule in RULES}
+    everything = [found for group in of_class.values() for found in group]
     rates = _mean(everything)
-    first = torch.stack(everything[GREEDY])[:, 0]
+    greedy = [found[GREEDY][0] for found in everything]
     return results.Result(
         phase="acceptance",
         inputs={
@@ -74,20 +58,20 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
             **{f"{name}/{file.name}": results.sha256(file) for name, file in _model_files(settings)},
         },
         settings=settings.model_dump(mode="json"),
-        environment=results.environment() | {"torch": torch.__version__},
+        environment=results.environment() | {"torch": version("torch")},
         verdict="yes",
         reason=f"{len(chosen)} prompts, {len(chosen) * settings.tokens} positions for each rule",
         summary={
             "greedy_acceptance": rates[GREEDY][0],
             "greedy_acceptance_by_prompt": {
-                "min": round(float(first.min()), 4),
-                "median": round(float(first.median()), 4),
-                "max": round(float(first.max()), 4),
+                "min": round(min(greedy), 4),
+                "median": round(statistics.median(greedy), 4),
+                "max": round(max(greedy), 4),
             },
         },
         data={
             "rates": rates,
-            "by_class": {name: _mean(of_class) for name, of_class in sorted(rows.items())},
+            "by_class": {name: _mean(found) for name, found in sorted(of_class.items())},
             "prompts": [prompt.id for prompt in chosen],
         },
     )
@@ -98,26 +82,12 @@ def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:
     return [prompts[index * len(prompts) // count] for index in range(count)]
 
 
-@torch.inference_mode()
-def _along(
-    target: Engine, draft: Model, prompt: Prompt, settings: AcceptanceSettings, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's distributions at each position of the target's own continuation."""
-    content = prompt.completion_prompt()
-    ids = target.tokenizer.encode(content) if isinstance(content, str) else content
-    ids = ids[-settings.prompt_tokens :]
-    sampling = Sampling(
-        temperature=temperature, seed=settings.seed, max_tokens=settings.tokens, ignore_eos=True
-    )
-    tokens = ids + target.generate(ids, sampling).tokens
-    p, q = (acceptance.logits_of(m, tokens[:-1])[len(ids) - 1 :] for m in (target.target, draft))
-    return p.softmax(-1), q.softmax(-1)
-
-
-def _mean(of_rules: dict[str, list[Tensor]]) -> dict[str, list[float]]:
+def _mean(found: list[Rates]) -> Rates:
     return {
-        rule: [round(value, 4) for value in torch.stack(values).mean(0).tolist()]
-        for rule, values in of_rules.items()
+        rule: [
+            round(statistics.fmean(at_width), 4) for at_width in zip(*(f[rule] for f in found), strict=True)
+        ]
+        for rule in RULES
     }
 
 
@@ -130,7 +100,7 @@ def _model_files(settings: AcceptanceSettings) -> list[tuple[str, Path]]:
 
 def table(result: results.Result) -> tuple[list[str], list[list[str]]]:
     """Columns and rows for people."""
-    rates: dict[str, list[Any]] = result.data["rates"]
+    rates: Rates = result.data["rates"]
     width = len(next(iter(rates.values())))
     columns = ["acceptance at width", *(str(k) for k in range(1, width + 1))]
     rows = []

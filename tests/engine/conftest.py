@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+from tiny_models import Pair, save_pair
+
+from specops.engine.load import load_tokenizer
 
 # Reproducible, and never judged by the clock of a busy machine.
 settings.register_profile("engine", deadline=None, derandomize=True, database=None)
@@ -20,3 +25,20 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def pair_of(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    """A family's name -> its pair, made once."""
+    tokenizer = load_tokenizer(tiny_pair[0])
+
+    @cache
+    def make(family: str) -> Pair:
+        return save_pair(family, tmp_path_factory.mktemp(family), tokenizer)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def llama(pair_of: Callable[[str], Pair]) -> Pair:
+    return pair_of("llama")
