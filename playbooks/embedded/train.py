@@ -3,8 +3,8 @@
     python playbooks/embedded/train.py --work build/pair --out playbooks/embedded
 
 Stages, each skipped when its file is already in --work, so that the run can be stopped at any time:
-corpus and tokenizer -> target -> draft (cross-entropy) -> samples (the target's own continuations)
--> draft (distilled) -> export and prompts. Every schedule counts steps, never seconds, and every
+corpus and tokenizer -> target -> samples (the target's own continuations) -> draft (one layer that
+begins as the target's first, distilled on corpus and samples) -> export and prompts. Every schedule counts steps, never seconds, and every
 random choice is a function of (SEED, stage, step): the same torch build and thread count repeat it.
 """
 
@@ -70,11 +70,10 @@ class Schedule:
 
 
 TARGET = Shape(hidden=256, layers=8, inter=688, heads=4, kv_heads=2)
-DRAFT = Shape(hidden=128, layers=1, inter=384, heads=2, kv_heads=1)
+DRAFT = Shape(hidden=256, layers=1, inter=688, heads=4, kv_heads=2)
 TARGET_SCHEDULE = Schedule(steps=2200, lr=4e-3, decay=0.36)
-DRAFT_SCHEDULE = Schedule(steps=1200, lr=5e-3)
-DISTIL_SCHEDULE = Schedule(steps=3000, lr=4e-3, decay=0.8)
-SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT = 2048, 128, 128
+DRAFT_SCHEDULE = Schedule(steps=3000, lr=3e-3, decay=0.8)
+SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT, SAMPLE_TOKENS = 4096, 128, 96, 257
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -321,9 +320,9 @@ def fit(name: str, model: Llama, schedule: Schedule, loss_of: Loss, text: Text, 
     return model.eval()
 
 
-def cross_entropy(text: Text, batch: int) -> Loss:
+def cross_entropy(text: Text) -> Loss:
     def loss(model: Llama, step: int) -> Tensor:
-        rows = text.batch(step, batch)
+        rows = text.batch(step)
         with bf16():
             logits = model(rows[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
@@ -339,7 +338,7 @@ def distillation(text: Text, target: Llama, samples: Tensor) -> Loss:
             rows = text.batch(step // 2)
         else:
             rng = np.random.default_rng((SEED, 5, step))
-            rows = samples[torch.from_numpy(rng.choice(len(samples), BATCH, replace=False))]
+            rows = samples[torch.from_numpy(rng.choice(len(samples), 2 * BATCH, replace=False))]
         with torch.no_grad(), bf16():
             goal = F.log_softmax(target(rows[:, :-1]), -1)
         with bf16():
@@ -373,7 +372,7 @@ def continuations(target: Llama, text: Text, work: Path) -> Tensor:
         past: list[list[Tensor]] = [[] for _ in target.layers]
         written = [rows]
         latest = rows
-        while sum(w.shape[1] for w in written) < CONTEXT + 1:
+        while sum(w.shape[1] for w in written) < SAMPLE_TOKENS:
             with bf16():
                 logits = target(latest, past)[:, -1]
             noise = torch.empty_like(logits).exponential_(generator=generator)
@@ -491,17 +490,16 @@ def main() -> None:
     target = Llama(TARGET, SEED)
     draft = Llama(DRAFT, SEED + 1)
     print(f"target {count(target):,} parameters, draft {count(draft):,}", flush=True)
-    fit("target", target, TARGET_SCHEDULE, cross_entropy(text, BATCH), text, work)
-    fit("draft", draft, DRAFT_SCHEDULE, cross_entropy(text, BATCH), text, work)
+    fit("target", target, TARGET_SCHEDULE, cross_entropy(text), text, work)
     samples = continuations(target, text, work)
-    student = Llama(DRAFT, SEED + 1)
-    student.load_state_dict(draft.state_dict())
-    fit("distilled", student, DISTIL_SCHEDULE, distillation(text, target, samples), text, work)
+    shared = draft.state_dict().keys()  # embedding, first layer and norm
+    draft.load_state_dict({name: value for name, value in target.state_dict().items() if name in shared})
+    fit("draft", draft, DRAFT_SCHEDULE, distillation(text, target, samples), text, work)
     export(target, text, options.out / "target")
-    export(student, text, options.out / "draft")
+    export(draft, text, options.out / "draft")
     rows = list(prompts(text))
     (options.out / "prompts.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    schedules = {"target": TARGET_SCHEDULE, "draft": DRAFT_SCHEDULE, "distilled": DISTIL_SCHEDULE}
+    schedules = {"target": TARGET_SCHEDULE, "draft": DRAFT_SCHEDULE}
     summary = {
         "python": sys.version.split()[0],
         "torch": torch.__version__,
@@ -509,7 +507,7 @@ def main() -> None:
         "schedules": {k: asdict(v) for k, v in schedules.items()},
         "held_out_loss": {
             name: round(held_out_loss(model, text), 4)
-            for name, model in (("target", target), ("draft", draft), ("distilled", student))
+            for name, model in (("target", target), ("draft", draft))
         },
     }
     (options.out / "training.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

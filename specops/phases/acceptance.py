@@ -83,12 +83,11 @@ def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:
 
 
 def _mean(found: list[Rates]) -> Rates:
-    return {
-        rule: [
-            round(statistics.fmean(at_width), 4) for at_width in zip(*(f[rule] for f in found), strict=True)
-        ]
-        for rule in RULES
-    }
+    means = {}
+    for rule in RULES:
+        widths = zip(*(rates[rule] for rates in found), strict=True)
+        means[rule] = [round(statistics.fmean(values), 4) for values in widths]
+    return means
 
 
 def _model_files(settings: AcceptanceSettings) -> list[tuple[str, Path]]:
