@@ -10,6 +10,7 @@ TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV := .venv
+PEER := .venv-peer
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
@@ -28,8 +29,11 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(VENV)/.dev $(PEER)/.guidellm
+	$(BIN)/specops bench acceptance
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 
 generate: $(VENV)/.serve
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json
@@ -38,7 +42,7 @@ venv: $(VENV)/.dev
 
 # Not build/, where a training run keeps its checkpoints.
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEER) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV) || { echo "hint: on Debian, apt-get install python3-venv" >&2; exit 1; }
@@ -48,6 +52,14 @@ $(VENV)/.python:
 $(VENV)/.torch: $(VENV)/.python
 	@echo "installing $(TORCH) and specops into $(VENV) …"
 	$(PIP) install --no-deps --retries 1 --timeout 30 --extra-index-url $(TORCH_INDEX) "$(TORCH)"
+	@touch $@
+
+# A peer that is measured beside us, in a venv of its own: its dependencies are not ours.
+$(PEER)/.guidellm:
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/pip --disable-pip-version-check --quiet install --retries 1 --timeout 30 \
+		--extra-index-url $(TORCH_INDEX) "$(TORCH)"
+	$(PEER)/bin/pip --disable-pip-version-check --quiet install guidellm==0.8.1
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.torch pyproject.toml constraints.txt

@@ -3,9 +3,10 @@
     python playbooks/embedded/train.py --work build/pair --out playbooks/embedded
 
 Stages, each skipped when its file is already in --work, so that the run can be stopped at any time:
-corpus and tokenizer -> target -> samples (the target's own continuations) -> draft (one layer that
-begins as the target's first, distilled on corpus and samples) -> export and prompts. Every schedule counts steps, never seconds, and every
-random choice is a function of (SEED, stage, step): the same torch build and thread count repeat it.
+corpus and tokenizer -> target -> samples (the target's own continuations) -> draft (one layer that begins
+as the target's first, distilled on corpus and samples) -> export and prompts. Every schedule counts steps,
+never seconds, and every random choice is a function of (SEED, stage, step): the same torch build and
+thread count repeat it.
 """
 
 from __future__ import annotations

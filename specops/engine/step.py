@@ -54,7 +54,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.max_batch = max_batch
-        self.counters = Counters()
+        self.counters = Counters(accepted_per_position=[0] * drafter.depth)
         self.target, self._drafter, self._verifier = target, drafter, verifier
         self._eos, self._chunk = eos, prefill_chunk
         self._cache = target.shape.cache(max_batch, max_length + drafter.nodes)
@@ -154,8 +154,6 @@ class Engine:
             counters.drafts += 1
             counters.draft_tokens += len(tree) - 1
             counters.accepted_tokens += len(path)
-            short = len(path) - len(counters.accepted_per_position)
-            counters.accepted_per_position += [0] * short
             for depth in range(len(path)):
                 counters.accepted_per_position[depth] += 1
         sequence.cached = root + 1 + len(path)

@@ -81,11 +81,12 @@ def test_loaded_from_disk(
         assert completion.text == engine.tokenizer.decode(tokens, skip_special_tokens=True)
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 256])
 def test_a_draft_equal_to_the_target_is_always_right(
-    llama: Pair, expected_of: Callable[[str], Expected]
+    chunk: int, llama: Pair, expected_of: Callable[[str], Expected]
 ) -> None:
     """Were the draft's cache or positions ever off, a token would be rejected."""
-    engine = llama.engine("chain:4", draft=llama.target_model, prefill_chunk=7, max_batch=3)
+    engine = llama.engine("chain:4", draft=llama.target_model, prefill_chunk=chunk, max_batch=3)
     drain(engine, [(prompt, Sampling(max_tokens=COUNT)) for prompt, _ in expected_of("llama")])
     counters = engine.counters
     assert counters.accepted_tokens == counters.draft_tokens > 0

@@ -31,6 +31,10 @@ class Drafter(Protocol):
     def nodes(self) -> int:
         """The most nodes, without the root, that a tree may have."""
 
+    @property
+    def depth(self) -> int:
+        """How deep below the root a node may lie, at most."""
+
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         """A tree for each sequence, its root the last token, no deeper than `sequence.depth_left`.
 

@@ -11,6 +11,7 @@ from specops.engine.tree import Draw, TokenTree
 class Autoregressive:
     draws = Draw.DETERMINISTIC
     nodes = 0
+    depth = 0
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         return [TokenTree.bare(sequence.tokens[-1]) for sequence in sequences]

@@ -37,13 +37,15 @@ class DraftModel:
         self._causal = {n: causal(n) for n in range(1, 9)}  # what a verification leaves to read is short
 
     def read(self, sequences: Batch[Sequence]) -> Tensor:
-        """Catch up with each sequence by up to a chunk -> [len(sequences), V] logits of the last token."""
+        """Catch up with each sequence, a prompt by a chunk -> [len(sequences), V] logits of the last token."""
         spans: list[Span] = []
         tokens: list[int] = []
         for sequence in sequences:
             start = self._read[sequence.row]
-            pending = sequence.tokens[start : start + sequence.chunk]
-            stop = self._read[sequence.row] = start + len(pending)
+            # Not by a chunk in the end: an accepted leaf that was never run is one token more than the root.
+            stop = start + sequence.chunk if sequence.reading else len(sequence.tokens)
+            pending = sequence.tokens[start:stop]
+            self._read[sequence.row] = stop
             mask = self._causal.get(len(pending)) or causal(len(pending))
             spans.append(Span(sequence.row, start, len(pending), self._line[start:stop], mask))
             tokens += pending

@@ -67,7 +67,7 @@ class Dynamic:
 
     def __init__(self, nodes: int, depth: int, model: Model, rows: int, length: int) -> None:
         self.nodes = nodes
-        self._depth = depth
+        self.depth = depth
         self._beams = math.ceil(nodes / depth)
         self._model = DraftModel(model, rows, length, self._beams * depth)
         self._places: dict[int, list[int]] = {}  # by row: of the nodes of the last tree
@@ -79,12 +79,12 @@ class Dynamic:
         growing = [trees[i] for i in live]
         if len(live) < len(trees):
             logits = logits[live]
-        for depth in range(1, self._depth + 1):
+        for depth in range(1, self.depth + 1):
             if not growing:
                 break
             self._branch(growing, logits)
             growing = [tree for tree in growing if tree.sequence.depth_left > depth]
-            if growing and depth < self._depth:
+            if growing and depth < self.depth:
                 logits = self._model.grow([tree.next_level(depth) for tree in growing])
         kept = [tree.tree(self.nodes) for tree in trees]
         self._places.update((t.sequence.row, places) for t, (_, places) in zip(trees, kept, strict=True))

@@ -53,6 +53,7 @@ class Expansion:
     def __init__(self, widths: tuple[int, ...], draw: Draw, model: Model, rows: int, length: int) -> None:
         self._widths = widths
         self.draws = draw
+        self.depth = len(widths)
         self.nodes = len(Topology.expansion(widths)) - 1
         self._model = DraftModel(model, rows, length, self.nodes)
         self._run: dict[int, int] = {}  # by row: nodes of the last tree that the model has seen

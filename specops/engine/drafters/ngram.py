@@ -33,7 +33,7 @@ class NGram:
     draws = Draw.DETERMINISTIC
 
     def __init__(self, count: int) -> None:
-        self.nodes = count
+        self.nodes = self.depth = count
         self._index: dict[int, _Index] = {}  # by sequence
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
