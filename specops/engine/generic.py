@@ -6,6 +6,7 @@ queries, keys and values to `attend`, which writes them to the engine's cache. N
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from specops.engine.model import Shape
 from specops.errors import ModelError
 
 _NAME = "specops_tree"
+_HINT = "serve it with vLLM, or take a decoder-only model with plain attention"
 
 
 def _tree_attention(
@@ -28,8 +30,11 @@ def _tree_attention(
     scaling: float | None = None,
     *,
     specops_layout: Layout,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
+    if softcap is not None:
+        raise ValueError("it caps its attention scores")
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     layer: int = module.layer_idx  # type: ignore[assignment]
     seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
@@ -41,35 +46,34 @@ AttentionInterface.register(_NAME, _tree_attention)
 
 class GenericModel:
     def __init__(self, source: Any) -> None:
-        config = source.config.get_text_config()
-        heads = config.num_attention_heads
-        self.shape = Shape(
-            layers=config.num_hidden_layers,
-            heads=heads,
-            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            vocab=source.get_output_embeddings().weight.shape[0],
-            max_positions=config.max_position_embeddings,
-            dtype=source.dtype,
-        )
-        source.set_attn_implementation(_NAME)
+        name = type(source).__name__
         self._source = source
-        self._check()
-
-    def _check(self) -> None:
-        """An architecture that does not go through the interface would ignore the cache: find out now."""
-        cache = self.shape.cache(rows=1, capacity=2)
-        span = Span(0, 0, 1, torch.zeros(1, dtype=torch.int64), causal(1))
-        layout = Layout([span], cache, self.shape.tile)
         try:
-            self.forward(torch.zeros(1, dtype=torch.int64), layout)
-        except TypeError as error:
-            raise ModelError(f"could not use {type(self._source).__name__}: {error}") from error
-        if not bool(cache.data[:, 0, 0].flatten(1).any(-1).all()):
+            self.shape = _shape(source)
+            probe = torch.arange(min(8, self.shape.max_positions)) % self.shape.vocab
+            own = source(input_ids=probe[None], use_cache=False).logits[0].float()
+            source.set_attn_implementation(_NAME)
+            found = self._in_two_parts(probe)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"could not run {name} over the engine's cache: {reason}", _HINT) from error
+        # Windows, biases, sinks or caps that the interface does not see would change the output silently.
+        tolerance = torch.finfo(source.dtype).eps ** 0.5 * float(own.abs().max())
+        if not torch.allclose(found, own, rtol=0, atol=tolerance):
             raise ModelError(
-                f"could not use {type(self._source).__name__}: its layers do not attend through "
-                "transformers' attention interface"
+                f"could not run {name} over the engine's cache: its logits differ from its own attention's",
+                _HINT,
             )
+
+    def _in_two_parts(self, tokens: Tensor) -> Tensor:
+        """[n, V] logits; the second part sees the first one only through the cache."""
+        n = len(tokens)
+        cache = self.shape.cache(rows=1, capacity=n)
+        logits = []
+        for start, stop in pairwise((0, n // 2, n)):
+            span = Span(0, start, stop - start, torch.arange(start, stop), causal(stop - start))
+            logits.append(self.forward(tokens[start:stop], Layout([span], cache, self.shape.tile)))
+        return torch.cat(logits)
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
         output = self._source(
@@ -81,3 +85,17 @@ class GenericModel:
         )
         logits: Tensor = output.logits[0].float()
         return logits
+
+
+def _shape(source: Any) -> Shape:
+    config = source.config.get_text_config()
+    heads = config.num_attention_heads
+    return Shape(
+        layers=config.num_hidden_layers,
+        heads=heads,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocab=source.get_output_embeddings().weight.shape[0],
+        max_positions=config.max_position_embeddings,
+        dtype=source.dtype,
+    )

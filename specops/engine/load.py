@@ -72,9 +72,10 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"could not load a tokenizer from {folder}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"could not load a tokenizer from {folder}: {reason}") from error
     if not tokenizer.is_fast:
         raise ModelError(
             f"could not use the tokenizer of {folder}: it has no tokenizer.json",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from specops.engine.attention import Layout
@@ -60,9 +61,22 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
             hint="give a folder in transformers' format: config.json, weights and tokenizer",
         )
     try:
-        source = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(f"could not load a model from {folder}: {error}") from error
+        source, loading = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="eager",
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"could not load a model from {folder}: {reason}") from error
+    missing = sorted(loading["missing_keys"])
+    if missing:  # transformers would go on with random ones
+        raise ModelError(
+            f"could not load a model from {folder}: {len(missing)} weights are missing, {missing[0]} first",
+            hint="copy the folder again; config.json and the weights must be of the same model",
+        )
     source.eval().requires_grad_(False)
     _refuse_windows(folder, source.config)
 

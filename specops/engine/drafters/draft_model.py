@@ -37,7 +37,7 @@ class DraftModel:
         self._causal = {n: causal(n) for n in range(1, 9)}  # what a verification leaves to read is short
 
     def read(self, sequences: Batch[Sequence]) -> Tensor:
-        """Catch up with each sequence, a prompt by a chunk -> [len(sequences), V] logits of the last token."""
+        """Catch up with each sequence, a prompt by chunks -> [len(sequences), V] logits of its last token."""
         spans: list[Span] = []
         tokens: list[int] = []
         for sequence in sequences:

@@ -102,6 +102,7 @@ class Expansion:
 
 
 def _most_likely(logits: Tensor, width: int) -> list[list[int]]:
+    width = min(width, logits.shape[-1])
     chosen = logits.argmax(-1, keepdim=True) if width == 1 else logits.topk(width, -1).indices
     tokens: list[list[int]] = chosen.tolist()
     return tokens
