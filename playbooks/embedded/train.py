@@ -73,8 +73,8 @@ class Schedule:
 TARGET = Shape(hidden=256, layers=8, inter=688, heads=4, kv_heads=2)
 DRAFT = Shape(hidden=256, layers=1, inter=688, heads=4, kv_heads=2)
 TARGET_SCHEDULE = Schedule(steps=2200, lr=4e-3, decay=0.36)
-DRAFT_SCHEDULE = Schedule(steps=3000, lr=3e-3, decay=0.8)
-SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT, SAMPLE_TOKENS = 4096, 128, 96, 257
+DRAFT_SCHEDULE = Schedule(steps=2400, lr=3e-3, decay=0.8)
+SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT, SAMPLE_TOKENS = 2048, 128, 96, 257
 
 
 # --- text -------------------------------------------------------------------------------------

@@ -105,7 +105,10 @@ def eos_token_ids(folder: Path) -> frozenset[int]:
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         if path.is_file():
-            value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            try:
+                value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            except (ValueError, AttributeError) as error:
+                raise ModelError(f"could not load {path}: it is no JSON object") from error
             if value is not None:
                 return frozenset(value if isinstance(value, list) else [value])
     return frozenset()

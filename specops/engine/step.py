@@ -188,6 +188,11 @@ class Engine:
             raise UsageError(f"a prompt's token ids must be from 0 to {self.target.shape.vocab - 1}")
         if sampling.max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
+        if not (sampling.temperature >= 0 and 0 < sampling.top_p <= 1 and sampling.top_k >= 0):
+            raise UsageError(
+                "temperature and top_k must be at least 0, and top_p above 0 and at most 1, not "
+                f"{sampling.temperature}, {sampling.top_k} and {sampling.top_p}"
+            )
         sequence = Sequence(
             self._next_id,
             prompt,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tiny_models import Pair, clear_prompts, drain, tokens_of
+from tiny_models import LLAMA, SIZES, Pair, clear_prompts, drain, tokens_of
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from specops.engine import Sampling, load_engine
+from specops.engine.model import load_model
 
 TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4"]
 COUNT = 20
@@ -79,6 +83,36 @@ def test_loaded_from_disk(
         completion = engine.generate(prompt, Sampling(max_tokens=COUNT, ignore_eos=True))
         assert completion.tokens == tokens
         assert completion.text == engine.tokenizer.decode(tokens, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("tree", ["chain:3", "expand:3,2,1", "dynamic:8:3"])
+def test_a_draft_of_another_family(
+    tree: str, pair_of: Callable[[str], Pair], expected_of: Callable[[str], Expected]
+) -> None:
+    """Nothing of the draft but its vocabulary needs to match; one that is always wrong costs only time."""
+    engine = pair_of("llama").engine(tree, draft=pair_of("gpt2").target_model, max_batch=3)
+    expected = expected_of("llama")
+    found = drain(engine, [(prompt, Sampling(max_tokens=COUNT)) for prompt, _ in expected])
+    assert [tokens_of(emissions) for emissions in found] == [tokens for _, tokens in expected]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LlamaForCausalLM(LlamaConfig(**{**LLAMA, "max_position_embeddings": 30})),
+        lambda: GPT2LMHeadModel(GPT2Config(**{**SIZES, "max_position_embeddings": 30})),
+    ],
+    ids=["llama", "gpt2"],
+)
+def test_a_draft_with_fewer_positions_than_the_target(
+    make: Callable[[], Any], llama: Pair, expected_of: Callable[[str], Expected], tmp_path: Path
+) -> None:
+    """Beyond its last position it drafts badly, and the output is the target's all the same."""
+    make().save_pretrained(tmp_path)
+    engine = llama.engine("expand:2,1", draft=load_model(tmp_path), max_batch=3)
+    expected = expected_of("llama")
+    found = drain(engine, [(prompt, Sampling(max_tokens=COUNT)) for prompt, _ in expected])
+    assert [tokens_of(emissions) for emissions in found] == [tokens for _, tokens in expected]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 256])

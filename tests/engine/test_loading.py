@@ -178,7 +178,7 @@ def mamba() -> Any:
 
 
 def gpt_neo() -> Any:
-    """Every second layer sees only the last four tokens; its configuration calls that otherwise than others."""
+    """Every second layer sees only the last four tokens; no setting that others have says so."""
     sizes = {"vocab_size": 30, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "window_size": 4}
     return GPTNeoForCausalLM(GPTNeoConfig(**sizes, attention_types=[[["global", "local"], 1]]))
 

@@ -22,6 +22,11 @@ TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4"]
         ([VOCABULARY], Sampling(), f"from 0 to {VOCABULARY - 1}"),
         ([-1], Sampling(), f"from 0 to {VOCABULARY - 1}"),
         ([1], Sampling(max_tokens=0), "max_tokens must be at least 1, not 0"),
+        ([1], Sampling(temperature=-0.1), "temperature and top_k must be at least 0"),
+        ([1], Sampling(temperature=float("nan")), "temperature and top_k must be at least 0"),
+        ([1], Sampling(temperature=1.0, top_k=-1), "temperature and top_k must be at least 0"),
+        ([1], Sampling(temperature=1.0, top_p=0.0), "top_p above 0 and at most 1"),
+        ([1], Sampling(temperature=1.0, top_p=1.1), "top_p above 0 and at most 1"),
     ],
 )
 def test_a_bad_request_is_refused_in_a_sentence(

@@ -54,8 +54,11 @@ def streamed(tokenizer: Tokenizer, tokens: list[int], stop: list[str]) -> tuple[
     return [*found, tokenizer.decode(tokens)[len(sent) :]], None
 
 
-texts = st.text("ab서🚀 ", max_size=20) | st.sampled_from([KOREAN, EMOJI, "the server measures"])
-stops = st.lists(st.text("ab서🚀 ", min_size=1, max_size=4), max_size=3)
+# Few different characters, so that stop strings are met, nearly met, and overlap themselves.
+texts = st.text("ab", max_size=20) | st.text("ab서🚀 ", max_size=20) | st.sampled_from([KOREAN, EMOJI])
+stops = st.lists(
+    st.text("ab", min_size=1, max_size=5) | st.text("ab서🚀 ", min_size=1, max_size=4), max_size=3
+)
 
 
 @given(text=texts, stop=stops)
@@ -98,6 +101,16 @@ def test_a_stop_string_that_does_not_come_after_all(tokenizer: Tokenizer) -> Non
     stream = TextStream(tokenizer, ("QX",))
     assert pieces(stream, tokenizer.encode("QQZ").ids) == ["", "Q", "QZ", ""]
     assert stream.stopped_by is None
+
+
+def test_all_that_may_begin_a_stop_string_is_held_back(tokenizer: Tokenizer) -> None:
+    """Of the ends of "XQXQ" that begin "QXQZ", the longest: had only "Q" been kept, "QX" would be out."""
+    tokens = tokenizer.encode("XQXQ").ids
+    assert len(tokens) == 4
+    stream = TextStream(tokenizer, ("QXQZ",))
+    assert [stream.push(token) for token in tokens] == ["X", "", "", ""]
+    assert stream.push(tokenizer.encode("Z").ids[0]) == ""
+    assert stream.stopped_by == "QXQZ"
 
 
 def test_what_is_held_back_comes_at_the_end(tokenizer: Tokenizer) -> None:
