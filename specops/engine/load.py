@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specops.engine.drafters import make_drafter
+from specops.engine.drafters import make_drafter, parse_tree
 from specops.engine.model import eos_token_ids, load_model
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -40,6 +40,7 @@ def load_engine(
         raise UsageError(
             f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}"
         )
+    parse_tree(tree)  # a slip of the pen should not cost the loading of a model
     chosen = make_verifier(verifier) if verifier is not None else None
     model = load_model(Path(target))
     positions = model.shape.max_positions

@@ -78,7 +78,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
             hint="copy the folder again; config.json and the weights must be of the same model",
         )
     source.eval().requires_grad_(False)
-    _refuse_windows(folder, source.config)
+    _refuse(folder, source.config.get_text_config())
 
     from specops.engine.generic import GenericModel
     from specops.engine.lean import LeanLlama
@@ -86,9 +86,10 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
     return LeanLlama.of(source) or GenericModel(source)
 
 
-def _refuse_windows(folder: Path, config: Any) -> None:
-    """The cache keeps every slot visible; a model trained with a shorter window would see too much."""
-    config = config.get_text_config()
+def _refuse(folder: Path, config: Any) -> None:
+    """What would run and give another model's output."""
+    hint = "take a model with full attention and fixed frequencies, or serve this one with vLLM"
+    # The cache keeps every slot visible; a model trained with a shorter window would see too much.
     window = getattr(config, "sliding_window", None)
     used = getattr(config, "use_sliding_window", True)
     layers = getattr(config, "layer_types", None) or ["sliding_attention"]
@@ -96,7 +97,15 @@ def _refuse_windows(folder: Path, config: Any) -> None:
         raise ModelError(
             f"could not load {folder}: it attends within a window of {window} tokens, which the embedded "
             "engine does not support",
-            hint="use a model with full attention, or serve this one with vLLM",
+            hint,
+        )
+    # Frequencies that change with the longest sequence of a batch: the output would depend on the others.
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if rope in ("dynamic", "longrope"):
+        raise ModelError(
+            f"could not load {folder}: its rotary embedding ({rope}) changes with the length, which the "
+            "embedded engine does not support",
+            hint,
         )
 
 

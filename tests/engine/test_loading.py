@@ -160,6 +160,20 @@ def test_a_sliding_window_is_refused(make: Callable[[], Any], tmp_path: Path) ->
     assert caught.value.hint is not None
 
 
+def test_frequencies_that_change_with_the_length_are_refused(tmp_path: Path) -> None:
+    """Sequences share a forward pass: a long one would change what the short ones get."""
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    LlamaForCausalLM(LlamaConfig(**LLAMA, rope_parameters=rope)).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"rotary embedding \(dynamic\)") as caught:
+        load_model(tmp_path)
+    assert caught.value.hint is not None
+
+
+def test_a_wrong_tree_is_answered_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no tree"):
+        load_engine(tmp_path / "nowhere", tree="chian:4")
+
+
 @pytest.mark.parametrize(
     "make",
     [

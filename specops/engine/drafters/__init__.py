@@ -52,16 +52,11 @@ class Drafter(Protocol):
         """`sequence` has ended."""
 
 
-def make_drafter(spec: str, draw: Draw, model: Model | None, rows: int, length: int) -> Drafter:
-    """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens."""
-    from specops.engine.drafters.autoregressive import Autoregressive
-    from specops.engine.drafters.dynamic import Dynamic
-    from specops.engine.drafters.expansion import Expansion
-    from specops.engine.drafters.ngram import NGram
-
+def parse_tree(spec: str) -> tuple[str, list[int]]:
+    """The kind of a tree and its sizes; UsageError where `spec` is none."""
     kind, _, rest = spec.partition(":")
     if kind == "none" and not rest:
-        return Autoregressive()
+        return kind, []
     counts = {"chain": 1, "ngram": 1, "dynamic": 2, "expand": None}
     try:
         sizes = [int(part) for part in rest.replace(":", ",").split(",")]
@@ -69,6 +64,19 @@ def make_drafter(spec: str, draw: Draw, model: Model | None, rows: int, length: 
         sizes = []
     if kind not in counts or not sizes or min(sizes) < 1 or counts[kind] not in (None, len(sizes)):
         raise UsageError(f"{spec!r} is no tree", hint=f"write a tree like {FORMS}")
+    return kind, sizes
+
+
+def make_drafter(spec: str, draw: Draw, model: Model | None, rows: int, length: int) -> Drafter:
+    """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens."""
+    from specops.engine.drafters.autoregressive import Autoregressive
+    from specops.engine.drafters.dynamic import Dynamic
+    from specops.engine.drafters.expansion import Expansion
+    from specops.engine.drafters.ngram import NGram
+
+    kind, sizes = parse_tree(spec)
+    if kind == "none":
+        return Autoregressive()
     if kind == "ngram":
         return NGram(sizes[0])
     if model is None:
