@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -20,35 +21,51 @@ from specops.engine.cache import KVCache
 class Mask:
     """What n new tokens see of the last m slots; all slots before those are seen by every token.
 
-    The additive form lies in the middle of a wide buffer, zeros to its left and -inf to its right, so that
-    the mask for any prefix length, padded to any width, is a view: nothing is rebuilt from step to step.
+    The additive form of a mask that comes again lies in the middle of a wide buffer, zeros to its left and
+    -inf to its right, so that the mask for any prefix length, padded to any width, is a view of it.
     """
 
     def __init__(self, sees: Tensor) -> None:
         self.sees = sees  # [n, m] bool
-        self._wide: dict[tuple[int, torch.dtype], Tensor] = {}
         self.everything = bool(sees.all())
+        self._wide: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._used = False
 
     def over(self, prefix: int, width: int, tile: int, dtype: torch.dtype) -> Tensor:
         """[tile * n, width] additive, for `prefix` slots before the m and padding after them."""
+        if not self._used or prefix > LONGEST_WIDE:
+            self._used = True  # most shapes of dynamic trees and prompts are seen once
+            return self._buffer(prefix, width - prefix - self.sees.shape[1], tile, dtype)
         wide = self._wide.get((tile, dtype))
-        n, m = self.sees.shape
+        m = self.sees.shape[1]
         reach = 0 if wide is None else (wide.shape[1] - m) // 2
         if wide is None or reach < max(prefix, width):
             reach = max(256, 2 * reach, prefix, width)
-            wide = torch.zeros(tile * n, reach + m + reach, dtype=dtype)
-            wide[:, reach : reach + m].masked_fill_(~self.sees.repeat(tile, 1), float("-inf"))
-            wide[:, reach + m :] = float("-inf")
-            self._wide[tile, dtype] = wide
+            wide = self._wide[tile, dtype] = self._buffer(reach, reach, tile, dtype)
         return wide[:, reach - prefix : reach - prefix + width]
 
+    def _buffer(self, left: int, right: int, tile: int, dtype: torch.dtype) -> Tensor:
+        n, m = self.sees.shape
+        buffer = torch.zeros(tile * n, left + m + right, dtype=dtype)
+        buffer[:, left : left + m].masked_fill_(~self.sees.repeat(tile, 1), float("-inf"))
+        buffer[:, left + m :] = float("-inf")
+        return buffer
 
-def causal(n: int, tail: Tensor | None = None) -> Mask:
-    """n tokens in a line; where `tail` is given, its [t, t] bool takes the place of the last t of them."""
+
+LONGEST_WIDE = 4096
+"""Slots; a wide buffer beyond this would cost more memory than building each mask costs time."""
+
+
+@lru_cache(maxsize=64)
+def causal(n: int) -> Mask:
+    """n tokens in a line."""
+    return Mask(torch.ones(n, n, dtype=torch.bool).tril())
+
+
+def causal_then(n: int, tail: Tensor) -> Mask:
+    """n tokens in a line, whose last t see each other as `tail`, [t, t] bool, says."""
     sees = torch.ones(n, n, dtype=torch.bool).tril()
-    if tail is not None:
-        t = len(tail)
-        sees[n - t :, n - t :] = tail
+    sees[n - len(tail) :, n - len(tail) :] = tail
     return Mask(sees)
 
 
@@ -60,7 +77,7 @@ class Span:
     start: int  # slot of the first token fed; the others follow
     count: int
     positions: Tensor  # [count] int64
-    mask: Mask  # over the last slots up to its own
+    mask: Mask  # [count, m] over the last m slots up to its own
 
     @property
     def stop(self) -> int:

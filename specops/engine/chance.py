@@ -53,6 +53,21 @@ class Dice:
         return torch.empty_like(like).exponential_(generator=self._generator)
 
 
+class Distributions:
+    """The target's distribution after each node of a tree, computed for the nodes that are asked for.
+
+    Verification walks one path; the softmax, and the sort of top-p, of the other nodes would be wasted.
+    """
+
+    def __init__(self, logits: Tensor, sampling: Sampling) -> None:
+        self._logits = logits  # [n, V]
+        self._sampling = sampling
+
+    def __getitem__(self, node: int) -> Tensor:
+        """[V]"""
+        return distribution(self._logits[node : node + 1], self._sampling)[0]
+
+
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     """[n, V] logits -> [n, V] probabilities after temperature, top-k and top-p (temperature > 0)."""
     logits = logits / sampling.temperature

@@ -19,8 +19,6 @@ from specops.engine.attention import Layout, attend
 from specops.engine.model import Shape
 
 FAMILIES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "MistralForCausalLM"}
-_PACKED = torch.ops.mkldnn._linear_pointwise.default
-_PACKED_ADD = torch.ops.mkldnn._linear_pointwise.binary
 STATIC_ROPE = {"default", "linear", "llama3"}  # frequencies that do not change with the length
 
 
@@ -38,14 +36,16 @@ class Linear:
         self.packed_from = 2 if weight.numel() > 300_000 else 3  # tokens; measured on AVX-512
         if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
+            self._plain = torch.ops.mkldnn._linear_pointwise.default
+            self._adding = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         y: Tensor
         if self.packed is not None and x.size(0) >= self.packed_from:
             if residual is not None:
-                y = _PACKED_ADD(x, residual, self.packed, self.bias, "add")
+                y = self._adding(x, residual, self.packed, self.bias, "add")
             else:
-                y = _PACKED(x, self.packed, self.bias, "none", [], "")
+                y = self._plain(x, self.packed, self.bias, "none", [], "")
             return y
         if residual is None:
             return (

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from specops.engine.drafters import make_drafter, parse_tree
+from specops.engine.drafters import make_drafter
 from specops.engine.model import eos_token_ids, load_model
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
 from specops.errors import ModelError, UsageError
+from specops.trees import parse_tree
 
 
 def load_engine(
@@ -29,7 +30,7 @@ def load_engine(
 ) -> Engine:
     """An engine over a target and, for trees that need one, a draft; local folders in transformers' format.
 
-    tree: see specops.engine.drafters.
+    tree: see specops.trees.
     verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
     max_length: tokens of one sequence, prompt included; default: the target's positions.
     threads: of torch; None leaves them as they are.
@@ -40,14 +41,14 @@ def load_engine(
         raise UsageError(
             f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}"
         )
-    parse_tree(tree)  # a slip of the pen should not cost the loading of a model
+    spec = parse_tree(tree if speculate else "none")
     chosen = make_verifier(verifier) if verifier is not None else None
     model = load_model(Path(target))
     positions = model.shape.max_positions
     length = positions if max_length is None else max_length
     if not 2 <= length <= positions:
         raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
-    draft_model = load_model(Path(draft)) if speculate and draft is not None else None
+    draft_model = load_model(Path(draft)) if spec.needs_draft and draft is not None else None
     if draft_model is not None and draft_model.shape.vocab != model.shape.vocab:
         raise ModelError(
             f"could not pair {target} with {draft}: their vocabularies have {model.shape.vocab} and "

@@ -39,7 +39,7 @@ class Sequence:
         self._end = min(self.prompt_length + sampling.max_tokens, room)
         self._eos = frozenset() if sampling.ignore_eos else eos
         self._stop_ids = frozenset(sampling.stop_token_ids)
-        self._text = TextStream(tokenizer, sampling.stop)
+        self._text = TextStream(tokenizer, sampling.stop, prompt)
 
     @property
     def greedy(self) -> bool:
@@ -73,12 +73,12 @@ class Sequence:
             if token in self._eos:
                 self.finish_reason = "stop"
                 break
+            if token in self._stop_ids:  # a token of the output, but no part of its text, as in vLLM
+                self.finish_reason, self._stop_reason = "stop", token
+                break
             text += self._text.push(token)
             if self._text.stopped_by is not None:
                 self.finish_reason, self._stop_reason = "stop", self._text.stopped_by
-                break
-            if token in self._stop_ids:
-                self.finish_reason, self._stop_reason = "stop", token
                 break
             if self.remaining == 0:
                 self.finish_reason = "length"

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specops.engine.attention import Layout, Span, causal
-from specops.engine.chance import distribution
+from specops.engine.attention import Layout, Span, causal, causal_then
+from specops.engine.chance import Distributions
 from specops.engine.drafters import Drafter
 from specops.engine.model import Model
 from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
@@ -95,13 +95,14 @@ class Engine:
             sequence = self._waiting.popleft()
             sequence.row = len(self._running)
             self._running.append(sequence)
-        turn, budget = [], self._chunk
-        for sequence in self._running:
-            cost = min(sequence.uncached, self._chunk) if sequence.uncached > 1 else 0
-            if cost <= budget:
-                budget -= cost
-                turn.append(sequence)
-        return turn
+        turn = [sequence for sequence in self._running if sequence.uncached == 1]
+        budget = self._chunk
+        for sequence in sorted((s for s in self._running if s.uncached > 1), key=lambda s: s.id):
+            budget -= min(sequence.uncached, self._chunk)
+            if budget < 0:  # nobody overtakes
+                break
+            turn.append(sequence)
+        return sorted(turn, key=lambda s: s.row)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> Tensor:
         """Run what is uncached, and the trees, through the target -> [nodes of the trees, V] logits."""
@@ -118,7 +119,7 @@ class Engine:
                 fed = sequence.tokens[start:] + tree.tokens[1:]
                 mask, positions = topology.mask, self._line[root + topology.depths]
                 if start < root:
-                    mask = causal(len(fed), tail=topology.sees)
+                    mask = causal_then(len(fed), topology.sees)
                     positions = torch.cat((self._line[start:root], positions))
                 wanted += range(len(tokens) + root - start, len(tokens) + len(fed))
             spans.append(Span(sequence.row, start, len(fed), positions, mask))
@@ -130,14 +131,15 @@ class Engine:
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
     ) -> list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]:
-        choices = logits.argmax(-1).tolist()
+        greedy = any(sequence.greedy for sequence, _ in pairs)
+        choices = logits.argmax(-1).tolist() if greedy else []
         bounds = pairwise(accumulate((len(tree) for _, tree in pairs), initial=0))
         results = []
         for (sequence, tree), (start, stop) in zip(pairs, bounds, strict=True):
             if sequence.greedy:
                 verified = verify_greedy(tree, choices[start:stop])
             else:
-                p = distribution(logits[start:stop], sequence.sampling)
+                p = Distributions(logits[start:stop], sequence.sampling)
                 verified = self._verifier.verify(tree, p, sequence.chance)
             logprobs = _logprobs(sequence.sampling, tree, verified, logits[start:stop])
             results.append((sequence, tree, verified, logprobs))
@@ -233,16 +235,20 @@ class Engine:
         return sum(s.cached for s in self._running) / (self.max_batch * self._cache.capacity)
 
     def stream(self, prompt: str | list[int], sampling: Sampling) -> Iterator[Emission]:
-        """Decode one sequence, an emission a step. Other sequences in the engine go on, unreported."""
+        """Decode one sequence, an emission a step. For several at a time there are `submit` and `step`."""
+        if not self.idle:
+            raise UsageError(
+                "an engine streams one sequence at a time",
+                hint="use submit and step to decode several together",
+            )
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         wanted = self.submit(tokens, sampling)
         try:
             while True:
                 for emission in self.step():
-                    if emission.sequence_id == wanted:
-                        yield emission
-                        if emission.finish_reason is not None:
-                            return
+                    yield emission
+                    if emission.finish_reason is not None:
+                        return
         finally:
             self.cancel(wanted)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
+
+CONTEXT = 8  # tokens of the prompt that the first token's text may depend on
 
 
 class TextStream:
     """The text of one sequence. Characters that may yet become a stop string are held back."""
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...]) -> None:
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer  # a tokenizers.Tokenizer
-        self._decoder = DecodeStream(skip_special_tokens=True)
+        self._before = list(prompt[-CONTEXT:])
+        self._decoder: DecodeStream | None = None
         self._stop = tuple(s for s in stop if s)
         self._held = ""
         self._pending: list[int] = []  # tokens since the last whole character
@@ -20,7 +24,13 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """Text that became final with `token`. After a stop string was met, `stopped_by` names it."""
-        piece = self._decoder.step(self._tokenizer, token)
+        if self._decoder is None:
+            self._decoder = self._after_prompt()
+        try:
+            piece = self._decoder.step(self._tokenizer, token)
+        except Exception:  # no narrower one is raised where a token changes the text of those before it
+            self._decoder = DecodeStream(skip_special_tokens=True)
+            piece = self._decoder.step(self._tokenizer, token)
         if piece is None:
             self._pending.append(token)
             return ""
@@ -36,6 +46,13 @@ class TextStream:
         cut = len(self._held) - keep
         final, self._held = self._held[:cut], self._held[cut:]
         return final
+
+    def _after_prompt(self) -> DecodeStream:
+        """What follows a prompt may begin with a space that a text of its own would lose."""
+        text = self._tokenizer.decode(self._before, skip_special_tokens=True)
+        # A prompt that ends within a character: the stream would repeat what stands before it.
+        whole = not text.endswith("\N{REPLACEMENT CHARACTER}")
+        return DecodeStream(ids=self._before if whole else [], skip_special_tokens=True)
 
     def finish(self) -> str:
         """What was held back, when the sequence ended otherwise; a broken last character as U+FFFD."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapes import ancestors, parents
 from torch import Tensor
 
-from specops.engine.attention import Layout, Mask, Span, attend, causal
+from specops.engine.attention import Layout, Mask, Span, attend, causal, causal_then
 from specops.engine.cache import KVCache
 from specops.engine.tree import Topology
 
@@ -40,7 +40,7 @@ def test_a_mask_over_a_prefix_and_padding(
 
 def test_causal_with_a_tree_at_its_end() -> None:
     tail = Topology.expansion((2,)).sees
-    assert causal(5, tail).sees.int().tolist() == [
+    assert causal_then(5, tail).sees.int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],

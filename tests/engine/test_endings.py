@@ -56,6 +56,7 @@ def test_a_stop_token_at_every_place_of_a_path(llama: Pair, greedy: list[int]) -
         (emissions,) = drain(engine, [(PROMPT, sampling)])
         assert tokens_of(emissions) == greedy[: place + 1]
         assert (emissions[-1].finish_reason, emissions[-1].stop_reason) == ("stop", token)
+        assert "".join(e.text for e in emissions) == llama.tokenizer.decode(greedy[:place])
 
 
 def test_a_stop_string_in_mid_path(llama: Pair, greedy: list[int]) -> None:

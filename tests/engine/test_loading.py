@@ -34,6 +34,7 @@ from specops.engine import Sampling, load_engine
 from specops.engine.model import eos_token_ids, load_model
 from specops.engine.tree import Draw
 from specops.errors import ModelError, SpecopsError, UsageError
+from specops.trees import parse_tree
 
 Spoil = Callable[[Path], None]
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 160}
@@ -335,3 +336,14 @@ def test_every_family_loads_as_a_pair(pair_of: Callable[[str], Pair]) -> None:
         pair = pair_of(family)
         engine = load_engine(pair.target, pair.draft, tree="chain:2", max_batch=1)
         assert len(engine.generate("hello", Sampling(max_tokens=3, ignore_eos=True)).tokens) == 3
+
+
+@pytest.mark.parametrize("tree", ["expand:50,50,50", "chain:1000000000000", "dynamic:5000:3"])
+def test_a_tree_of_too_many_nodes_is_refused(tree: str) -> None:
+    with pytest.raises(UsageError, match="more than 1024 nodes"):
+        parse_tree(tree)
+
+
+def test_a_tree_that_needs_no_draft_does_not_load_one(llama: Pair, tmp_path: Path) -> None:
+    engine = load_engine(llama.target, tmp_path / "nowhere", tree="ngram:4")
+    assert engine.generate([1, 2, 3], Sampling(max_tokens=2, ignore_eos=True)).tokens

@@ -81,12 +81,22 @@ def test_cancelling(tree: str, llama: Pair) -> None:
 
 def test_leaving_a_stream_cancels_it(llama: Pair) -> None:
     engine = llama.engine("chain:3")
-    other = engine.submit(PROMPT, Sampling(max_tokens=100))
     stream = engine.stream(PROMPT, Sampling(max_tokens=100))
-    assert next(stream).sequence_id != other
-    assert engine.running == 2
-    stream.close()
+    next(stream)
     assert engine.running == 1
+    stream.close()
+    assert engine.idle
+
+
+def test_two_streams_at_a_time_are_refused(llama: Pair) -> None:
+    """Each would swallow what the engine emits for the other."""
+    engine = llama.engine("chain:3")
+    first = engine.stream(PROMPT, Sampling(max_tokens=100))
+    next(first)
+    with pytest.raises(UsageError, match="one sequence at a time"):
+        next(engine.stream(PROMPT, Sampling(max_tokens=100)))
+    first.close()
+    assert len(engine.generate(PROMPT, Sampling(max_tokens=5, ignore_eos=True)).tokens) == 5
 
 
 def test_a_long_prompt_does_not_hold_up_who_is_decoding(llama: Pair) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from specops.engine.text import TextStream
 
@@ -130,3 +130,36 @@ def test_special_tokens_and_empty_stop_strings_are_no_text(tokenizer: Tokenizer)
     stream = TextStream(tokenizer, ("",))
     assert "".join(pieces(stream, [*tokenizer.encode("a").ids, end])) == "a"
     assert stream.stopped_by is None
+
+
+def sentencepiece_like() -> Tokenizer:
+    """As Llama 2's: words begin with U+2581, and bytes stand for what the vocabulary lacks."""
+    words = ["\u2581The", "\u2581capital", "\u2581is", "\u2581Paris", "<0xC3>", "<0xA9>", "<0xFF>"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0]))
+    steps = [
+        decoders.Replace("\u2581", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer
+
+
+def test_the_first_token_keeps_the_space_that_parts_it_from_the_prompt() -> None:
+    tokenizer = sentencepiece_like()
+    assert pieces(TextStream(tokenizer, (), [0, 1, 2]), [3]) == [" Paris", ""]
+    assert pieces(TextStream(tokenizer, ()), [3]) == ["Paris", ""]
+
+
+def test_a_prompt_that_ends_within_a_character_is_not_repeated() -> None:
+    found = "".join(pieces(TextStream(sentencepiece_like(), (), [3, 4]), [3]))
+    assert "Paris" in found
+    assert found.count("Paris") == 1
+
+
+def test_a_byte_that_changes_the_text_before_it_does_not_end_the_stream() -> None:
+    """tokenizers raises "Invalid prefix encountered" where a run of bytes turns out to be no character."""
+    found = pieces(TextStream(sentencepiece_like(), (), [0]), [4, 5, 6, 3, 3])
+    assert found[1].endswith("é")
+    assert found[-2].endswith("Paris")

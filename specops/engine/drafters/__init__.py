@@ -1,13 +1,4 @@
-"""Drafters: what proposes a token tree for each sequence. A drafter is one file and one line here.
-
-Specs, as the command line and rollout files write them:
-
-    chain:K            K tokens in a line, from the draft model
-    expand:3,1,1       SpecInfer's expansion <3,1,1>, from the draft model
-    dynamic:N:D        the N best nodes of the draft's most likely continuations, at most D deep
-    ngram:K            up to K tokens copied from where the last few tokens occurred before
-    none               nothing: autoregressive decoding
-"""
+"""Drafters: what proposes a token tree for each sequence. One file each, and one line in `make_drafter`."""
 
 from __future__ import annotations
 
@@ -18,8 +9,7 @@ from specops.engine.model import Model
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import UsageError
-
-FORMS = "chain:4, expand:3,1,1, dynamic:16:6, ngram:8 or none"
+from specops.trees import parse_tree
 
 
 class Drafter(Protocol):
@@ -52,36 +42,21 @@ class Drafter(Protocol):
         """`sequence` has ended."""
 
 
-def parse_tree(spec: str) -> tuple[str, list[int]]:
-    """The kind of a tree and its sizes; UsageError where `spec` is none."""
-    kind, _, rest = spec.partition(":")
-    if kind == "none" and not rest:
-        return kind, []
-    counts = {"chain": 1, "ngram": 1, "dynamic": 2, "expand": None}
-    try:
-        sizes = [int(part) for part in rest.replace(":", ",").split(",")]
-    except ValueError:
-        sizes = []
-    if kind not in counts or not sizes or min(sizes) < 1 or counts[kind] not in (None, len(sizes)):
-        raise UsageError(f"{spec!r} is no tree", hint=f"write a tree like {FORMS}")
-    return kind, sizes
-
-
-def make_drafter(spec: str, draw: Draw, model: Model | None, rows: int, length: int) -> Drafter:
+def make_drafter(tree: str, draw: Draw, model: Model | None, rows: int, length: int) -> Drafter:
     """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens."""
     from specops.engine.drafters.autoregressive import Autoregressive
     from specops.engine.drafters.dynamic import Dynamic
     from specops.engine.drafters.expansion import Expansion
     from specops.engine.drafters.ngram import NGram
 
-    kind, sizes = parse_tree(spec)
-    if kind == "none":
+    spec = parse_tree(tree)
+    if spec.kind == "none":
         return Autoregressive()
-    if kind == "ngram":
-        return NGram(sizes[0])
+    if spec.kind == "ngram":
+        return NGram(spec.sizes[0])
     if model is None:
-        raise UsageError(f"the tree {spec!r} needs a draft model", hint="give one, or take an ngram tree")
-    if kind == "dynamic":
-        return Dynamic(sizes[0], sizes[1], model, rows, length)
-    widths = (1,) * sizes[0] if kind == "chain" else tuple(sizes)
-    return Expansion(widths, draw, model, rows, length)
+        raise UsageError(f"the tree {tree!r} needs a draft model", hint="give one, or take an ngram tree")
+    if spec.kind == "dynamic":
+        nodes, depth = spec.sizes
+        return Dynamic(nodes, depth, model, rows, length)
+    return Expansion(spec.widths, draw, model, rows, length)

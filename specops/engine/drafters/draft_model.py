@@ -25,7 +25,7 @@ class Level:
     tokens: list[int]
     place: int  # of the first of them
     depth: int  # below the root
-    mask: Mask  # over places 1 up to their own
+    mask: Mask  # [len(tokens), m] over places 1 up to their own
 
 
 class DraftModel:
@@ -34,7 +34,6 @@ class DraftModel:
         self._cache = model.shape.cache(rows, length + nodes)
         self._read = [0] * rows  # committed tokens whose KV is in the row
         self._line = torch.arange(length + nodes).clamp_(max=model.shape.max_positions - 1)
-        self._causal = {n: causal(n) for n in range(1, 9)}  # what a verification leaves to read is short
 
     def read(self, sequences: Batch[Sequence]) -> Tensor:
         """Catch up with each sequence, a prompt by chunks -> [len(sequences), V] logits of its last token."""
@@ -46,8 +45,9 @@ class DraftModel:
             stop = start + sequence.chunk if sequence.reading else len(sequence.tokens)
             pending = sequence.tokens[start:stop]
             self._read[sequence.row] = stop
-            mask = self._causal.get(len(pending)) or causal(len(pending))
-            spans.append(Span(sequence.row, start, len(pending), self._line[start:stop], mask))
+            spans.append(
+                Span(sequence.row, start, len(pending), self._line[start:stop], causal(len(pending)))
+            )
             tokens += pending
         ends = torch.tensor([span.count for span in spans]).cumsum(0) - 1
         return self._run(tokens, spans, ends if len(tokens) > len(spans) else None)

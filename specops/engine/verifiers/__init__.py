@@ -16,9 +16,14 @@ from specops.engine.tree import Draw, TokenTree
 from specops.errors import LosslessError, UsageError
 
 
+class Target(Protocol):
+    def __getitem__(self, node: int, /) -> Tensor:
+        """[V], the target's distribution after a node. A tensor [n, V] is one."""
+
+
 @dataclass(frozen=True)
 class Verified:
-    path: list[int]  # accepted nodes from below the root downward
+    path: list[int]  # accepted nodes (their numbers in the tree) from below the root downward
     bonus: int  # the token that the target puts after them
 
 
@@ -27,8 +32,8 @@ class Verifier(Protocol):
     lossless_for: frozenset[Draw]
     prefers: Draw  # what a drafter that can choose should draw
 
-    def verify(self, tree: TokenTree, p: Tensor, chance: Chance) -> Verified:
-        """p: [n, V] the target's distribution after each node. Call `check` first."""
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
+        """p[node]: the target's distribution after the node. Call `check` first."""
 
 
 def check(verifier: Verifier, draw: Draw) -> None:

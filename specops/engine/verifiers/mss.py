@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specops.engine.chance import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verified
+from specops.engine.verifiers import Target, Verified
 
 
 class MultiStep:
@@ -19,7 +19,7 @@ class MultiStep:
     lossless_for = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
     prefers = Draw.WITHOUT_REPLACEMENT
 
-    def verify(self, tree: TokenTree, p: Tensor, chance: Chance) -> Verified:
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         node = 0
         path: list[int] = []
         while True:

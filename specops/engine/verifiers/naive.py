@@ -6,11 +6,9 @@ it is also the best there is, since a child's draft distribution is then one-hot
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from specops.engine.chance import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verified
+from specops.engine.verifiers import Target, Verified
 
 
 class Naive:
@@ -18,7 +16,7 @@ class Naive:
     lossless_for = frozenset(Draw)
     prefers = Draw.DETERMINISTIC
 
-    def verify(self, tree: TokenTree, p: Tensor, chance: Chance) -> Verified:
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         node, path = 0, []
         while True:
             token = chance.sample(p[node])
