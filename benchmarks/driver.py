@@ -36,7 +36,8 @@ from specops.load.arrivals import Level
 from specops.load.client import Client
 from specops.load.endpoint import Decoding, Endpoint
 from specops.load.observation import Observation
-from specops.load.runner import Pace, run_cell, warm_up
+from specops.load.pace import Pace
+from specops.load.runner import run_cell, warm_up
 from specops.load.workload import Prompt
 from specops.progress import Silent
 

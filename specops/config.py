@@ -20,7 +20,9 @@ from specops.errors import ConfigError
 
 def _resolve(value: object, info: Info) -> object:
     if not isinstance(value, str | Path):
-        raise PydanticCustomError("path", "expected the path of a file or folder")
+        raise PydanticCustomError(
+            "path", "expected the path of a file or folder", {"hint": "write it as text: prompts.json"}
+        )
     folder: Path = (info.context or {}).get("folder", Path())
     path = folder / Path(value).expanduser()
     if not path.exists():
@@ -80,7 +82,9 @@ class EmbeddedPool(Section):
         speculation = self.speculation
         if self.target and speculation and not speculation.draft and not speculation.tree.startswith("ngram"):
             raise PydanticCustomError(
-                "pools", "a target of your own needs speculation.draft, or a tree such as ngram:8"
+                "pools",
+                "a target of your own has no draft",
+                {"hint": "add speculation.draft, or take a tree that needs none, such as ngram:8"},
             )
         return self
 
@@ -103,9 +107,17 @@ class Pools(Section):
     @model_validator(mode="after")
     def _one_speculates(self) -> Pools:
         if isinstance(self.standard, EmbeddedPool) and self.standard.speculation is not None:
-            raise PydanticCustomError("pools", "the standard pool must not have speculation")
+            raise PydanticCustomError(
+                "pools",
+                "the standard pool must not have speculation",
+                {"hint": "remove pools.standard.speculation: it is what the other pool is compared with"},
+            )
         if isinstance(self.speculative, EmbeddedPool) and self.speculative.speculation is None:
-            raise PydanticCustomError("pools", "the speculative pool has no speculation")
+            raise PydanticCustomError(
+                "pools",
+                "the speculative pool has no speculation",
+                {"hint": "add pools.speculative.speculation, such as tree: chain:3"},
+            )
         return self
 
 
@@ -165,7 +177,10 @@ def load(path: Path) -> Rollout:
             f"there is no rollout file {path}", hint="`specops init` writes one to start from"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"could not read the rollout file {path}: {error}") from error
+        raise ConfigError(
+            f"could not read the rollout file {path}: {error}",
+            hint="give a text file in UTF-8 that this user may read",
+        ) from error
     root, data = _parse(path, text)
     try:
         return Rollout.model_validate(data, context={"folder": path.parent})
@@ -260,6 +275,17 @@ _EXPECTED = {
 }
 
 
+_HINTS = {
+    "string_type": "put it in quotes",
+    "bool_type": "write true or false, without quotes",
+    "int_type": "write digits, without quotes",
+    "float_type": "write digits, without quotes",
+    "list_type": "write it as [a, b]",
+    "model_type": "write its keys below it, further to the right",
+    "model_attributes_type": "write its keys below it, further to the right",
+}
+
+
 def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if detail["type"] == "unknown_key":
         known: list[str] = detail["ctx"]["known"]
@@ -271,14 +297,18 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if detail["type"] == "union_tag_not_found":
         return f"{where} lacks the key 'engine'", "it is embedded or endpoint"
     if detail["type"] == "union_tag_invalid":
-        return f"{where} is '{detail['ctx']['tag']}', and should be embedded or endpoint", None
+        return f"{where} is '{detail['ctx']['tag']}', and should be embedded or endpoint", (
+            "embedded: specops starts it; endpoint: a server that is already running"
+        )
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if detail["type"] in ("path", "pools"):
-        return f"{where}: {detail['msg']}", None
+        return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     expected = expected.format_map(detail.get("ctx", {}))
-    return f"{where} is {_shown(detail['input'])}, and should be {expected}", None
+    return f"{where} is {_shown(detail['input'])}, and should be {expected}", _HINTS.get(
+        detail["type"], "`specops init` writes a file in which every key is explained"
+    )
 
 
 def _shown(value: object) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from specops.errors import EndpointError
+from specops.net import is_loopback
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
@@ -92,13 +93,19 @@ def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
     if not url.startswith(("http://", "https://")):
         raise EndpointError(f"could not read {url}: it is no http address", hint="check the base URL")
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as response:
+        with opener(url).open(url, timeout=timeout_s) as response:
             return parse(response.read().decode("utf-8"))
     except urllib.error.HTTPError as error:
         error.close()
         raise EndpointError(f"could not read {url}: it answered {error.code}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise EndpointError(f"could not read {url}: {error}") from error
+
+
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """Through the environment's proxy, except to loopback, where a proxy would find itself."""
+    proxies = (urllib.request.ProxyHandler({}),) if is_loopback(url) else ()
+    return urllib.request.build_opener(*proxies)
 
 
 def parse(text: str) -> Scrape:

@@ -67,6 +67,17 @@ def write(path: Path, result: Result) -> None:
         ) from error
 
 
+def set_aside(path: Path) -> Path:
+    """Make room for another result at `path`: the one that is there becomes NAME.previous.json."""
+    earlier = path.with_suffix(f".previous{path.suffix}")
+    try:
+        return path.replace(earlier)
+    except OSError as error:
+        raise FileError(
+            f"could not rename {path} to {earlier}: {error.strerror}", hint="make its folder writable"
+        ) from error
+
+
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -98,7 +109,9 @@ def read(path: Path) -> Result:
     except FileNotFoundError:
         raise FileError(f"there is no result {path}", hint="run the phase that writes it first") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"could not read {path}: {error}") from error
+        raise FileError(
+            f"could not read {path}: {error}", hint="give the path of a result that specops wrote"
+        ) from error
     try:
         fields = json.loads(raw)
         version = fields["schema"]

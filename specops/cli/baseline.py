@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,9 @@ def baseline(
     slo_ttft_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_tpot_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_e2e_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
+    max_error_share: Annotated[
+        float, typer.Option(help="Above this share of failures the verdict is no.")
+    ] = 0.05,
     abort_error_share: Annotated[float, typer.Option(help="Stop above this share of failures.")] = 0.5,
     abort_e2e_ms: Annotated[float | None, typer.Option(help="Stop above this median latency.")] = None,
     out: Annotated[Path, typer.Option(help="The result; an earlier one is resumed.")] = DEFAULT_OUT,
@@ -85,6 +89,7 @@ def baseline(
         "retries": retries,
         "max_rps": max_rps,
         "slo": {"ttft_ms": slo_ttft_ms, "tpot_ms": slo_tpot_ms, "e2e_ms": slo_e2e_ms},
+        "max_error_share": max_error_share,
         "abort_error_share": abort_error_share,
         "abort_e2e_ms": abort_e2e_ms,
     }
@@ -92,11 +97,20 @@ def baseline(
     if model is None:
         settings = settings.model_copy(update={"model": _only_model(settings)})
     previous = results.read(out) if out.exists() and not fresh else None
+    if previous is not None:
+        _refuse_unusable(previous, settings, out)
+    kept = False
+
+    def keep(partial: Result) -> None:
+        nonlocal kept
+        results.write(out, partial)
+        kept = True
+
     with progress(quiet) as shown:
         try:
-            result = measure(settings, shown, previous, lambda partial: results.write(out, partial))
+            result = measure(settings, shown, previous, keep)
         except (KeyboardInterrupt, SpecopsError):
-            if out.exists():
+            if kept:
                 shown.note(f"what was measured is in {out}; the same command goes on from there")
             raise
         results.write(out, result)
@@ -105,6 +119,21 @@ def baseline(
     else:
         _print(result, out)
     raise typer.Exit(result.exit_code)
+
+
+def _refuse_unusable(previous: Result, settings: BaselineSettings, out: Path) -> None:
+    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
+    from specops.load.workload import load_prompts
+    from specops.phases import measurement
+    from specops.phases.inputs import changed
+
+    unlike = changed(previous, settings.inputs(load_prompts(settings.prompts).select(settings.classes)))
+    if unlike:
+        raise UsageError(
+            f"{out} holds another measurement: {unlike} changed",
+            hint="give another --out, or replace it with --fresh",
+        )
+    measurement.cells_of(previous, str(out))  # damage is told before the first request, by the file's name
 
 
 def _only_model(settings: BaselineSettings) -> str:
@@ -159,6 +188,8 @@ def _print(result: Result, out: Path) -> None:
         if len(result.data["by_class"]) > 1:
             rows += [_row(f"{_load(level)}, {name}", level) for level in levels]
     print_table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
+    for reason in _reasons(result):
+        typer.echo(f"–: {reason}")
     acceptance = result.data["acceptance"]
     if acceptance:
         rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
@@ -166,6 +197,14 @@ def _print(result: Result, out: Path) -> None:
     else:
         typer.echo(f"acceptance unknown: {result.data['acceptance_missing']}")
     typer.echo(f"{result.verdict}: {result.reason}\nresult: {out}")
+
+
+def _reasons(result: Result) -> list[str]:
+    """Why figures of the table are missing: each reason once."""
+    levels = [*result.data["by_concurrency"], *chain(*result.data["by_class"].values())]
+    missing = [level[name]["missing"] for level in levels for name in ("ttft_ms", "tpot_ms", "e2e_ms")]
+    shown = [of[quantile] for of in missing for quantile in ("p50", "p95") if quantile in of]
+    return list(dict.fromkeys([*result.summary.get("reasons", {}).values(), *shown]))
 
 
 def _load(level: dict[str, Any]) -> str:

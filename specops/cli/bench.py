@@ -40,7 +40,15 @@ def acceptance(
     from specops import results
     from specops.assets import asset
     from specops.cli.progress import progress
-    from specops.phases.acceptance import AcceptanceSettings, measure, table
+    from specops.errors import EnvironmentFailure
+
+    try:
+        from specops.phases.acceptance import AcceptanceSettings, measure, table
+    except ModuleNotFoundError as error:
+        raise EnvironmentFailure(
+            f"could not measure the pair: {error.name} is not installed",
+            hint="install the engine extra: pip install 'specops[engine]'",
+        ) from error
 
     shipped = ("playbooks", "embedded")
     settings = AcceptanceSettings(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, print_json
+from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
 
 
 def doctor(
@@ -16,6 +16,7 @@ def doctor(
     ] = None,
     as_json: JsonFlag = False,
     out: OutOption = None,
+    quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Look at this machine, and at an endpoint: a line for each check, with its mend."""

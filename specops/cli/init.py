@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, print_json
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
 
 
 def init(
@@ -16,6 +16,7 @@ def init(
         bool, typer.Option("--schema", help="Print the JSON schema of rollout files; write nothing.")
     ] = False,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Write a commented rollout file to start from."""

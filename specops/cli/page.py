@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specops.config import EmbeddedPool, Rollout
+from specops.config import EmbeddedPool, EndpointPool, Rollout
 from specops.phases.playbook import Step, Walk
 from specops.results import Result
 
@@ -29,6 +29,7 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
         lines.append(f"  compared  {_compared(by_phase['compare'].result)}")
     if "speculative" in by_phase:
         lines.append(f"  accepted  {_accepted(by_phase['speculative'].result)}")
+    lines += [f"  reused    {line}" for line in _reused(walk, rollout)]
     lines.append(_verdict(walk.steps[-1]))
     lines.append(f"next: {_next(walk, rollout, path)}")
     return lines
@@ -66,8 +67,16 @@ def _compared(result: Result) -> str:
     parts = [
         f"{name}  {_speedup(found['levels'][0]['e2e'])}" for name, found in result.data["by_class"].items()
     ]
-    parity = result.summary["parity"]
-    return "   ".join([*parts, f"parity {parity or 'not asked: ' + result.data['parity_missing']}"])
+    return "   ".join([*parts, f"parity {_parity(result)}"])
+
+
+def _parity(result: Result) -> str:
+    found = result.data["parity"]
+    if found is None:
+        return f"not asked: {result.data['parity_missing']}"
+    control = found["control"]
+    of_itself = f"{control['equal']}/{control['compared']}" if control else "needs two repeats"
+    return f"{found['equal']}/{found['compared']} (control {of_itself})"
 
 
 def _accepted(result: Result) -> str:
@@ -78,6 +87,16 @@ def _accepted(result: Result) -> str:
     return f"{counts['rate']:.2f} of drafts, {counts['length']:.1f} tokens a step" + (
         f"  {curve} by position" if curve else ""
     )
+
+
+def _reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
+    """When a running server was measured. No hash shows that it was configured anew under its address."""
+    pools = {"baseline": rollout.pools.standard, "speculative": rollout.pools.speculative}
+    for step in walk.steps:
+        pool = pools.get(step.phase)
+        if step.reused and isinstance(pool, EndpointPool):
+            when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
+            yield f"{pool.base_url} as it was on {when} ({step.phase}); --fresh measures it again"
 
 
 def _verdict(last: Step) -> str:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.load import load_engine
+from specops.engine.load import check_pair, load_engine
 from specops.engine.model import Model, load_model
 from specops.engine.request import Sampling
+from specops.errors import UsageError
 
 
 def logits_of(model: Model, tokens: list[int]) -> Tensor:
@@ -96,6 +97,7 @@ class Pair:
     def __init__(self, target: Path, draft: Path, seed: int) -> None:
         self._engine = load_engine(target, speculate=False, max_batch=1)
         self._draft = load_model(draft)
+        check_pair(target, self._engine.target, draft, self._draft)
         self._seed = seed
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -106,6 +108,13 @@ class Pair:
     @torch.inference_mode()
     def rates(self, prompt: list[int], tokens: int, widths: int) -> dict[str, list[float]]:
         """By rule, the mean rate at widths 1, 2, … over a continuation of `tokens` tokens."""
+        room = min(self._engine.max_length, self._draft.shape.max_positions)
+        if len(prompt) + tokens > room:
+            raise UsageError(
+                f"{len(prompt)} tokens of prompt and {tokens} after them do not fit in {room} positions",
+                hint="measure fewer tokens",
+            )
+        widths = min(widths, self._draft.shape.vocab)
         p, q = self._along(prompt, tokens, temperature=0.0)
         found = {GREEDY: greedy(p, q, widths)}
         p, q = self._along(prompt, tokens, temperature=1.0)

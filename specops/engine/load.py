@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from specops.engine.drafters import make_drafter
-from specops.engine.model import eos_token_ids, load_model
+from specops.engine.model import Model, eos_token_ids, load_model
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
@@ -49,12 +49,8 @@ def load_engine(
     if not 2 <= length <= positions:
         raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
     draft_model = load_model(Path(draft)) if spec.needs_draft and draft is not None else None
-    if draft_model is not None and draft_model.shape.vocab != model.shape.vocab:
-        raise ModelError(
-            f"could not pair {target} with {draft}: their vocabularies have {model.shape.vocab} and "
-            f"{draft_model.shape.vocab} entries",
-            hint="a draft must share the target's token ids; take one of the same family",
-        )
+    if draft is not None and draft_model is not None:
+        check_pair(target, model, draft, draft_model)
     draw = chosen.prefers if chosen is not None else Draw.WITHOUT_REPLACEMENT
     drafter = make_drafter(tree if speculate else "none", draw, draft_model, max_batch, length)
     return Engine(
@@ -67,6 +63,16 @@ def load_engine(
         max_length=length,
         prefill_chunk=prefill_chunk,
     )
+
+
+def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model: Model) -> None:
+    """ModelError where the two do not share their token ids, as far as a count can tell."""
+    if draft_model.shape.vocab != model.shape.vocab:
+        raise ModelError(
+            f"could not pair {target} with {draft}: their vocabularies have {model.shape.vocab} and "
+            f"{draft_model.shape.vocab} entries",
+            hint="a draft must share the target's token ids; take one of the same family",
+        )
 
 
 def load_tokenizer(folder: Path) -> Any:

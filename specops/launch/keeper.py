@@ -6,6 +6,9 @@ The server gets a process group of its own. Standard input is a pipe that specop
 writes to: when it closes, because specops is done or because specops was killed, with -9 too, the whole
 group gets SIGTERM, and SIGKILL after GRACE_S seconds. Exits as the server did (128 + signal).
 
+Standard output gets one line, the number of the server's group, for specops to end it should the keeper
+itself be killed; what the server prints goes to standard error.
+
 A parent-death signal would reach only the one process that was started, not the workers of its group.
 """
 
@@ -21,7 +24,10 @@ import threading
 
 def main() -> int:
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    server = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True
+    )
+    print(server.pid, flush=True)
     threading.Thread(target=_stop_at_end_of_input, args=(server, grace_s), daemon=True).start()
     code = server.wait()
     _signal_group(server.pid, signal.SIGKILL)  # workers that it left behind

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -64,11 +65,14 @@ def running(
         log.parent.mkdir(parents=True, exist_ok=True)
         output = log.open("wb")
     except OSError as error:
-        raise FileError(f"could not write the {name} server's log {log}: {error.strerror}") from error
+        raise FileError(
+            f"could not write the {name} server's log {log}: {error.strerror}",
+            hint="make room, or give a run folder that this user may write to with --out",
+        ) from error
     with output:
         # A session of its own: Ctrl-C on the terminal reaches specops alone, which then ends the server.
         keeper = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, start_new_session=True
         )
     try:
         yield _wait_until_up(name, keeper, re.compile(ready, re.MULTILINE), log, progress, start_timeout_s)
@@ -126,10 +130,16 @@ def _ask(address: str) -> str:
 
 def _stop(keeper: subprocess.Popen[bytes]) -> None:
     assert keeper.stdin is not None
+    assert keeper.stdout is not None
     keeper.stdin.close()
     while keeper.poll() is None:
         with suppress(KeyboardInterrupt):  # a second Ctrl-C: the keeper's grace is bounded, so the wait is
             keeper.wait()
+    with keeper.stdout:
+        group = keeper.stdout.readline()  # at its end: the keeper has written all that it ever will
+    if keeper.returncode < 0 and group:  # killed, so it could not end the server
+        with suppress(ProcessLookupError):
+            os.killpg(int(group), signal.SIGKILL)
 
 
 def _has_ended(keeper: subprocess.Popen[bytes]) -> bool:

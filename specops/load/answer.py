@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specops.load.sse import events
+from specops.load.unicode import well_formed
 
 TokensFrom = Literal["usage", "retokenised", "unknown"]
 CountTokens = Callable[[str], int]
+
+_MOST_TOKENS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def read_answer(
     else:
         failure = None if reading.done else failure
         failure = failure or _incomplete(reading, reads)
-    text = "".join(reading.pieces)
+    text = well_formed("".join(reading.pieces))
     tokens, tokens_from = _count(reading.usage, text, count_tokens)
     return Answer(
         tuple(reading.chunks),
@@ -108,14 +111,14 @@ def read_answer(
 def _take(reading: _Reading, at: float, data: str) -> None:
     try:
         body = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise _malformed(f"an event is no JSON ({error.msg})", data) from None
+    except (ValueError, RecursionError) as error:  # also numbers too long, and nesting too deep
+        raise _malformed(f"an event is no JSON ({error})", data) from None
     if not isinstance(body, dict):
         raise _malformed("an event is no JSON object", data)
     if body.get("error"):
         fault = body["error"]
         message = fault.get("message") if isinstance(fault, dict) else fault
-        raise _Unreadable(Failure("stream_error", str(message)))
+        raise _Unreadable(Failure("stream_error", well_formed(str(message))))
     usage = _completion_tokens(body)
     if usage is not None:
         reading.usage = usage
@@ -133,7 +136,7 @@ def _take(reading: _Reading, at: float, data: str) -> None:
             reading.counted += tokens or 0
             reading.chunks.append(Chunk(at, tokens))
         if choice.get("finish_reason"):
-            reading.finish_reason = str(choice["finish_reason"])
+            reading.finish_reason = well_formed(str(choice["finish_reason"]))
             reading.finished = at
 
 
@@ -147,7 +150,10 @@ def _output(choice: dict[str, Any], data: str) -> str:
             raise _malformed("a delta is no object", data)
         parts = [delta.get("reasoning_content") or delta.get("reasoning")]
         parts += [delta.get("content"), delta.get("refusal")]
-        for call in delta.get("tool_calls") or []:
+        calls = delta.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise _malformed("tool_calls is no list", data)
+        for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
             if isinstance(function, dict):
                 parts += [function.get("name"), function.get("arguments")]
@@ -159,7 +165,7 @@ def _output(choice: dict[str, Any], data: str) -> str:
 def _completion_tokens(body: dict[str, Any]) -> int | None:
     usage = body.get("usage")
     count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return count if type(count) is int and count >= 0 else None
+    return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
 
 
 def _count(usage: int | None, text: str, count_tokens: CountTokens | None) -> tuple[int | None, TokensFrom]:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
+from itertools import product
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,11 +16,17 @@ from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 from specops.load.answer import Failure
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
 from specops.load.observation import Exchange, Observation
+from specops.load.pace import Pace
 from specops.load.transport_errors import endpoint_error, failure_of
+from specops.load.unicode import well_formed
 from specops.load.workload import Prompt
+from specops.net import is_loopback
 
 DEFAULT_MAX_TOKENS = 256
 _PROBE_TOKENS = 8
+_LIMIT_NAMES = {"chat": ("max_tokens", "max_completion_tokens"), "completions": ("max_tokens",)}
+"""What the bound of an answer's length is called, the common name first; OpenAI's newer models refuse it."""
+
 _RETRIED = ("http_429", "http_503", "refused")
 _LONGEST_WAIT_S = 30.0
 _BACKOFF_S = 0.25
@@ -42,6 +49,7 @@ class Client:
         self.endpoint = endpoint
         self.decoding = decoding
         self.capabilities = Capabilities(usage=True, continuous_usage=True)
+        self._limit_name = "max_tokens"
 
     async def __aenter__(self) -> Self:
         self._openai = AsyncOpenAI(
@@ -49,7 +57,11 @@ class Client:
             api_key=self.endpoint.api_key,
             max_retries=0,  # a retry that nobody counts is a latency that nobody understands
             timeout=Timeout(None, connect=self.endpoint.connect_s),
-            http_client=DefaultAioHttpClient(event_hooks={"request": [_stamp_sent]}),
+            http_client=DefaultAioHttpClient(
+                event_hooks={"request": [_stamp_sent]},
+                # a proxy of the environment is for the world outside: none reaches our loopback
+                trust_env=not is_loopback(self.endpoint.base_url),
+            ),
             default_headers={"Accept-Encoding": "identity"},
         )
         return self
@@ -63,11 +75,10 @@ class Client:
         """The models that the endpoint lists; EndpointError when it does not answer."""
         try:
             async with asyncio.timeout(self.endpoint.timeout_s):
-                return [model.id async for model in self._openai.models.list()]
+                return [well_formed(model.id) async for model in self._openai.models.list()]
         except Exception as error:
-            failure = failure_of(error)
-            if failure is None:
-                raise
+            # where the answer is nonsense, the client fails on it in ways of its own
+            failure = self._failure_of(error) or Failure("malformed", "/models gave no list of models")
             raise endpoint_error(self.endpoint.base_url, failure) from error
 
     async def version(self) -> str | None:
@@ -75,21 +86,21 @@ class Client:
         root = self._openai.with_options(base_url=self.endpoint.base_url.removesuffix("/v1"), timeout=5.0)
         try:
             body = await root.get("/version", cast_to=object)
-        except Exception as error:
-            if failure_of(error) is None:
-                raise
+        except Exception:  # nonsense too is nothing of the kind
             return None
-        return str(body["version"]) if isinstance(body, dict) and "version" in body else None
+        return well_formed(str(body["version"])) if isinstance(body, dict) and "version" in body else None
 
-    async def probe(self, prompt: Prompt) -> Observation:
+    async def probe(self, prompt: Prompt, pace: Pace | None = None) -> Observation:
         """One short request, to learn what the endpoint can report. EndpointError if it cannot answer.
 
         An endpoint that refuses `continuous_usage_stats` is asked for `include_usage` alone, and then for
-        neither. What it accepts and does not send is not counted as sent.
+        neither; then all over with the other name of the bound on its length. What it accepts and does not
+        send is not counted as sent.
         """
-        for asked in (Capabilities(True, True), Capabilities(True, False), Capabilities()):
-            self.capabilities = asked
-            observation = (await self.send(prompt, max_tokens=_PROBE_TOKENS)).observe(None)
+        options = (Capabilities(True, True), Capabilities(True, False), Capabilities())
+        for limit_name, asked in product(_LIMIT_NAMES[self.endpoint.kind], options):
+            self._limit_name, self.capabilities = limit_name, asked
+            observation = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None)
             answer = observation.answer
             if answer.failure is None or answer.failure.kind not in ("http_400", "http_422"):
                 break
@@ -102,10 +113,20 @@ class Client:
         return observation
 
     async def send(
-        self, prompt: Prompt, *, scheduled: float | None = None, max_tokens: int | None = None
+        self,
+        prompt: Prompt,
+        pace: Pace | None = None,
+        *,
+        scheduled: float | None = None,
+        max_tokens: int | None = None,
     ) -> Exchange:
-        """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised."""
+        """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised.
+
+        Every attempt waits for its turn by `pace`: a retry is a request as well.
+        """
         arguments = self._arguments(prompt, max_tokens)
+        if pace:
+            await pace.turn()
         exchange = Exchange(prompt, time.perf_counter() if scheduled is None else scheduled)
         context = _in_flight.set(exchange)
         try:
@@ -118,6 +139,8 @@ class Client:
                     return exchange
                 exchange.retries += 1
                 await asyncio.sleep(wait)
+                if pace:
+                    await pace.turn()
         finally:
             _in_flight.reset(context)
 
@@ -137,7 +160,7 @@ class Client:
                         reads.append((now(), data))
                         deadline.reschedule(min(ends_at, clock() + stall_s))
         except Exception as error:
-            failure = failure_of(error)
+            failure = self._failure_of(error)
             if failure is None:
                 raise
             if failure.kind == "timeout" and reads and clock() < ends_at:
@@ -148,12 +171,15 @@ class Client:
             return None if reads or failure.kind not in _RETRIED else _wait(error, exchange.retries)
         return None
 
+    def _failure_of(self, error: Exception) -> Failure | None:
+        return failure_of(error, secret=self.endpoint.api_key)
+
     def _arguments(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
         """For the client's `create`."""
         decoding = self.decoding
         body: dict[str, Any] = {
             "model": self.endpoint.model,
-            "max_tokens": max_tokens or decoding.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
+            self._limit_name: max_tokens or decoding.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS,
             "temperature": decoding.temperature,
             "top_p": decoding.top_p,
             "stream": True,

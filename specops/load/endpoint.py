@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 EndpointKind = Literal["chat", "completions"]
 
 MAX_IN_FLIGHT = 1000
 """Connections of the openai client's pool: one request more would wait inside the client, unseen."""
+
+NO_KEY = "none"
+"""What is sent where there is no API key, as servers without keys expect."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class Endpoint:
     base_url: str
     model: str
     kind: EndpointKind = "chat"
-    api_key: str = "none"
+    api_key: str = NO_KEY
     connect_s: float = 10.0
     timeout_s: float = 120.0
     """For the whole of one attempt."""
@@ -50,3 +54,15 @@ class Capabilities:
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
         return {option: True for option, on in wanted.items() if on}
+
+
+def checked_base_url(url: str) -> str:
+    """`url` without a trailing slash; ValueError for one that is no base URL, or that holds secrets."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http or https address, such as http://127.0.0.1:8000/v1")
+    if parts.username or parts.password:
+        raise ValueError("must not hold credentials: the API key comes from the environment")
+    if parts.query or parts.fragment:  # paths are appended to it; and a query may hold a key
+        raise ValueError("must end with its path: no query and no fragment")
+    return url.rstrip("/")

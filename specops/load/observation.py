@@ -32,7 +32,11 @@ class Exchange:
     retries: int = 0
 
     def observe(self, count_tokens: CountTokens | None) -> Observation:
-        answer = read_answer(self.reads, self.failure, count_tokens)
+        try:
+            answer = read_answer(self.reads, self.failure, count_tokens)
+        except Exception as error:  # one answer that nothing can read must not cost the others
+            failure = Failure("malformed", f"could not be read: {type(error).__name__}: {error}"[:300])
+            answer = Answer(failure=failure)
         return Observation(
             prompt=self.prompt.id,
             traffic_class=self.prompt.traffic_class,

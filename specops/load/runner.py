@@ -5,31 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import statistics
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from specops.load.abort import Aborted, Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level, offsets
 from specops.load.client import Client
 from specops.load.endpoint import MAX_IN_FLIGHT
 from specops.load.observation import Exchange, Observation
+from specops.load.pace import Pace
 from specops.load.workload import Prompt
 from specops.progress import Progress
-
-
-@dataclass(frozen=True)
-class AbortRule:
-    """When to leave an endpoint in peace: judged over the last `window` requests of a cell."""
-
-    error_share: float = 0.5
-    e2e_s: float | None = None
-    """Bound of the median end-to-end latency."""
-
-    window: int = 20
 
 
 @dataclass(frozen=True)
@@ -60,48 +49,26 @@ class Interrupted(asyncio.CancelledError):
         self.cell = cell
 
 
-class _Aborted(Exception):
-    pass
+class Broken(Exception):
+    """A fault, its `__cause__`, ended the run in the middle of a cell; `cell` is what it had measured."""
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self.cell = cell
 
 
-class Pace:
-    """Keeps requests at least 1/`max_rps` seconds apart, whoever sends them."""
-
-    def __init__(self, max_rps: float | None) -> None:
-        self._gap = 1 / max_rps if max_rps else 0.0
-        self._next = 0.0
-
-    async def turn(self) -> None:
-        now = time.perf_counter()
-        at = max(now, self._next)
-        self._next = at + self._gap
-        if at > now:
-            await asyncio.sleep(at - now)
-
-
-@dataclass
 class _Window:
-    rule: AbortRule | None
-    exchanges: list[Exchange] = field(default_factory=list)
+    """The exchanges of one cell; `watch` judges them together with those of the cells before."""
 
-    def __post_init__(self) -> None:
-        self._last: deque[Exchange] = deque(maxlen=self.rule.window if self.rule else 1)
+    def __init__(self, watch: Watch | None) -> None:
+        self.exchanges: list[Exchange] = []
+        self._watch = watch
 
     def add(self, exchange: Exchange) -> None:
-        """Keep a finished exchange; raise once the rule says to stop."""
+        """Keep a finished exchange; raise Aborted where the watch says to stop."""
         self.exchanges.append(exchange)
-        self._last.append(exchange)
-        if self.rule is None or len(self._last) < self.rule.window:
-            return
-        failed = sum(e.failure is not None for e in self._last)
-        if failed > self.rule.error_share * self.rule.window:
-            raise _Aborted(f"{failed} of the last {self.rule.window} requests failed")
-        latency = statistics.median(e.ended - e.sent for e in self._last)
-        if self.rule.e2e_s is not None and latency > self.rule.e2e_s:
-            raise _Aborted(
-                f"the median latency of the last {self.rule.window} requests was {latency:.2f} s, "
-                f"above the bound of {self.rule.e2e_s:g} s"
-            )
+        if self._watch:
+            self._watch.add(exchange)
 
 
 async def run_cell(
@@ -113,32 +80,38 @@ async def run_cell(
     seed: int,
     pace: Pace,
     progress: Progress,
-    abort: AbortRule | None = None,
+    watch: Watch | None = None,
     count_tokens: CountTokens | None = None,
 ) -> Cell:
-    """Send every prompt once. Raises `Interrupted` with what was measured when it is cancelled.
+    """Send every prompt once. What ends it early carries what was measured: `Interrupted` when it is
+    cancelled, `Broken` from an exception that no endpoint is known to cause.
 
     The order and the arrivals depend on `seed` and `repeat` alone: every arm of a comparison gets the same.
     """
     order = list(prompts)
     random.Random(f"{seed}:{repeat}").shuffle(order)
-    window = _Window(abort)
+    window = _Window(watch)
     aborted: str | None = None
     interrupted = False
+    fault: Exception | None = None
     try:
         with _collector_off():
             if level.concurrency is not None:
                 await _closed_loop(client, order, level.concurrency, window, pace, progress)
             else:
                 await _open_loop(client, order, level, seed + repeat, window, pace, progress)
-    except* _Aborted as group:
+    except* Aborted as group:
         aborted = str(group.exceptions[0])
     except* asyncio.CancelledError:
         interrupted = True
+    except* Exception as group:
+        fault = group.exceptions[0]
     observations = tuple(exchange.observe(count_tokens) for exchange in window.exchanges)
-    cell = Cell(level, repeat, observations, not (aborted or interrupted), aborted)
+    cell = Cell(level, repeat, observations, not (aborted or interrupted or fault), aborted)
     if interrupted:
         raise Interrupted(cell)
+    if fault:
+        raise Broken(cell) from fault
     return cell
 
 
@@ -161,8 +134,7 @@ async def _closed_loop(
 
     async def work() -> None:
         for prompt in queue:  # one iterator for all workers: each prompt goes to one of them
-            await pace.turn()
-            window.add(await client.send(prompt))
+            window.add(await client.send(prompt, pace))
             if progress:
                 progress.advance()
 
@@ -187,7 +159,7 @@ async def _open_loop(
         nonlocal in_flight
         in_flight += 1
         try:
-            window.add(await client.send(prompt, scheduled=at))
+            window.add(await client.send(prompt, pace, scheduled=at))
         finally:
             in_flight -= 1
         progress.advance()
@@ -199,7 +171,6 @@ async def _open_loop(
         ):
             at = start + offset
             await asyncio.sleep(max(0.0, at - time.perf_counter()))
-            await pace.turn()
             if in_flight < MAX_IN_FLIGHT:
                 group.create_task(send(prompt, at))
             else:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from specops import results
 from specops.assets import asset
 from specops.load.arrivals import Arrivals, Level
-from specops.load.endpoint import MAX_IN_FLIGHT, Decoding, Endpoint, EndpointKind
+from specops.load.endpoint import MAX_IN_FLIGHT, NO_KEY, Decoding, Endpoint, EndpointKind, checked_base_url
 from specops.load.metrics import Objectives
 from specops.load.workload import PromptSet
 
@@ -73,21 +72,20 @@ class BaselineSettings(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _http_without_credentials(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be an http or https address, such as http://127.0.0.1:8000/v1")
-        if parts.username or parts.password:
-            raise ValueError("must not hold credentials: the API key comes from the environment")
-        return url.rstrip("/")
+        return checked_base_url(url)
 
     @model_validator(mode="after")
-    def _open_loop_has_a_rate(self) -> Self:
+    def _load_makes_sense(self) -> Self:
         if (self.arrivals == "closed") != (self.rate is None):
             raise ValueError("poisson and gamma arrivals need a rate, and closed ones take none")
         if self.arrivals != "gamma" and self.burstiness != 1:
             raise ValueError("burstiness is for gamma arrivals")
         if self.rate and self.max_rps and self.rate > self.max_rps:
             raise ValueError("the rate is above max_rps")
+        if self.arrivals != "closed" and self.concurrency != (1,):
+            raise ValueError("concurrency is for closed arrivals: an open loop sends at its rate")
+        if len(set(self.concurrency)) < len(self.concurrency):
+            raise ValueError("a level of concurrency is named twice; use repeats to measure it again")
         return self
 
     def levels(self) -> list[Level]:
@@ -123,6 +121,6 @@ class BaselineSettings(BaseModel):
 
 
 def api_key(variable: str | None = None) -> str:
-    """The API key from the environment; `none` where there is none, as servers without keys expect."""
+    """The API key from the environment; NO_KEY where there is none."""
     names = [variable] if variable else ["SPECOPS_API_KEY", "OPENAI_API_KEY"]
-    return next((os.environ[name] for name in names if os.environ.get(name)), "none")
+    return next((os.environ[name] for name in names if os.environ.get(name)), NO_KEY)

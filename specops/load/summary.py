@@ -129,7 +129,7 @@ def _head(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
         "total_tokens": tokens,
         "tokens_per_chunk": round(tokens / chunks, 4) if tokens is not None and chunks else None,
         "lag_ms": _spread(good, "lag_ms").model_dump(),
-    } | {latency: _spread(good, latency).model_dump() for latency in LATENCIES}
+    } | {latency: _spread(good, latency).model_dump() for latency in (*LATENCIES, "e2e_with_retries_ms")}
 
 
 def _latency(name: str, quantile: str) -> Callable[[CellRecord], float | None]:

@@ -23,7 +23,10 @@ def token_counter(path: Path) -> CountTokens:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises plain Exception
-        raise UsageError(f"could not read the tokenizer {file}: {error}") from error
+        raise UsageError(
+            f"could not read the tokenizer {file}: {error}",
+            hint="give the tokenizer.json of the served model",
+        ) from error
 
     def count(text: str) -> int:
         return len(tokenizer.encode(text, add_special_tokens=False).ids)

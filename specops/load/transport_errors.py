@@ -9,28 +9,38 @@ import openai
 
 from specops.errors import EndpointError
 from specops.load.answer import Failure
+from specops.load.endpoint import NO_KEY
+from specops.load.unicode import well_formed
 
 
-def failure_of(error: Exception) -> Failure | None:
+def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:
     """The failure behind an exception, or None for one that no endpoint causes: a fault of ours.
 
     The client wraps what its transport raised, and files a refused connection under time-outs; so
-    the whole chain of causes is looked through.
+    the whole chain of causes is looked through. `secret` is blotted out where a server echoes it.
     """
+
+    def failure(kind: str, detail: str) -> Failure:
+        return Failure(kind, _one_line(detail if secret == NO_KEY else detail.replace(secret, "***")))
+
     if isinstance(error, openai.APIStatusError):
-        return Failure(f"http_{error.status_code}", _one_line(error.message))
+        return failure(f"http_{error.status_code}", error.message)
     causes = _causes(error)
     for cause in causes:
         if isinstance(cause, aiohttp.ClientConnectorError):
-            kind = "refused" if cause.os_error.errno == errno.ECONNREFUSED else "unreachable"
-            return Failure(kind, _one_line(str(cause)))
+            refused = cause.os_error.errno == errno.ECONNREFUSED
+            return failure("refused" if refused else "unreachable", str(cause))
+        if isinstance(cause, aiohttp.ConnectionTimeoutError):
+            return failure("unreachable", str(cause))
+        if type(cause).__name__ == "DecodingError":  # of httpx or httpx2, by the version of openai
+            return failure("malformed", f"its bytes are not in the encoding that it named: {cause}")
     if any(isinstance(cause, TimeoutError) for cause in causes):  # aiohttp's time-outs are among these
-        return Failure("timeout", "no answer in time")
+        return failure("timeout", "no answer in time")
     for cause in causes:
         if isinstance(cause, aiohttp.ClientError | ConnectionError):
-            return Failure("cut", _one_line(str(cause)) or "the connection was lost")
+            return failure("cut", str(cause) or "the connection was lost")
     if isinstance(error, openai.APIConnectionError):
-        return Failure("unreachable", _one_line(str(error.__cause__ or error)))
+        return failure("unreachable", str(error.__cause__ or error))
     return None
 
 
@@ -83,4 +93,4 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300]
+    return " ".join(well_formed(text).split())[:300]

@@ -20,6 +20,7 @@ from specops.errors import PromptsError
 from specops.results import sha256
 
 DEFAULT_CLASS = "all"
+_HINT = "a prompt set is a JSON list, or one JSON object a line"
 
 Format = Literal["playbook", "openai-batch", "sharegpt", "spec-bench"]
 Message = dict[str, Any]
@@ -111,7 +112,9 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
     except FileNotFoundError:
         raise PromptsError(f"there are no prompts at {path}", hint="check --prompts") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise PromptsError(f"could not read the prompts in {path}: {error}") from error
+        raise PromptsError(
+            f"could not read the prompts in {path}: {error}", hint="it must be text in UTF-8"
+        ) from error
     items = _items(path, text)
     if not items:
         raise PromptsError(f"{path} has no prompts", hint='write a JSON list of {"text": …, "max_tokens": …}')
@@ -120,11 +123,15 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
     seen: dict[str, str] = {}
     for number, (where, item) in enumerate(items):
         try:
+            _whole_characters(item)
             prompt = read(item, number)
         except _Wrong as error:
             raise PromptsError(f"{path}, {where}: {error}", hint=f"it was read as {format_}") from None
         if prompt.id in seen:
-            raise PromptsError(f"{path}, {where}: the id {prompt.id} is {seen[prompt.id]}'s already")
+            raise PromptsError(
+                f"{path}, {where}: the id {prompt.id} is {seen[prompt.id]}'s already",
+                hint="give each prompt an id of its own, or none at all",
+            )
         seen[prompt.id] = where
         if class_of:
             prompt = Prompt(prompt.id, class_of(prompt), prompt.content, prompt.max_tokens)
@@ -145,8 +152,11 @@ def _items(path: Path, text: str) -> list[tuple[str, Any]]:
             return [(f"item {i}", item) for i, item in enumerate(json.loads(text), start=1)]
         except json.JSONDecodeError as error:
             raise PromptsError(
-                f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}"
+                f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}",
+                hint=_HINT,
             ) from None
+        except (ValueError, RecursionError) as error:  # numbers too long, nesting too deep
+            raise PromptsError(f"{path} cannot be read as JSON: {error}", hint=_HINT) from None
     items = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
@@ -155,7 +165,11 @@ def _items(path: Path, text: str) -> list[tuple[str, Any]]:
             except json.JSONDecodeError as error:
                 raise PromptsError(
                     f"{path} is damaged at line {number}, column {error.colno}: {error.msg}",
-                    hint="a prompt set is a JSON list, or one JSON object a line",
+                    hint=_HINT,
+                ) from None
+            except (ValueError, RecursionError) as error:
+                raise PromptsError(
+                    f"{path}, line {number} cannot be read as JSON: {error}", hint=_HINT
                 ) from None
     return items
 
@@ -229,6 +243,14 @@ def _spec_bench(item: Any, number: int) -> Prompt:
             category = _text(fields, "category") if "category" in fields else DEFAULT_CLASS
             return Prompt(str(fields.get("question_id", number)), category, first)
     raise _Wrong("turns must be a list of text that is not empty")
+
+
+def _whole_characters(item: Any) -> None:
+    try:
+        json.dumps(item, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise _Wrong(f"{half} is half a surrogate pair, which no request can carry") from None
 
 
 def _object(item: Any) -> dict[str, Any]:

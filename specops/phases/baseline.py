@@ -6,21 +6,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
-
 from specops import prometheus, results, stats
 from specops.errors import EndpointError, FileError
 from specops.load import summary
+from specops.load.abort import AbortRule, Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level
 from specops.load.client import Client
 from specops.load.endpoint import Capabilities
+from specops.load.pace import Pace
 from specops.load.record import CellRecord, DraftCountsRecord
-from specops.load.runner import AbortRule, Interrupted, Pace, run_cell, warm_up
+from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.tokens import token_counter
 from specops.load.transport_errors import endpoint_error
 from specops.load.workload import PromptSet, load_prompts
+from specops.phases import measurement
 from specops.progress import Progress
 from specops.prometheus import NoData, Scrape
 from specops.results import Result, Verdict
@@ -36,8 +37,8 @@ def measure(
 ) -> Result:
     """Measure the endpoint, starting from what `previous` has of the same inputs.
 
-    `on_partial` gets a valid result after every cell, and when the run is interrupted. Raises PromptsError
-    for prompts that cannot be sent, EndpointError when nothing at all could be measured.
+    `on_partial` gets a valid result after every cell, and when the run ends early with anything measured.
+    Raises PromptsError for prompts that cannot be sent, EndpointError when nothing at all could be measured.
     """
     prompts = load_prompts(settings.prompts).select(settings.classes)
     for prompt in prompts.prompts:  # what this endpoint cannot take is found before the first request
@@ -80,14 +81,7 @@ class _Run:
         """Take over the cells that an earlier run of the same inputs measured whole and well."""
         if previous is None or previous.inputs != self.inputs:
             return
-        try:
-            cells = [CellRecord.model_validate(cell) for cell in previous.data.get("cells", [])]
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise FileError(
-                f"the earlier result is damaged: cells.{'.'.join(map(str, first['loc']))}: {first['msg']}",
-                hint="remove it, or measure anew with --fresh",
-            ) from error
+        cells = measurement.cells_of(previous, "the earlier result")
         kept = {
             (cell.level, cell.repeat): cell
             for cell in cells
@@ -103,26 +97,33 @@ class _Run:
 
     async def measure(self) -> None:
         settings = self.settings
-        abort = AbortRule(
-            settings.abort_error_share,
-            settings.abort_e2e_ms / 1000 if settings.abort_e2e_ms else None,
-            settings.abort_window,
+        watch = Watch(
+            AbortRule(
+                settings.abort_error_share,
+                settings.abort_e2e_ms / 1000 if settings.abort_e2e_ms else None,
+                settings.abort_window,
+            )
         )
         pace = Pace(settings.max_rps)
         count_tokens = token_counter(settings.tokenizer) if settings.tokenizer else None
         async with Client(settings.target(), settings.decoding()) as client:
-            await client.probe(self.prompts.prompts[0])
+            await client.probe(self.prompts.prompts[0], pace)
             self.environment["server"] = await client.version()
             self.endpoint = _described(client.capabilities, count_tokens)
             try:
                 for level, repeat in self.missing():
-                    await self._measure_cell(client, level, repeat, pace, abort, count_tokens)
+                    await self._measure_cell(client, level, repeat, pace, watch, count_tokens)
                     if self.cells[-1].aborted:
                         break
-            except asyncio.CancelledError as stop:
-                if isinstance(stop, Interrupted):
+            except BaseException as stop:
+                if isinstance(stop, Interrupted | Broken) and stop.cell.observations:
                     self.cells.append(CellRecord.of(stop.cell, settings.slo))
-                self.on_partial(self.partial())
+                # A result without cells would replace an earlier one by nothing; and one that could not be
+                # written a moment ago was kept elsewhere then.
+                if self.cells and not isinstance(stop, FileError):
+                    self.on_partial(self.partial())
+                if isinstance(stop, Broken) and stop.__cause__:
+                    raise stop.__cause__ from None
                 raise
 
     async def _measure_cell(
@@ -131,7 +132,7 @@ class _Run:
         level: Level,
         repeat: int,
         pace: Pace,
-        abort: AbortRule,
+        watch: Watch,
         count_tokens: CountTokens | None,
     ) -> None:
         settings, prompts = self.settings, self.prompts.prompts
@@ -146,11 +147,14 @@ class _Run:
             seed=settings.seed,
             pace=pace,
             progress=self.progress,
-            abort=abort,
+            watch=watch,
             count_tokens=count_tokens,
         )
         record = CellRecord.of(cell, settings.slo)
-        self.cells.append(_with_counters(record, before, await _scrape(settings.base_url), settings.model))
+        # kept before the counters are read, lest a stop while they are loses it
+        self.cells.append(record.model_copy(update={"drafts_missing": "stopped before they were read"}))
+        after = await _scrape(settings.base_url)
+        self.cells[-1] = _with_counters(record, before, after, settings.model)
         self.on_partial(self.partial())
 
     def partial(self) -> Result:
@@ -167,13 +171,14 @@ class _Run:
             raise endpoint_error(
                 self.settings.base_url, Failure(kind, f"all {requests} requests failed; {detail}")
             )
+        retried = f"; {errors['retried_requests']} retried" if errors["retried_requests"] else ""
         aborted = [cell for cell in self.cells if cell.aborted]
         if aborted:
-            return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}")
+            return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}{retried}")
         if failed > self.settings.max_error_share * requests:
-            return self._result("no", f"{failed} of {requests} requests failed: {kinds}")
+            return self._result("no", f"{failed} of {requests} requests failed: {kinds}{retried}")
         reason = f"measured {requests} requests in {len(self.cells)} cells"
-        return self._result("yes", f"{reason}; {failed} failed: {kinds}" if failed else reason)
+        return self._result("yes", reason + (f"; {failed} failed: {kinds}" if failed else "") + retried)
 
     def _result(self, verdict: Verdict, reason: str) -> Result:
         cells = sorted(self.cells, key=lambda cell: self.plan().index((cell.level, cell.repeat)))

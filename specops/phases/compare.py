@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from specops import results, stats
-from specops.errors import FileError, UsageError
+from specops.errors import UsageError
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
+from specops.phases import parity
+from specops.phases.measurement import cells_of
+from specops.phases.parity import Parity
 from specops.results import Result, Verdict
 from specops.stats import Interval
 
@@ -41,11 +44,13 @@ def compare(standard: Result, speculative: Result, settings: CompareSettings | N
 
     A class deploys when the low end of its end-to-end speed-up, at the first level of load, is above 1 and
     TTFT does not veto. The verdict is yes when some class deploys, no when speculation surely helps none,
-    else undecided. Raises UsageError for arms that were asked different things.
+    else undecided. At temperature 0 it is never yes where the arms surely answer differently (parity.py).
+    Raises UsageError for arms that were asked different things.
     """
     settings = settings or CompareSettings()
     _refuse_unlike(standard, speculative)
-    before, after = _cells(standard, "standard"), _cells(speculative, "speculative")
+    before = cells_of(standard, "the standard result")
+    after = cells_of(speculative, "the speculative result")
     levels = [level for level in dict.fromkeys(c.level for c in before) if level in {c.level for c in after}]
     if not levels:
         raise UsageError(
@@ -63,8 +68,10 @@ def compare(standard: Result, speculative: Result, settings: CompareSettings | N
         for level in levels
     ]
     greedy = standard.settings.get("temperature") == 0
-    parity = _parity(before, after, levels[0]) if greedy else None
+    alike = parity.of(before, after, levels[0]) if greedy else None
     verdict, reason = _verdict(by_class, standard, speculative)
+    if verdict == "yes" and alike is not None:
+        verdict, reason = _unless_answers_differ(alike, reason, settings)
     pays_up_to = _pays_up_to(by_concurrency)
     return Result(
         phase=PHASE,
@@ -80,16 +87,19 @@ def compare(standard: Result, speculative: Result, settings: CompareSettings | N
             "e2e_speedup": by_concurrency[0]["e2e"],
             "tpot_speedup": by_concurrency[0]["tpot"],
             "throughput_ratio": by_concurrency[0]["throughput_ratio"],
-            "parity": f"{parity['equal']}/{parity['compared']}" if parity else None,
+            "parity": str(alike.arms) if alike else None,
+            "parity_control": str(alike.control) if alike and alike.control else None,
             "acceptance_rate": (speculative.data.get("acceptance") or {}).get("rate"),
             "acceptance_length": (speculative.data.get("acceptance") or {}).get("length"),
-            "deploy": [name for name, found in by_class.items() if found["verdict"] == "yes"],
+            "deploy": [
+                name for name, found in by_class.items() if verdict == "yes" and found["verdict"] == "yes"
+            ],
             "pays_up_to": pays_up_to,
         },
         data={
             "by_class": by_class,
             "by_concurrency": by_concurrency,
-            "parity": parity,
+            "parity": alike.told() if alike else None,
             "parity_missing": None if greedy else "outputs are comparable at temperature 0 only",
             "acceptance": speculative.data.get("acceptance"),
             "acceptance_missing": speculative.data.get("acceptance_missing"),
@@ -114,7 +124,10 @@ Figure = Literal["ttft", "tpot", "e2e"]
 def _refuse_unlike(standard: Result, speculative: Result) -> None:
     for arm, result in (("standard", standard), ("speculative", speculative)):
         if "cells" not in result.data:
-            raise UsageError(f"the {arm} result is of phase {result.phase}, not of a measurement")
+            raise UsageError(
+                f"the {arm} result is of phase {result.phase}, not of a measurement",
+                hint="give a result that `specops baseline` or `specops run` measured",
+            )
         if result.verdict == "partial":
             raise UsageError(
                 f"the {arm} measurement is partial: {result.reason}",
@@ -132,17 +145,6 @@ def _refuse_unlike(standard: Result, speculative: Result) -> None:
             f"the two measurements were made with different settings: {told}",
             hint="measure one of them again with the other's settings",
         )
-
-
-def _cells(result: Result, arm: str) -> list[CellRecord]:
-    try:
-        return [CellRecord.model_validate(cell) for cell in result.data["cells"]]
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise FileError(
-            f"the {arm} result is damaged: cells.{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            hint="remove it and measure again",
-        ) from error
 
 
 def _paired(before: Sequence[CellRecord], after: Sequence[CellRecord], level: Level) -> list[_Pair]:
@@ -269,6 +271,18 @@ def _verdict(
     )
 
 
+def _unless_answers_differ(alike: Parity, reason: str, settings: CompareSettings) -> tuple[Verdict, str]:
+    """The verdict and reason of a yes, held against parity: speculation may change no greedy answer."""
+    found = f"{alike.arms} greedy answers are the same in both arms"
+    if alike.control is None:
+        if alike.arms.equal == alike.arms.compared:
+            return "yes", reason
+        return "undecided", f"{found}, and one repeat cannot tell whether the server differs from itself"
+    if alike.surely_lower(settings.confidence):
+        return "no", f"do not deploy: {found}, and {alike.control} when the standard arm repeats itself"
+    return "yes", reason
+
+
 def _pays_up_to(by_concurrency: Sequence[dict[str, Any]]) -> int | None:
     """The highest concurrency to which every measured one surely pays; None where the lowest does not."""
     best = None
@@ -278,47 +292,3 @@ def _pays_up_to(by_concurrency: Sequence[dict[str, Any]]) -> int | None:
             break
         best = entry["concurrency"]
     return best
-
-
-def _parity(before: Sequence[CellRecord], after: Sequence[CellRecord], level: Level) -> dict[str, Any]:
-    """Whether both arms said the same, prompt by prompt, and as a control the standard arm to itself.
-
-    Speculation may change no greedy output. A server may also differ from itself, since sums of floating
-    point depend on the batch: a control below 1 says that a difference need not be speculation's.
-    """
-    ours, theirs = _by_repeat(before, level), _by_repeat(after, level)
-    found = _matches(ours.get(0, {}), theirs.get(0, {}))
-    control = _matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
-    return found | {"control": control}
-
-
-def _by_repeat(cells: Sequence[CellRecord], level: Level) -> dict[int, dict[str, Row]]:
-    return {
-        cell.repeat: {row.prompt: row for row in cell.rows if row.error is None}
-        for cell in cells
-        if cell.level == level
-    }
-
-
-def _matches(ours: dict[str, Row], theirs: dict[str, Row]) -> dict[str, Any]:
-    shared = sorted(ours.keys() & theirs.keys())
-    unlike = [p for p in shared if (ours[p].text, ours[p].tokens) != (theirs[p].text, theirs[p].tokens)]
-    first = unlike[0] if unlike else None
-    return {
-        "compared": len(shared),
-        "equal": len(shared) - len(unlike),
-        "first_difference": _witness(ours[first], theirs[first]) if first is not None else None,
-    }
-
-
-def _witness(ours: Row, theirs: Row) -> dict[str, Any]:
-    """Where two answers part, with a little of each from there."""
-    same = 0
-    while same < min(len(ours.text), len(theirs.text)) and ours.text[same] == theirs.text[same]:
-        same += 1
-    return {
-        "prompt": ours.prompt,
-        "character": same,
-        "one": {"text": ours.text[same : same + 40], "tokens": ours.tokens},
-        "other": {"text": theirs.text[same : same + 40], "tokens": theirs.tokens},
-    }

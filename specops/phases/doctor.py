@@ -21,7 +21,8 @@ from pydantic import BaseModel
 
 from specops import prometheus
 from specops.assets import asset
-from specops.errors import EndpointError, FileError
+from specops.errors import EndpointError, FileError, UsageError
+from specops.load.endpoint import checked_base_url
 from specops.results import Result, environment
 
 Status = Literal["ok", "warn", "fail"]
@@ -48,7 +49,12 @@ class Check(BaseModel):
 
 
 def examine(base_url: str | None = None, folder: Path = Path()) -> list[Check]:
-    """Look at this machine and, given `base_url`, at that endpoint. Results would be written in `folder`."""
+    """Look at this machine and, given `base_url`, at that endpoint. Results would be written in `folder`.
+
+    Raises UsageError for a base URL that `specops baseline` would refuse, such as one with a password.
+    """
+    if base_url is not None:
+        base_url = _usable(base_url)
     checks = [
         Check(name="python", status="ok", found=platform.python_version()),
         *_packages(),
@@ -59,7 +65,7 @@ def examine(base_url: str | None = None, folder: Path = Path()) -> list[Check]:
         _disk(folder),
     ]
     if base_url is not None:
-        checks += _endpoint(base_url.rstrip("/"))
+        checks += _endpoint(base_url)
     return checks
 
 
@@ -153,13 +159,22 @@ def _disk(folder: Path) -> Check:
     return Check(name="disk", status=status, found=found, mend="free some space, or run in another folder")
 
 
+def _usable(base_url: str) -> str:
+    try:
+        return checked_base_url(base_url)
+    except ValueError as error:
+        raise UsageError(
+            f"could not use --base-url: it {error}", hint="give the API's root, such as http://host:8000/v1"
+        ) from None
+
+
 def _endpoint(base_url: str) -> Iterator[Check]:
     key = os.environ.get("SPECOPS_API_KEY") or os.environ.get("OPENAI_API_KEY")
     request = urllib.request.Request(
         f"{base_url}/models", headers={"Authorization": f"Bearer {key}"} if key else {}
     )
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+        with prometheus.opener(base_url).open(request, timeout=ANSWER_S) as answer:
             models = [str(model["id"]) for model in json.load(answer)["data"]]
     except urllib.error.HTTPError as error:
         error.close()

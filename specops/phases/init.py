@@ -23,5 +23,7 @@ def write_rollout(folder: Path) -> Path:
             f"{path} exists already and was left as it is", hint="give another folder, or remove it first"
         ) from None
     except OSError as error:
-        raise FileError(f"could not write {path}: {error.strerror}") from error
+        raise FileError(
+            f"could not write {path}: {error.strerror}", hint="give a folder that this user may write to"
+        ) from error
     return path

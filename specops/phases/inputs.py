@@ -37,7 +37,11 @@ def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "measure"
-        raise ConfigError(f"the rollout cannot be measured: {where}: {first['msg']}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"the rollout cannot be measured: {where}: {reason}",
+            hint=f"change {where} in the rollout file; `specops init` writes one with every key explained",
+        ) from None
 
 
 def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
@@ -79,7 +83,10 @@ def _folder(folder: Path) -> str:
     try:
         return sha256({path.relative_to(folder).as_posix(): _file(path) for path in files})
     except OSError as error:
-        raise ModelError(f"could not read the model in {folder}: {error.strerror}") from error
+        raise ModelError(
+            f"could not read the model in {folder}: {error.strerror}",
+            hint="the folder and its files must be readable by this user",
+        ) from error
 
 
 def _file(path: Path) -> str:

@@ -17,7 +17,7 @@ from specops.config import EndpointPool, Pool, Rollout
 from specops.errors import Exit
 from specops.launch import embedded
 from specops.launch.process import running
-from specops.phases import PHASES, Phase
+from specops.phases import PHASES, Phase, measurement
 from specops.phases.baseline import measure
 from specops.phases.compare import compare
 from specops.phases.inputs import ADDED, changed, inputs_of, settings_of
@@ -66,12 +66,12 @@ def run(
     walk = Walk(rollout.rollout, folder)
     for phase in PHASES if only is None else (only,):
         path = folder / f"{phase}.json"
-        previous = None if fresh or not path.exists() else results.read(path)
+        reuse = path.exists() and not fresh
         if phase == "compare":
-            step = _compare(path, previous, progress)
+            step = _compare(path, measurement.read_comparison(path) if reuse else None, progress)
         else:
             pool = rollout.pools.standard if phase == "baseline" else rollout.pools.speculative
-            step = _measure(rollout, phase, pool, path, previous, progress)
+            step = _measure(rollout, phase, pool, path, measurement.read(path) if reuse else None, progress)
         if step.reused:
             progress.note(f"{phase}: not run again, its inputs have not changed ({path})")
         walk.steps.append(step)
@@ -97,8 +97,15 @@ def _measure(
             known = {k: v for k, v in previous.inputs.items() if k not in ADDED}
             previous = previous.model_copy(update={"inputs": known})
 
+    kept = previous is not None  # in `path` there is something of these inputs
+
     def keep(result: Result) -> None:
+        nonlocal kept
+        if not kept and path.exists():
+            earlier = results.set_aside(path)
+            progress.note(f"{phase}: the earlier measurement is now {earlier}")
         results.write(path, result.model_copy(update={"phase": phase, "inputs": inputs}))
+        kept = True
 
     log = path.parent / "logs" / f"{phase}.log"
     try:
@@ -106,7 +113,7 @@ def _measure(
             at = settings.model_copy(update={"base_url": base_url})
             result = measure(at, progress, previous, keep)
     except KeyboardInterrupt:
-        if path.exists() and results.read(path).verdict == "partial":
+        if kept:
             progress.note(f"{phase}: stopped; what was measured is in {path}, and the same command resumes")
         else:
             progress.note(f"{phase}: stopped before anything was measured")
@@ -131,7 +138,7 @@ def _serving(rollout: Rollout, phase: Phase, pool: Pool, log: Path, progress: Pr
 
 def _compare(path: Path, previous: Result | None, progress: Progress) -> Step:
     files = {name: path.parent / f"{name}.json" for name in ("baseline", "speculative")}
-    standard, speculative = (results.read(file) for file in files.values())
+    standard, speculative = (measurement.read(file) for file in files.values())
     inputs = {name: sha256(file) for name, file in files.items()}
     if previous is not None:
         unlike = changed(previous, inputs)

@@ -16,7 +16,7 @@ from specops.serve.gate import Gate
 from specops.serve.generation import Job
 from specops.serve.loop import EngineLoop
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
-from specops.serve.prompts import PromptEncoder
+from specops.serve.prompts import PromptEncoder, count_prompts
 from specops.serve.protocol import ChatRequest, CompletionRequest, GenerationRequest, Request, parse
 from specops.serve.refusal import FAULT, Refusal
 from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer
@@ -61,14 +61,17 @@ class Api:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         with self.gate.passage():
             body = await self._read(ChatRequest, request)
-            prompts = [await self._encoder.chat(body.messages)]
+            self.engine.refuse_more_than_fits(body.n)
+            prompts = [await self._encoder.chat(body.messages, body.add_special_tokens)]
             answer = ChatAnswer(body, self.model, prompts, self.tokenizer)
             return await self._answer(request, body, prompts, answer)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.gate.passage():
             body = await self._read(CompletionRequest, request)
-            prompts = await self._encoder.completion(body.prompt)
+            # Before they are encoded: a small body can ask for millions of sequences.
+            self.engine.refuse_more_than_fits(count_prompts(body.prompt) * body.n)
+            prompts = await self._encoder.completion(body.prompt, body.add_special_tokens)
             answer = CompletionAnswer(body, self.model, prompts, self.tokenizer)
             return await self._answer(request, body, prompts, answer)
 

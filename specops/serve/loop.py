@@ -79,13 +79,17 @@ class EngineLoop:
             generation.refuse(refusal)
         return cut
 
-    def _admit(self, count: int) -> None:
-        if self.failure is not None:
-            raise Refusal(503, "the engine has failed; the server must be restarted", code="engine_failed")
+    def refuse_more_than_fits(self, count: int) -> None:
+        """Refuse a request of `count` sequences that could not be served even by an idle engine."""
         if count > self.capacity:
             raise Refusal(
                 400, f"{count} sequences in one request; this server holds {self.capacity}", param="n"
             )
+
+    def _admit(self, count: int) -> None:
+        if self.failure is not None:
+            raise Refusal(503, "the engine has failed; the server must be restarted", code="engine_failed")
+        self.refuse_more_than_fits(count)
         if len(self._active) + count > self.capacity:
             raise Refusal(
                 429,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jinja2 import TemplateError
-
 from specops.serve.protocol import Message
 from specops.serve.refusal import Refusal
 
@@ -28,21 +26,21 @@ class PromptEncoder:
         self._backend.no_truncation()
         self._backend.no_padding()
 
-    async def completion(self, prompt: Any) -> list[list[int]]:
+    async def completion(self, prompt: Any, add_special_tokens: bool) -> list[list[int]]:
         """The prompts in the `prompt` field of /v1/completions, in their order."""
         if isinstance(prompt, str):
-            return [await self._encode(prompt, add_special_tokens=True)]
+            return [await self._encode(prompt, add_special_tokens)]
         if not isinstance(prompt, list) or not prompt:
             raise Refusal(400, _SHAPES, param="prompt")
         if all(isinstance(item, str) for item in prompt):
-            return [await self._encode(item, add_special_tokens=True) for item in prompt]
+            return [await self._encode(item, add_special_tokens) for item in prompt]
         if _is_token_ids(prompt):
             return [prompt]
         if all(isinstance(item, list) and _is_token_ids(item) for item in prompt):
             return prompt
         raise Refusal(400, _SHAPES, param="prompt")
 
-    async def chat(self, messages: list[Message]) -> list[int]:
+    async def chat(self, messages: list[Message], add_special_tokens: bool) -> list[int]:
         """The conversation in the model's own template, up to where the assistant's answer begins."""
         if not self._tokenizer.chat_template:
             raise Refusal(400, "this model has no chat template: use /v1/completions", param="messages")
@@ -51,13 +49,15 @@ class PromptEncoder:
             text = self._tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=True
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # a template is the model's own program and may fail in any way
             raise Refusal(
-                400, f"the model's chat template refused the messages: {error}", param="messages"
+                400,
+                f"the model's chat template refused the messages: {type(error).__name__}: {error}",
+                param="messages",
             ) from error
-        return await self._encode(text, add_special_tokens=False)
+        return await self._encode(text, add_special_tokens)
 
-    async def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    async def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if len(text) <= LONG_TEXT:
             return self._ids(text, add_special_tokens)
         return await asyncio.to_thread(self._ids, text, add_special_tokens)
@@ -65,6 +65,12 @@ class PromptEncoder:
     def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
+
+
+def count_prompts(prompt: Any) -> int:
+    """How many prompts the `prompt` field of /v1/completions holds, without a look at each."""
+    several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
+    return len(prompt) if several else 1
 
 
 def _is_token_ids(value: list[Any]) -> bool:

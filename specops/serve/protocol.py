@@ -129,6 +129,7 @@ class ChatRequest(GenerationRequest):
     prompt_field = "messages"
 
     messages: list[Message] = Field(min_length=1)
+    add_special_tokens: bool = False  # the template writes them
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
 
@@ -147,6 +148,7 @@ class CompletionRequest(GenerationRequest):
     prompt_field = "prompt"
 
     prompt: Any  # four shapes: prompts.py tells them apart
+    add_special_tokens: bool = True
     max_tokens: int | None = Field(16, ge=1)
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 

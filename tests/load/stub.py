@@ -85,6 +85,8 @@ class Stub:
     def __init__(self) -> None:
         self.answer: Callable[[Body], Reply] = lambda body: Reply(stream(body, CHUNKS))
         self.metrics: Callable[[], str | None] = lambda: None
+        self.page: tuple[str, str] | None = None
+        """Content type and text that GET /v1/models and /version answer with."""
         self.requests: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.in_flight = 0
@@ -130,6 +132,8 @@ class Stub:
         return response
 
     async def _models(self, _: web.Request) -> web.Response:
+        if self.page:
+            return web.Response(content_type=self.page[0], text=self.page[1])
         return web.json_response({"object": "list", "data": [{"id": "stub", "object": "model"}]})
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -137,6 +141,8 @@ class Stub:
         return web.Response(text=text) if text is not None else web.Response(status=404)
 
     async def _version(self, _: web.Request) -> web.Response:
+        if self.page:
+            return web.Response(content_type=self.page[0], text=self.page[1])
         return web.json_response({"version": "stub-1"})
 
     async def _serve(self, ready: threading.Event) -> None:

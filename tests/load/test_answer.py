@@ -8,6 +8,8 @@ import pytest
 from stub import CHUNKS, DONE, event, stream
 
 from specops.load.answer import Answer, Failure, read_answer
+from specops.load.observation import Exchange
+from specops.load.workload import Prompt
 
 CHAT: dict[str, Any] = {
     "messages": [],
@@ -93,6 +95,9 @@ def test_without_usage_a_tokenizer_counts() -> None:
         ([event({"choices": 3})], "malformed"),
         ([event({"choices": ["x"]})], "malformed"),
         ([event({"choices": [{"delta": {"content": 7}}]})], "malformed"),
+        ([delta(tool_calls=1)], "malformed"),
+        ([b'data: {"id": ' + b"9" * 5000 + b"}\n\n"], "malformed"),
+        ([b"data: " + b"[" * 100_000 + b"\n\n"], "malformed"),
         ([b'{"choices": [{"message": {"content": "not streamed"}}]}'], "malformed"),
         ([event({"error": {"message": "out of memory"}}), DONE], "stream_error"),
         ([event({"error": "out of memory"}), DONE], "stream_error"),
@@ -116,3 +121,31 @@ def test_what_the_transport_met_stands_unless_the_answer_was_whole() -> None:
     lost = Failure("cut", "connection lost")
     assert read(stream(CHAT, CHUNKS)[:3], lost).failure == lost
     assert read(stream(CHAT, CHUNKS), lost).failure is None
+
+
+def test_half_a_character_does_not_come_through() -> None:
+    answer = read([delta(content="a\ud83d"), delta(content="b"), DONE])
+    assert answer.text == "a\N{REPLACEMENT CHARACTER}b"
+    error = read([event({"error": {"message": "\ud83d"}})]).failure
+    assert error is not None
+    assert error.detail == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_character_torn_between_two_chunks_is_whole() -> None:
+    halves = [delta(content="\ud83d"), delta(content="\ude00")]
+    assert read([*halves, DONE]).text == "\N{GRINNING FACE}"
+
+
+def test_a_count_of_tokens_that_cannot_be_is_none() -> None:
+    absurd = event({"choices": [{"text": "a"}], "usage": {"completion_tokens": 10**400}})
+    assert read([absurd, DONE]).tokens is None
+
+
+def test_what_nothing_can_read_fails_alone() -> None:
+    exchange = Exchange(Prompt("p", "all", "x"), 0.0, reads=[(1.0, b"".join(stream({}, CHUNKS)))])
+
+    def broken(_: str) -> int:
+        raise OverflowError("too long")
+
+    failure = exchange.observe(broken).answer.failure
+    assert failure == Failure("malformed", "could not be read: OverflowError: too long")

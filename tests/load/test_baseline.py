@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from pydantic import ValidationError
 from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
-from specops import results
+from specops import prometheus, results
 from specops.errors import EndpointError, FileError, PromptsError
 from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
@@ -102,6 +103,12 @@ def test_open_loop_does_not_wait_for_the_server(stub: Stub, prompts_file: Path) 
     cell = found.data["cells"][0]
     assert (cell["rate"], cell["concurrency"]) == (200, None)
     assert all(row["lag_ms"] >= 0 for row in cell["rows"])
+
+
+def test_gamma_arrivals(stub: Stub, prompts_file: Path) -> None:
+    found = run(stub, prompts_file, arrivals="gamma", rate=200.0, burstiness=0.5)
+    cell = found.data["cells"][0]
+    assert (found.verdict, cell["rate"], cell["burstiness"], len(cell["rows"])) == ("yes", 200, 0.5, 12)
 
 
 def test_the_rate_cap_holds(stub: Stub, prompts_file: Path) -> None:
@@ -222,7 +229,7 @@ def test_cells_that_failed_are_measured_again(stub: Stub, prompts_file: Path) ->
 def test_a_damaged_earlier_result_is_refused(stub: Stub, prompts_file: Path) -> None:
     whole = run(stub, prompts_file)
     del whole.data["cells"][0]["rows"][0]["ttft_ms"]
-    with pytest.raises(FileError, match=r"damaged: cells\.rows\.0\.ttft_ms"):
+    with pytest.raises(FileError, match=r"damaged: data\.cells\.0\.rows\.0\.ttft_ms"):
         run(stub, prompts_file, whole)
 
 
@@ -246,12 +253,16 @@ def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: P
 
 def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
     def busy(body: Body) -> Reply:
-        return fault(429, "x", Retry_After="0") if len(stub.requests) == 4 else Reply(stream(body, CHUNKS))
+        return fault(429, "x", Retry_After="0.2") if len(stub.requests) == 4 else Reply(stream(body, CHUNKS))
 
     stub.answer = busy
     found = run(stub, prompts_file)
     assert found.verdict == "yes"
     assert (found.data["errors"]["retries"], found.data["errors"]["retried_requests"]) == (1, 1)
+    assert found.reason == "measured 12 requests in 1 cells; 1 retried"
+    level = found.data["by_concurrency"][0]
+    assert level["e2e_with_retries_ms"]["n"] == 12
+    assert level["e2e_with_retries_ms"]["max"] >= 200
 
 
 def test_a_failing_endpoint_is_left_in_peace(stub: Stub, prompts_file: Path) -> None:
@@ -262,6 +273,14 @@ def test_a_failing_endpoint_is_left_in_peace(stub: Stub, prompts_file: Path) -> 
     assert len(stub.requests) == 1 + 4 + 3  # the probe, four good ones, three failures
     assert found.data["errors"]["requests"] == 7
     assert not found.data["cells"][0]["complete"]
+
+
+def test_the_abort_rule_remembers_the_cells_before(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 2 else Reply(stream(body, CHUNKS))
+    found = run(stub, prompts_file, repeats=3, abort_window=16)  # more than a cell has prompts
+    assert found.verdict == "no"
+    assert "of the last 16 requests failed" in found.reason
+    assert len(stub.requests) == 1 + 16
 
 
 def test_an_endpoint_that_turns_slow_is_left_in_peace(stub: Stub, prompts_file: Path) -> None:
@@ -288,6 +307,74 @@ def test_prompts_that_cannot_be_sent_are_refused_before_the_first_request(stub: 
     assert stub.requests == []
 
 
+def test_one_bad_answer_does_not_cost_the_result(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    def odd(body: Body) -> Reply:
+        chunks = {3: [("\ud83d", 1)], 5: [("x" * 9, 1), ("\ude00", 1)]}.get(len(stub.requests), CHUNKS)
+        return Reply(stream(body, chunks))
+
+    stub.answer = odd
+    found = run(stub, prompts_file)
+    assert found.verdict == "yes"
+    results.write(tmp_path / "b.json", found)
+    assert results.read(tmp_path / "b.json").data == found.data
+
+
+def test_a_fault_of_ours_keeps_what_was_measured(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("specops.load.client.failure_of", lost)
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 6 else Reply(stream(body, CHUNKS))
+    kept: list[Result] = []
+    with pytest.raises(openai.InternalServerError):  # itself, not in a group
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert [len(cell["rows"]) for cell in kept[-1].data["cells"]] == [5]
+    assert kept[-1].verdict == "partial"
+
+
+def test_a_result_that_cannot_be_written_is_tried_once(stub: Stub, prompts_file: Path) -> None:
+    tried: list[Result] = []
+
+    def full(result: Result) -> None:
+        tried.append(result)
+        raise FileError("could not write it: No space left on device")
+
+    with pytest.raises(FileError):
+        measure(settings(stub, prompts_file), Silent(), None, full)
+    assert len(tried) == 1
+
+
+def test_a_stop_while_the_counters_are_read_keeps_the_cell(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scrape(_: str) -> dict[Any, float]:
+        if len(stub.requests) > 1:  # the closing one
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(prometheus, "scrape", scrape)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert kept[-1].data["cells"][0]["complete"]
+    assert kept[-1].data["acceptance_missing"] == "stopped before they were read"
+
+
+def test_nothing_is_kept_of_a_run_without_a_request(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prometheus, "scrape", stop)  # the opening one
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert kept == []
+
+
 def test_the_api_key_is_sent_and_kept_nowhere(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +399,9 @@ def test_the_collector_is_on_again_afterwards(stub: Stub, prompts_file: Path) ->
         {"base_url": "http://user:secret@host/v1"},
         {"concurrency": []},
         {"concurrency": [0]},
+        {"concurrency": [4, 4]},
+        {"arrivals": "poisson", "rate": 2.0, "concurrency": [4]},
+        {"base_url": "http://h/v1?key=secret"},
         {"arrivals": "poisson"},
         {"rate": 2.0},
         {"arrivals": "poisson", "rate": 2.0, "burstiness": 2.0},

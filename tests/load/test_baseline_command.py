@@ -32,6 +32,7 @@ def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: 
     assert "TTFT p50" in done.stdout
     assert "2 streams, long" in done.stdout
     assert "acceptance unknown" in done.stdout
+    assert "–: p95 needs" in done.stdout  # why there is no such figure in the table
     assert results.read(out).settings["model"] == "stub"  # the only one served
     assert "repeat 1 of 2" in done.stderr
     assert "repeat 1 of 2" not in done.stdout
@@ -75,6 +76,99 @@ def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, t
     assert done.returncode == 3
     assert "could not reach http://127.0.0.1:9/v1" in done.stderr
     assert "hint: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "message", "hint"),
+    [
+        (fault(401, "no"), "refused the API key", "SPECOPS_API_KEY"),
+        (fault(429, "no", Retry_After="0"), "over its limit (429)", "--max-rps"),
+        (fault(500, "boom"), "http_500", "server's log"),
+        (Reply(hang=True), "did not answer in time", "--timeout"),
+        (Reply([b"data: {}\n\n"], cut=True), "(cut)", "does no proxy cut it off"),
+        (Reply([b"data: nonsense\n\n"]), "(malformed)", "OpenAI-compatible"),
+        (
+            Reply([b"data: [DONE]\n\n"]),
+            "all 12 requests failed; the answer has no output",
+            "OpenAI-compatible",
+        ),
+    ],
+    ids=["401", "429", "500", "hang", "cut", "malformed", "empty"],
+)
+def test_each_fault_exits_with_3_and_says_what_to_do(
+    stub: Stub, prompts_file: Path, tmp_path: Path, reply: Reply, message: str, hint: str
+) -> None:
+    stub.answer = lambda _: reply
+    out = tmp_path / "b.json"
+    done = call(stub, prompts_file, out, "--timeout", "1", "--repeats", "1", "--quiet")
+    assert done.returncode == 3
+    error, said = done.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    assert message in error
+    assert said.startswith("hint: ")
+    assert hint in said
+
+
+@pytest.mark.parametrize("page", [("text/html", "<html></html>"), ("application/json", "{")])
+def test_nonsense_for_models_exits_with_3(
+    stub: Stub, prompts_file: Path, tmp_path: Path, page: tuple[str, str]
+) -> None:
+    stub.page = page
+    done = call(stub, prompts_file, tmp_path / "b.json")
+    assert (done.returncode, "no list of models" in done.stderr) == (3, True)
+
+
+def test_damaged_cells_are_named_by_their_file(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b.json"
+    assert call(stub, prompts_file, out, "--repeats", "1").returncode == 0
+    fields = json.loads(out.read_text())
+    fields["data"]["cells"] = 3
+    out.write_text(json.dumps(fields))
+    done = call(stub, prompts_file, out, "--repeats", "1")
+    assert (done.returncode, f"{out} is damaged: data.cells" in done.stderr) == (3, True)
+
+
+def test_another_measurement_is_not_replaced(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b.json"
+    assert call(stub, prompts_file, out, "--repeats", "1").returncode == 0
+    before = out.read_bytes()
+    done = call(stub, prompts_file, out, "--repeats", "1", "--temperature", "0.5")
+    assert (done.returncode, out.read_bytes()) == (2, before)
+    assert f"{out} holds another measurement: the settings changed" in done.stderr
+    assert "--fresh" in done.stderr
+    assert call(stub, prompts_file, out, "--repeats", "1", "--temperature", "0.5", "--fresh").returncode == 0
+
+
+def test_ctrl_c_in_the_warm_up_leaves_an_earlier_result_alone(
+    stub: Stub, prompts_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "b.json"
+    assert call(stub, prompts_file, out, "--repeats", "1").returncode == 0
+    before = out.read_bytes()
+    stub.requests.clear()
+    stub.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(stub.requests) > 1)  # not the probe
+    process = subprocess.Popen(
+        command(stub, prompts_file, out, "--fresh", "--warmup", "2"), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(lambda: len(stub.requests) > 1, 30)
+        os.kill(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert out.read_bytes() == before
+    assert "what was measured" not in stderr
+
+
+def test_a_result_that_cannot_be_written_is_kept_elsewhere(
+    stub: Stub, prompts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = call(stub, prompts_file, prompts_file / "b.json", "--repeats", "1")  # below a file, no folder
+    assert done.returncode == 3
+    saved = done.stderr.split("it was saved as ")[1].split("\n")[0]
+    assert results.read(Path(saved)).phase == "baseline"
 
 
 def test_a_damaged_earlier_result_exits_with_3_and_stays(

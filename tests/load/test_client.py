@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from email.utils import formatdate
 
 import pytest
@@ -15,6 +16,7 @@ from specops.errors import EndpointError
 from specops.load.client import Client
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
 from specops.load.observation import Exchange, Observation
+from specops.load.pace import Pace
 from specops.load.workload import Prompt
 
 PROMPT = Prompt("p", "all", "Hello")
@@ -171,6 +173,45 @@ def test_a_connection_lost_before_the_answer_is_a_cut(stub: Stub) -> None:
     assert found.answer.failure.kind == "cut"
 
 
+def test_retries_keep_to_the_pace_as_well(stub: Stub) -> None:
+    stub.answer = in_turn(*[fault(429, "slow down", Retry_After="0")] * 2)
+
+    async def one() -> Exchange:
+        async with Client(Endpoint(stub.base_url, "stub"), Decoding()) as client:
+            return await client.send(PROMPT, Pace(5))
+
+    found = asyncio.run(one())
+    assert found.retries == 2
+    assert found.sent - found.first_sent >= 2 * 0.2 - 0.05  # the first request takes longer to build
+
+
+def test_an_encoding_that_is_not_what_it_says_is_malformed(stub: Stub) -> None:
+    stub.answer = lambda _: Reply([b"data: [DONE]"], headers={"Content-Encoding": "gzip"})
+    found = observe(stub)
+    assert found.answer.failure is not None
+    assert found.answer.failure.kind == "malformed"
+
+
+def test_a_connection_that_never_comes_about_is_unreachable() -> None:
+    with socket.socket() as listener, ExitStack() as callers:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # fill its queue: the kernel leaves the next caller without an answer
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match="could not reach"):
+            probe(url, retries=0, connect_s=0.3, timeout_s=20.0)
+
+
+def test_no_proxy_stands_between_us_and_loopback(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{_closed_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert observe(stub, retries=0).ok
+
+
 def test_nobody_there_is_refused() -> None:
     with pytest.raises(EndpointError, match="could not reach") as caught:
         probe(f"http://127.0.0.1:{_closed_port()}/v1", retries=0)
@@ -189,6 +230,13 @@ def test_an_unknown_key_is_said_with_its_mend(stub: Stub) -> None:
         probe(stub.base_url)
     assert caught.value.hint is not None
     assert "SPECOPS_API_KEY" in caught.value.hint
+
+
+def test_a_key_that_the_endpoint_echoes_is_not_told(stub: Stub) -> None:
+    stub.answer = lambda _: fault(401, "x" * 240 + " no such key: sk-very-secret")
+    with pytest.raises(EndpointError, match="no such key") as caught:
+        probe(stub.base_url, api_key="sk-very-secret")
+    assert "sk-" not in caught.value.message  # nor a part of it, where the message is cut
 
 
 def test_what_the_endpoint_reports_is_probed(stub: Stub) -> None:
@@ -212,6 +260,21 @@ def test_an_endpoint_that_knows_no_stream_options(stub: Stub) -> None:
     assert probe(stub.base_url) == Capabilities()
 
 
+def test_an_endpoint_that_bounds_answers_by_the_other_name(stub: Stub) -> None:
+    stub.answer = lambda body: (
+        fault(400, "use max_completion_tokens") if "max_tokens" in body else Reply(stream(body, CHUNKS))
+    )
+
+    async def one() -> Exchange:
+        async with Client(Endpoint(stub.base_url, "stub"), Decoding(max_tokens=7)) as client:
+            await client.probe(PROMPT)
+            assert client.capabilities == Capabilities(True, True)
+            return await client.send(PROMPT)
+
+    assert asyncio.run(one()).observe(None).ok
+    assert stub.requests[-1]["max_completion_tokens"] == 7
+
+
 def test_accepted_is_not_sent(stub: Stub) -> None:
     stub.answer = lambda body: Reply(stream(body, CHUNKS, usage=False))
     assert probe(stub.base_url) == Capabilities()
@@ -229,6 +292,28 @@ def test_the_models_and_the_version_of_a_server(stub: Stub) -> None:
             return await client.models(), await client.version()
 
     assert asyncio.run(ask()) == (["stub"], "stub-1")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        ("text/html", "<html>It works</html>"),
+        ("application/json", '{"data": ['),
+        ("application/json", '{"data": 3}'),
+        ("application/json", '{"data": [{"id": 3}]}'),
+    ],
+)
+def test_nonsense_for_models_is_named_and_for_a_version_is_none(stub: Stub, page: tuple[str, str]) -> None:
+    stub.page = page
+
+    async def ask() -> None:
+        async with Client(Endpoint(stub.base_url, "stub"), Decoding()) as client:
+            assert await client.version() is None
+            await client.models()
+
+    with pytest.raises(EndpointError, match="no list of models") as caught:
+        asyncio.run(ask())
+    assert caught.value.hint
 
 
 def _closed_port() -> int:

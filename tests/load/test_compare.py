@@ -199,5 +199,37 @@ def test_arms_may_differ_in_where_they_are() -> None:
 
 
 def test_a_damaged_measurement_is_named() -> None:
-    with pytest.raises(FileError, match=r"the speculative result is damaged: cells\.wall_s"):
+    with pytest.raises(FileError, match=r"the speculative result is damaged: data\.cells\.0\.wall_s"):
         compare(STANDARD, arm(STANDARD.data["cells"][0] | {"wall_s": "x"}))
+    with pytest.raises(FileError, match=r"the standard result is damaged: data\.cells: "):
+        compare(arm(data={"cells": 3}), STANDARD)
+
+
+def told(unlike: int, repeat: int = 0, factor: float = 1.0) -> dict[str, Any]:
+    """A cell whose first `unlike` answers are other ones."""
+    rows = latencies("long", factor)
+    return cell([r | ({"text": "other"} if i < unlike else {}) for i, r in enumerate(rows)], repeat=repeat)
+
+
+@pytest.mark.parametrize(
+    ("arms", "control", "verdict"),
+    [
+        (0, 0, "yes"),
+        (10, 0, "no"),
+        (5, 0, "no"),
+        (4, 0, "yes"),  # one in sixteen: no more than chance
+        (10, 10, "yes"),  # the server differs from itself as much
+        (10, 5, "no"),
+        (0, None, "yes"),
+        (1, None, "undecided"),
+    ],
+)
+def test_answers_that_speculation_changed_are_no_speed_up(arms, control, verdict) -> None:
+    repeats = [told(0)] + ([told(control, repeat=1)] if control is not None else [])
+    found = compare(arm(*repeats), arm(told(arms, factor=0.5)))
+    assert found.verdict == verdict
+    assert found.summary["deploy"] == (["long"] if verdict == "yes" else [])
+    if verdict != "yes":
+        assert f"{10 - arms}/10 greedy answers are the same in both arms" in found.reason
+    if control is not None:
+        assert found.summary["parity_control"] == f"{10 - control}/10"

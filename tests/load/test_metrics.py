@@ -103,6 +103,17 @@ def test_a_failed_or_unknown_request_meets_nothing() -> None:
     assert not metrics.meets(observation([(10.5, None)], None), Objectives(tpot_ms=1000))
 
 
+def test_an_answer_that_came_all_at_once_meets_any_tpot() -> None:
+    assert metrics.meets(observation([(10.5, 4)], 4), Objectives(tpot_ms=1))
+    assert metrics.meets(observation([(10.5, None)], 1), Objectives(tpot_ms=1))
+
+
+def test_goodput_counts_the_time_that_retries_took() -> None:
+    retried = observation([(10.5, 1)], 1, first_sent=8.0)
+    assert metrics.meets(retried, Objectives(e2e_ms=4001))
+    assert not metrics.meets(retried, Objectives(e2e_ms=3999))
+
+
 def test_tokens_of_a_window_are_unknown_where_one_answers_are() -> None:
     assert metrics.output_tokens([BURSTY, BURSTY]) == 14
     assert metrics.output_tokens([BURSTY, observation([(10.5, None)], None)]) is None

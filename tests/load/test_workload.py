@@ -107,13 +107,17 @@ def test_classes_from_elsewhere_take_the_files_place(prompts_file: Path) -> None
         (lines({"body": {"messages": ["x"]}}), "must be an object with a role"),
         (lines({"body": {"prompt": [1, True]}}), "body needs messages"),
         ([{"conversations": [{"from": "gpt", "value": "x"}]}], "no human turn"),
+        (lines({"text": "x"}, {"text": "\ud83d"}), r"line 2: '.ud83d' is half a surrogate pair"),
+        ('[{"text": "x", "max_tokens": ' + "9" * 5000 + "}]", "cannot be read as JSON"),
+        ('{"text": "x"}\n' + "[" * 100_000, "line 2 cannot be read as JSON"),
         ([{"conversations": "x"}], "conversations must be a list"),
         (lines({"turns": [""]}), "turns must be a list of text"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(PromptsError, match=message):
+    with pytest.raises(PromptsError, match=message) as caught:
         load_prompts(write(tmp_path, content))
+    assert caught.value.hint
 
 
 def test_no_file_and_no_text(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from specops.errors import UsageError
 from specops.phases.doctor import METRICS, Check, examine, result
 
 Answer = tuple[int, str]
@@ -91,6 +92,24 @@ def test_missing_metrics_are_a_warning(metrics, says) -> None:
         found = checks(url)["metrics"]
     assert found.status == "warn"
     assert says in found.found
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:secret@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=secret", "ftp://x", "nonsense"]
+)
+def test_an_address_that_holds_secrets_or_is_none_is_refused_unprinted(url) -> None:
+    with pytest.raises(UsageError, match="could not use --base-url") as caught:
+        examine(url)
+    assert "secret" not in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_proxy_is_not_asked_for_this_machine(monkeypatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with endpoint({"/v1/models": MODELS, "/metrics": (200, EXPOSITION)}) as url:
+        found = checks(url)
+    assert (found["endpoint"].status, found["metrics"].status) == ("ok", "ok")
 
 
 @pytest.mark.parametrize(("status", "verdict"), [("ok", "yes"), ("warn", "yes"), ("fail", "no")])

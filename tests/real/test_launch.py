@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specops.config import EmbeddedPool
-from specops.errors import EndpointError, ServerError
+from specops.errors import EndpointError, FileError, ServerError
 from specops.launch import embedded
 from specops.launch.process import Server, running
 from specops.progress import Silent
@@ -101,12 +101,30 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def kill_server(folder: Path) -> None:
     """Kill the fake server, and wait for its keeper to have noticed."""
     server = pid_in(folder / "server")
-    keeper = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    keeper = parent_of(server)
     os.kill(server, signal.SIGKILL)
-    wait_for(lambda: not alive(keeper), "the end of the keeper, which is the server's parent")
+    ended(keeper)
+
+
+def kill_keeper(folder: Path) -> list[int]:
+    """Kill the keeper of the fake server and its worker; returns these two."""
+    left = [pid_in(folder / name) for name in ("server", "worker")]
+    keeper = parent_of(left[0])
+    os.kill(keeper, signal.SIGKILL)
+    ended(keeper)
+    return left
+
+
+def ended(keeper: int) -> None:
+    """Wait for our child's end, all its threads', and leave it to be waited for by who started it."""
+    os.waitid(os.P_PID, keeper, os.WEXITED | os.WNOWAIT)
 
 
 def test_it_is_up_inside_the_block_and_gone_after_it(fake, tmp_path) -> None:
@@ -185,6 +203,23 @@ def test_a_server_that_died_unnoticed_is_reported_all_the_same(fake, tmp_path) -
 def test_an_endpoint_error_of_a_living_server_stays_what_it_is(fake) -> None:
     with pytest.raises(EndpointError, match="answered 500"), fake("ok"):
         raise EndpointError("the endpoint answered 500")
+
+
+def test_nothing_is_left_when_the_keeper_is_killed(fake, tmp_path) -> None:
+    left: list[int] = []
+    with pytest.raises(ServerError, match="while it was measured"), fake("workers"):
+        left += kill_keeper(tmp_path)
+    assert len(left) == 2
+    for pid in left:
+        wait_for(lambda pid=pid: not alive(pid), f"the end of {pid}")
+
+
+def test_a_log_that_cannot_be_written_is_said_with_a_hint(tmp_path) -> None:
+    (tmp_path / "logs").write_text("a file where a folder should be")
+    start = running("fake", ["true"], ready="x", log=tmp_path / "logs" / "log", progress=Silent())
+    with pytest.raises(FileError, match="could not write the fake server's log") as caught, start:
+        pass
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("mode", ["ok", "stubborn", "workers"])

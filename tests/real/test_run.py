@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,11 +19,14 @@ import pytest
 import yaml
 
 from specops import results
+from specops.cli import app
+from specops.cli.page import page
 from specops.config import EmbeddedPool, Rollout, load
 from specops.errors import EndpointError, Exit, FileError
 from specops.launch import embedded
 from specops.launch.process import Server, running
 from specops.phases import playbook
+from specops.phases.init import write_rollout
 from specops.progress import Silent
 
 CLASSES = {"short": 8, "long": 24, "edit": 16}
@@ -126,6 +130,61 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     assert not any(map(listens, urls))
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_earlier_measurement_is_set_aside_and_not_overwritten(written, fresh) -> None:
+    walk(written(), only="baseline")
+    file = written(prompts=PROMPTS if fresh else PROMPTS[:12]).parent / "run" / "baseline.json"
+    earlier = file.read_bytes()
+    _, notes = walk(file.parents[1] / "rollout.yaml", only="baseline", fresh=fresh)
+    assert file.read_bytes() != earlier
+    assert file.with_name("baseline.previous.json").read_bytes() == earlier
+    assert notes.said("baseline.previous.json")
+
+
+def test_a_stop_before_anything_was_measured_leaves_the_earlier_result(written, monkeypatch) -> None:
+    async def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    done, _ = walk(written(), only="baseline")
+    file = done.steps[0].path
+    earlier = file.read_bytes()
+    monkeypatch.setattr("specops.phases.baseline.warm_up", stopped)
+    notes = Notes()
+    with pytest.raises(KeyboardInterrupt):
+        playbook.run(load(written(prompts=PROMPTS[:12])), file.parent, notes, only="baseline")
+    assert file.read_bytes() == earlier
+    assert [found.name for found in file.parent.glob("*.json")] == ["baseline.json"]
+    assert notes.said("stopped before anything was measured")
+
+
+def test_a_full_disk_is_the_environments_failure_and_the_result_is_rescued(
+    written, monkeypatch, tmp_path, capsys
+) -> None:
+    rescue = tmp_path / "rescue"
+    rescue.mkdir()
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if not Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(rescue):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    path = written()
+    monkeypatch.setattr(results.os, "fsync", full)
+    monkeypatch.setattr(results.tempfile, "tempdir", str(rescue))
+    monkeypatch.setattr(sys, "argv", ["specops", "run", str(path), "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as caught:
+        app.main()
+    assert caught.value.code == Exit.ENVIRONMENT
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "hint: free some space" in said
+    assert list((tmp_path / "run").glob("*.json")) == []
+    rescued = re.search(r"it was saved as (\S+)\n", said)
+    assert rescued
+    assert results.read(Path(rescued[1])).data["cells"]
+
+
 def test_a_second_run_measures_nothing_again(written) -> None:
     path = written()
     first, _ = walk(path)
@@ -135,6 +194,9 @@ def test_a_second_run_measures_nothing_again(written) -> None:
     assert reused(second) == ["baseline", "speculative", "compare"]
     assert [results.sha256(step.path) for step in second.steps] == written_first
     assert notes.said("baseline", "inputs have not changed")
+    shown = "\n".join(page(second, load(path), path))
+    assert f"{second.steps[0].result.created:%Y-%m-%d %H:%M} UTC (baseline); --fresh" in shown
+    assert "  reused" not in "\n".join(page(first, load(path), path))
     third, _ = walk(path, fresh=True)
     assert reused(third) == []
 
@@ -233,6 +295,51 @@ def test_a_damaged_result_is_named_and_fresh_gets_past_it(written) -> None:
         walk(path, only="baseline")
     done, _ = walk(path, only="baseline", fresh=True)
     assert done.steps[0].result.verdict == "yes"
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "says"),
+    [
+        ("baseline", {"data": {}}, "data.cells"),
+        ("speculative", {"data": {"cells": 3}}, "data.cells"),
+        ("baseline", {"verdict": "partial", "data": {"cells": [3]}}, "data.cells.0"),
+        ("compare", {"data": {}}, "data.by_class"),
+        ("compare", {"summary": {}}, "summary.pays_up_to"),
+    ],
+)
+def test_data_that_was_damaged_by_hand_is_named_with_its_file(written, phase, change, says) -> None:
+    path = written()
+    walk(path)
+    file = path.parent / "run" / f"{phase}.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(FileError, match=rf"{phase}\.json is damaged: {says}") as caught:
+        walk(path)
+    assert "--fresh" in str(caught.value.hint)
+    if phase != "compare":
+        with pytest.raises(FileError, match=rf"{phase}\.json is damaged: {says}"):
+            walk(path, only="compare", fresh=True)
+
+
+def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
+    """With its own keys enabled: models and prompts in place of the shipped ones, and less to measure."""
+    target, draft = tiny_pair
+    path = write_rollout(tmp_path)
+    text = path.read_text()
+    for old, new in (
+        ("# prompts: prompts.json", "prompts: prompts.json"),
+        ("# target: models/target", f"target: {target}"),
+        ("# draft: models/draft", f"draft: {draft}"),
+        ("# threads: 2", "threads: 1"),
+        ("# max_tokens: 64", "max_tokens: 8"),
+        ("warmup: 4", "warmup: 0"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS[:6]))
+    done, _ = walk(path)
+    assert [step.phase for step in done.steps] == ["baseline", "speculative", "compare"]
+    assert done.steps[-1].result.summary["parity"] == done.steps[-1].result.summary["parity_control"] == "6/6"
 
 
 def test_an_endpoint_that_is_down_is_the_environments_failure(written) -> None:

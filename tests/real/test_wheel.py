@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -26,6 +27,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (built,) = out.glob("*.whl")
     return built
+
+
+def test_the_source_distribution_can_be_built_from_and_read(tmp_path) -> None:
+    run(
+        [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],
+        cwd=tmp_path,
+    )
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"Makefile", "constraints.txt", "README.md", "ARCHITECTURE.md", "LOG.md"} <= inside
+    assert any(name.startswith("benchmarks/") for name in inside)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from live import Live, events_of, until
 from openai import OpenAI
 
 from specops import __version__
+from specops.serve.prompts import PromptEncoder
 
 PROMPT = "the server measures"
 MESSAGES: list[Any] = [{"role": "user", "content": "what does the draft propose?"}]
@@ -165,6 +166,34 @@ def test_streamed_choices_are_told_apart_by_index(tiny: Live) -> None:
     chunks = tiny.stream("/v1/chat/completions", body)
     for choice in whole["choices"]:
         assert text_of(chunks, choice["index"]) == choice["message"]["content"]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_usage_of_several_choices_is_of_all_of_them(tiny: Live, path: str) -> None:
+    body = {"prompt": PROMPT, "messages": MESSAGES, **GREEDY, "max_tokens": 10, "n": 3}
+    *chunks, last = tiny.stream(path, {**body, "stream_options": {"include_usage": True}})
+    assert all(chunk["choices"] for chunk in chunks)
+    assert {chunk["choices"][0]["index"] for chunk in chunks} == {0, 1, 2}
+    assert [chunk.get("usage") for chunk in chunks] == [None] * len(chunks)
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == 30
+    assert last["usage"] == tiny.ask(path, body).json["usage"]
+
+
+def test_special_tokens_are_added_as_the_client_asks(tiny: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    encode = PromptEncoder._ids
+
+    def spy(self: PromptEncoder, text: str, add_special_tokens: bool) -> list[int]:
+        asked.append(add_special_tokens)
+        return encode(self, text, add_special_tokens)
+
+    monkeypatch.setattr(PromptEncoder, "_ids", spy)
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        for chosen in ({}, {"add_special_tokens": False}, {"add_special_tokens": True}):
+            body = {"prompt": PROMPT, "messages": MESSAGES, "max_tokens": 1, **chosen}
+            assert tiny.ask(path, body).status == 200
+    assert asked == [True, False, True, False, False, True]
 
 
 def test_a_seeded_answer_does_not_depend_on_what_else_is_served(tiny: Live) -> None:

@@ -11,8 +11,10 @@ import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jinja2 import TemplateError
 from live import Live
 
+from specops.serve.prompts import PromptEncoder
 from specops.serve.protocol import ChatRequest, CompletionRequest
 
 CHAT = "/v1/chat/completions"
@@ -97,6 +99,33 @@ def test_a_prompt_that_is_none(tiny: Live, prompt: Any) -> None:
     reply = tiny.ask(TEXT, {"prompt": prompt})
     assert reply.status == 400
     assert reply.error["param"] == "prompt"
+
+
+@pytest.mark.parametrize("prompt", [["a"] * 40_000, [[1]] * 40_000, ["a", "b"], "a"])
+def test_too_many_sequences_are_refused_before_a_prompt_is_encoded(
+    serve_scripted: Callable[..., Live], monkeypatch: pytest.MonkeyPatch, prompt: Any
+) -> None:
+    encoded = []
+    monkeypatch.setattr(PromptEncoder, "_ids", lambda self, text, special: encoded.append(text) or [5])
+    live = serve_scripted(capacity=64)
+    reply = live.ask(TEXT, {"prompt": prompt, "n": 128})
+    assert reply.status == 400
+    assert reply.error["message"].endswith("sequences in one request; this server holds 64")
+    assert live.ask(CHAT, {**HELLO, "n": 128}).status == 400
+    assert encoded == []
+    assert live.ask(TEXT, {"prompt": ["a", "b"], "n": 2, "max_tokens": 1}).status == 200
+
+
+@pytest.mark.parametrize("error", [KeyError, AttributeError, RecursionError, OverflowError, TemplateError])
+def test_a_chat_template_that_fails_is_a_400(tiny: Live, monkeypatch, error: type[Exception]) -> None:
+    def fail(*args: Any, **options: Any) -> str:
+        raise error("no system role here")
+
+    monkeypatch.setattr(tiny.engine.tokenizer, "apply_chat_template", fail)
+    reply = tiny.ask(CHAT, HELLO)
+    assert reply.status == 400
+    assert reply.error["param"] == "messages"
+    assert "no system role here" in reply.error["message"]
 
 
 def test_a_prompt_that_is_too_long_is_refused_with_the_numbers(tiny: Live) -> None:

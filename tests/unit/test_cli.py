@@ -132,6 +132,13 @@ def test_doctor_lists_each_check_and_its_mend() -> None:
     assert {"python", "torch", "cores", "disk"} <= {check["name"] for check in answer["data"]["checks"]}
 
 
+@pytest.mark.parametrize("command", ["init", "run", "baseline", "doctor"])
+def test_every_command_has_the_common_options(command) -> None:
+    shown = specops(command, "--help").stdout
+    for option in ("--json", "--quiet", "--debug"):
+        assert option in shown
+
+
 def test_init_says_what_to_do_next(tmp_path) -> None:
     done = specops("init", str(tmp_path))
     assert done.returncode == 0

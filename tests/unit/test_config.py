@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from specops.assets import asset
 from specops.config import EmbeddedPool, EndpointPool, Rollout, Section, load
-from specops.errors import ConfigError, Exit, UsageError
+from specops.errors import ConfigError, Exit, FileError, UsageError
 from specops.phases.init import write_rollout
+from specops.phases.inputs import settings_of
 
 GOOD = """\
 rollout: first
@@ -100,6 +101,7 @@ def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> Non
     assert f"rollout.yaml, line {line}: " in caught.value.message
     assert says in caught.value.message
     assert "\n" not in caught.value.message
+    assert caught.value.hint
     assert caught.value.exit_code == Exit.USAGE
 
 
@@ -117,8 +119,9 @@ def test_a_missing_file_names_init(tmp_path) -> None:
 
 def test_a_file_of_bytes_is_refused(tmp_path) -> None:
     (tmp_path / "rollout.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="could not read"):
+    with pytest.raises(ConfigError, match="could not read") as caught:
         load(tmp_path / "rollout.yaml")
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_a_file_of_bytes_is_refused(tmp_path) -> None:
     [
         ({"speculation": {}}, {"speculation": {}}, "the standard pool must not have speculation"),
         ({}, {}, "the speculative pool has no speculation"),
-        ({}, {"target": ".", "speculation": {}}, "needs speculation.draft"),
+        ({}, {"target": ".", "speculation": {}}, "a target of your own has no draft"),
     ],
 )
 def test_pools_that_do_not_fit_together(read, standard, speculative, says) -> None:
@@ -134,8 +137,9 @@ def test_pools_that_do_not_fit_together(read, standard, speculative, says) -> No
         "standard": {"engine": "embedded", **standard},
         "speculative": {"engine": "embedded", **speculative},
     }
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as caught:
         read(yaml.safe_dump({"rollout": "x", "pools": pools}))
+    assert "speculation" in str(caught.value.hint)
 
 
 def test_an_ngram_tree_needs_no_draft(read) -> None:
@@ -210,6 +214,21 @@ def test_init_never_overwrites(tmp_path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         write_rollout(tmp_path)
     assert path.read_text() == "mine"
+
+
+def test_init_into_what_is_no_folder_is_said_with_a_hint(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="could not write") as caught:
+        write_rollout(tmp_path / "file" / "folder")
+    assert caught.value.hint
+
+
+def test_an_endpoint_with_a_password_cannot_be_measured(read) -> None:
+    rollout = read(GOOD.replace("http://", "http://me:secret@"))
+    with pytest.raises(ConfigError, match="base_url: must not hold credentials") as caught:
+        settings_of(rollout, rollout.pools.speculative)
+    assert "secret" not in caught.value.message
+    assert caught.value.hint
 
 
 def test_the_committed_schema_is_the_models() -> None:

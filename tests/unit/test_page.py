@@ -20,6 +20,7 @@ ROLLOUT = Rollout.model_validate(
     }
 )
 LATENCY = {"p50": 3.14159, "p95": None}
+PARITY = {"equal": 64, "compared": 64, "control": {"equal": 63, "compared": 64}}
 COUNTS = {"rate": 0.623, "length": 2.87, "per_position": [0.9, 0.5, 0.1]}
 
 
@@ -54,7 +55,7 @@ def measured(
 
 
 def compared(
-    verdict: Verdict, reason: str, pays_up_to: int | None = 1, parity: str | None = "64/64"
+    verdict: Verdict, reason: str, pays_up_to: int | None = 1, parity: dict[str, Any] | None = PARITY
 ) -> Result:
     interval = {"estimate": 1.624, "low": 1.55, "high": 1.7}
     return Result(
@@ -62,10 +63,11 @@ def compared(
         verdict=verdict,
         reason=reason,
         environment={"cores": 2},
-        summary={"parity": parity, "pays_up_to": pays_up_to},
+        summary={"pays_up_to": pays_up_to},
         data={
             "by_class": {"long": {"levels": [{"e2e": interval}]}, "edit": {"levels": [{"e2e": None}]}},
             "by_concurrency": [{"concurrency": 1}, {"concurrency": 4}],
+            "parity": parity,
             "parity_missing": None if parity else "outputs are comparable at temperature 0 only",
         },
     )
@@ -86,7 +88,7 @@ def test_a_whole_run() -> None:
         "  measured  standard     4 streams  TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
         "  measured  speculative  1 stream   TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
         "  measured  speculative  4 streams  TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
-        "  compared  long  1.62× [1.55, 1.70]   edit  – (too few prompts)   parity 64/64",
+        "  compared  long  1.62× [1.55, 1.70]   edit  – (too few prompts)   parity 64/64 (control 63/64)",
         "  accepted  0.62 of drafts, 2.9 tokens a step  █▅▁ by position",
         "Deploy for long; not for edit: too few. Above 1 stream it stops paying.",
         "next: specops serve --tree ngram:8",
@@ -116,6 +118,11 @@ def test_a_measurement_that_failed() -> None:
     assert page[1].endswith("12 of 64 failed")
     assert page[-2] == "12 of 64 requests failed: 12 timeout."
     assert "specops run rollout.yaml; it resumes" in page[-1]
+
+
+def test_parity_without_a_control_says_what_it_takes() -> None:
+    page = lines(measured(), measured(), compared("no", "slower", parity=PARITY | {"control": None}))
+    assert page[5].endswith("parity 64/64 (control needs two repeats)")
 
 
 def test_what_is_not_known_is_said_with_its_reason() -> None:

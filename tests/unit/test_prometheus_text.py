@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 from specops import prometheus
+from specops.net import is_loopback
 from specops.prometheus import DraftCounts, NoData
 
 TEXT = """\
@@ -117,3 +121,35 @@ def test_zero_over_zero_is_unknown() -> None:
 @pytest.mark.parametrize("base", ["http://h:1/v1", "http://h:1/v1/", "http://h:1"])
 def test_metrics_lie_beside_v1(base: str) -> None:
     assert prometheus.metrics_url(base) == "http://h:1/metrics"
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:80/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("http://localhost.example.org/v1", False),
+    ],
+)
+def test_which_addresses_are_loopback(url: str, own: bool) -> None:
+    assert is_loopback(url) is own
+
+
+def test_no_proxy_stands_between_us_and_a_loopback_exposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exposition(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"up 1\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Exposition) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert prometheus.scrape(f"http://127.0.0.1:{server.server_port}/v1") == {("up", frozenset()): 1.0}

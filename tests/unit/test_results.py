@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,8 +92,9 @@ def test_a_newer_schema_is_not_guessed_at(tmp_path) -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path) -> None:
     (tmp_path / "baseline.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FileError, match="could not read"):
+    with pytest.raises(FileError, match="could not read") as caught:
         read(tmp_path / "baseline.json")
+    assert caught.value.hint
 
 
 def test_a_missing_result_says_to_run_its_phase(tmp_path) -> None:
@@ -110,6 +113,41 @@ def test_a_verdict_is_an_exit_code(verdict, code) -> None:
 def test_the_hash_of_a_json_value_does_not_hang_on_the_order_of_keys() -> None:
     assert sha256({"a": 1, "b": [2]}) == sha256({"b": [2], "a": 1})
     assert sha256({"a": 1}) != sha256({"a": 2})
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, *, everywhere: bool) -> None:
+    """Flushing fails as on a full disk: the first time, or always."""
+    fsync, failed = os.fsync, []
+
+    def flush(descriptor: int) -> None:
+        if everywhere or not failed:
+            failed.append(descriptor)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(results.os, "fsync", flush)
+
+
+def test_a_write_that_found_no_space_keeps_both_results(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(results.tempfile, "tempdir", str(tmp_path))
+    path = tmp_path / "run" / "baseline.json"
+    write(path, result(reason="the first"))
+    full_disk(monkeypatch, everywhere=False)
+    with pytest.raises(FileError, match=r"could not write .*No space left on device") as caught:
+        write(path, result(reason="the second"))
+    assert read(path).reason == "the first"
+    assert [found.name for found in path.parent.iterdir()] == ["baseline.json"]
+    (rescued,) = tmp_path.glob("specops-rescued-*/baseline.json")
+    assert read(rescued).reason == "the second"
+    assert str(rescued) in caught.value.message
+
+
+def test_no_space_anywhere_is_said_so(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(results.tempfile, "tempdir", str(tmp_path))
+    full_disk(monkeypatch, everywhere=True)
+    with pytest.raises(FileError, match="no other place had room for it"):
+        write(tmp_path / "baseline.json", result())
+    assert list(tmp_path.rglob("*.json*")) == []
 
 
 def _may_mount() -> bool:

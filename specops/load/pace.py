@@ -1,0 +1,21 @@
+"""The cap on requests a second, whoever sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+class Pace:
+    """Keeps requests at least 1/`max_rps` seconds apart; None caps nothing."""
+
+    def __init__(self, max_rps: float | None) -> None:
+        self._gap = 1 / max_rps if max_rps else 0.0
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        now = time.perf_counter()
+        at = max(now, self._next)
+        self._next = at + self._gap
+        if at > now:
+            await asyncio.sleep(at - now)

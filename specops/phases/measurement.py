@@ -1,0 +1,132 @@
+"""Reading back what the phases of `run` wrote: checked down to what resuming, comparing and the page use.
+
+`results.read` knows the frame of a result, not what a phase keeps in `data`. A file that someone edited by
+hand is refused here, by its path and the field, before anything is built on it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from specops import results
+from specops.errors import FileError
+from specops.load.record import CellRecord, Spread
+from specops.results import Result
+
+HINT = "remove it and run the same command again, or use --fresh"
+
+
+class _Estimate(BaseModel):
+    estimate: float
+
+
+class _OverRepeats(BaseModel):
+    tokens_per_sec: _Estimate | None
+
+
+class _Level(BaseModel):
+    concurrency: int | None
+    requests: int
+    failed: int
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_ms: Spread
+    over_repeats: _OverRepeats
+
+
+class _Prompts(BaseModel):
+    count: int
+
+
+class _Acceptance(BaseModel):
+    rate: float | None
+    length: float | None
+    per_position: list[float | None]
+
+
+class _Cells(BaseModel):
+    cells: list[CellRecord]
+
+
+class _Measured(_Cells):
+    """`data` of baseline.json and speculative.json. What else is there is nobody's but a person's."""
+
+    prompts: _Prompts
+    by_concurrency: list[_Level]
+    by_class: dict[str, list[Any]]
+    acceptance: _Acceptance | None
+    acceptance_missing: str | None
+
+
+class _Interval(_Estimate):
+    low: float
+    high: float
+
+
+class _Speedup(BaseModel):
+    e2e: _Interval | None
+
+
+class _Class(BaseModel):
+    levels: list[_Speedup] = Field(min_length=1)
+
+
+class _Load(BaseModel):
+    concurrency: int | None
+
+
+class _Matches(BaseModel):
+    equal: int
+    compared: int
+
+
+class _Parity(_Matches):
+    control: _Matches | None
+
+
+class _Compared(BaseModel):
+    """`data` of compare.json."""
+
+    by_class: dict[str, _Class]
+    by_concurrency: list[_Load] = Field(min_length=1)
+    parity: _Parity | None
+    parity_missing: str | None
+
+
+class _CompareSummary(BaseModel):
+    pays_up_to: int | None
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read(path: Path) -> Result:
+    """The result of a measurement at `path`; FileError where it is none, or damaged."""
+    result = results.read(path)
+    _check(_Measured, result.data, f"{path} is damaged: data")
+    return result
+
+
+def read_comparison(path: Path) -> Result:
+    """The result of a comparison at `path`; FileError where it is none, or damaged."""
+    result = results.read(path)
+    _check(_Compared, result.data, f"{path} is damaged: data")
+    _check(_CompareSummary, result.summary, f"{path} is damaged: summary")
+    return result
+
+
+def cells_of(result: Result, name: str) -> list[CellRecord]:
+    """The cells of a measurement that is called `name` in the message of the FileError."""
+    return _check(_Cells, result.data, f"{name} is damaged: data").cells
+
+
+def _check(model: type[Model], value: dict[str, Any], where: str) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([where, *map(str, first["loc"])])
+        raise FileError(f"{place}: {first['msg']}", hint=HINT) from None
