@@ -11,11 +11,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from specops.errors import ConfigError
+from specops.errors import ConfigError, UsageError
+from specops.trees import parse_tree
 
 
 def _resolve(value: object, info: Info) -> object:
@@ -28,6 +37,20 @@ def _resolve(value: object, info: Info) -> object:
     if not path.exists():
         raise PydanticCustomError("missing_file", "{path} does not exist", {"path": str(path)})
     return path
+
+
+def _tree(value: str) -> str:
+    try:
+        spec = parse_tree(value)
+    except UsageError as error:
+        raise PydanticCustomError(
+            "tree", "{message}", {"message": error.message, "hint": error.hint}
+        ) from None
+    if spec.kind == "none":
+        raise PydanticCustomError(
+            "tree", "none is no speculation", {"hint": "leave the section speculation out instead"}
+        )
+    return value
 
 
 ExistingPath = Annotated[Path, BeforeValidator(_resolve)]
@@ -55,7 +78,7 @@ class Speculation(Section):
         default=None,
         description="Folder of the draft model; the shipped one where the target is. n-gram trees need none.",
     )
-    tree: str = Field(
+    tree: Annotated[str, AfterValidator(_tree)] = Field(
         default="chain:4", description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K."
     )
     verifier: Literal["naive", "mss"] | None = Field(
@@ -80,7 +103,7 @@ class EmbeddedPool(Section):
     @model_validator(mode="after")
     def _a_draft_for_the_target(self) -> EmbeddedPool:
         speculation = self.speculation
-        if self.target and speculation and not speculation.draft and not speculation.tree.startswith("ngram"):
+        if self.target and speculation and not speculation.draft and parse_tree(speculation.tree).needs_draft:
             raise PydanticCustomError(
                 "pools",
                 "a target of your own has no draft",
@@ -302,7 +325,7 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
         )
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
-    if detail["type"] in ("path", "pools"):
+    if detail["type"] in ("path", "pools", "tree"):
         return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     expected = expected.format_map(detail.get("ctx", {}))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 PERCENTILE_METHOD: Final = "linear"
 """Linear interpolation between closest ranks (Hyndman and Fan's type 7, numpy's default)."""
 
-MIN_PAIRS = 5
+MIN_PAIRS = 8
 """Fewer pairs than this give no bootstrap interval: there are too few distinct resamples to speak of."""
 
 _RESAMPLES = 10_000

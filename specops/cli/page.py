@@ -110,7 +110,12 @@ def _verdict(last: Step) -> str:
         return sentence
     if pays_up_to == max(levels):
         return f"{sentence} It pays at every load measured, up to {_count(pays_up_to, 'stream')}."
-    return f"{sentence} Above {_count(pays_up_to, 'stream')} it stops paying."
+    beyond = [
+        entry["e2e"] for entry in last.result.data["by_concurrency"] if entry["concurrency"] > pays_up_to
+    ]
+    surely = all(speedup is not None and speedup["high"] < 1 for speedup in beyond)
+    found = "it stops paying" if surely else "it is not shown to pay"
+    return f"{sentence} Above {_count(pays_up_to, 'stream')} {found}."
 
 
 def _next(walk: Walk, rollout: Rollout, path: Path) -> str:

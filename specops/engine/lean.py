@@ -33,7 +33,7 @@ class Linear:
         self.bias = bias
         self.transposed = weight.t().contiguous()  # [in, out]
         self.packed: Tensor | None = None
-        self.packed_from = 2 if weight.numel() > 300_000 else 3  # tokens; measured on AVX-512
+        self.packed_from = 3  # tokens; measured with AVX-512
         if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
             self._plain = torch.ops.mkldnn._linear_pointwise.default

@@ -184,7 +184,8 @@ def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]]) -> Failure 
         return Failure("empty", "the stream had no events")
     if not reading.done and reading.finish_reason is None:
         return Failure("cut", "the stream ended without a finish reason or [DONE]")
-    if not reading.chunks:
+    ended_at_once = reading.finish_reason is not None and bool(reading.usage)  # its token has no text
+    if not reading.chunks and not ended_at_once:
         return Failure("empty", "the answer has no output")
     return None
 

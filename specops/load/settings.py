@@ -18,8 +18,14 @@ from specops.load.workload import PromptSet
 Positive = Annotated[float, Field(gt=0)]
 
 
+OF_THE_RUN = (
+    "concurrency", "repeats", "max_error_share", "abort_error_share", "abort_e2e_ms", "abort_window",
+)  # fmt: skip
+"""Settings that say which cells there are and when to stop, and change nothing within a cell."""
+
+
 class BaselineSettings(BaseModel):
-    """What to measure and how. Everything but the address decides whether a result can be resumed."""
+    """What to measure and how."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,8 +100,9 @@ class BaselineSettings(BaseModel):
         return [Level(concurrency=n) for n in self.concurrency]
 
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
-        """Hashes of what decides the measurement. The address does not, where an identity stands for it."""
-        fields = self.model_dump(mode="json", exclude={"base_url", "identity", "prompts", "api_key_env"})
+        """Hashes of what decides a cell. The address does not, where an identity stands for it."""
+        elsewhere = {"base_url", "identity", "prompts", "api_key_env"}
+        fields = self.model_dump(mode="json", exclude=elsewhere | set(OF_THE_RUN))
         fields["endpoint_identity"] = self.identity or self.base_url
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 

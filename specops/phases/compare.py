@@ -32,7 +32,9 @@ class CompareSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = 0
-    confidence: float = Field(default=0.95, gt=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0, lt=0.999)
+    """Of intervals; those of the traffic classes hold it together (Bonferroni)."""
+
     ttft_veto_ratio: float = Field(default=1.2, gt=1)
     ttft_veto_ms: float = Field(default=50.0, ge=0)
     """A class is kept off speculation when its TTFT surely grows by more than the ratio, and by at least
@@ -58,9 +60,11 @@ def compare(standard: Result, speculative: Result, settings: CompareSettings | N
         )
     pairs = {level: _paired(before, after, level) for level in levels}
     classes = sorted({row.traffic_class for c in before if c.level == levels[0] for row in c.rows})
+    # Any class may say yes: shared among them, the chance that one does so by luck stays what was asked for.
+    each = settings.model_copy(update={"confidence": 1 - (1 - settings.confidence) / len(classes)})
     by_class = {
-        name: _verdict_of_class(_of_class(pairs[levels[0]], name), settings)
-        | {"levels": [_head(level) | _speedups(_of_class(pairs[level], name), settings) for level in levels]}
+        name: _verdict_of_class(_of_class(pairs[levels[0]], name), each)
+        | {"levels": [_head(level) | _speedups(_of_class(pairs[level], name), each) for level in levels]}
         for name in classes
     }
     by_concurrency = [

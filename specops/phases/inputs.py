@@ -15,6 +15,7 @@ from specops.errors import ConfigError, ModelError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import load_prompts
 from specops.results import Result, environment, sha256
+from specops.trees import parse_tree
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
 ADDED = ("target", "draft", "machine")
@@ -66,7 +67,7 @@ def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
     if isinstance(pool, EmbeddedPool):
         machine |= {name: _version(name) for name in ("torch", "transformers")}
         inputs["target"] = _folder(pool.target or asset("playbooks", "embedded", "target"))
-        if pool.speculation is not None and not pool.speculation.tree.startswith("ngram"):
+        if pool.speculation is not None and parse_tree(pool.speculation.tree).needs_draft:
             inputs["draft"] = _folder(pool.speculation.draft or asset("playbooks", "embedded", "draft"))
     return inputs | {"machine": sha256(machine)}
 

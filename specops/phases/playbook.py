@@ -17,6 +17,7 @@ from specops.config import EndpointPool, Pool, Rollout
 from specops.errors import Exit
 from specops.launch import embedded
 from specops.launch.process import running
+from specops.load.settings import OF_THE_RUN
 from specops.phases import PHASES, Phase, measurement
 from specops.phases.baseline import measure
 from specops.phases.compare import compare
@@ -75,7 +76,8 @@ def run(
         if step.reused:
             progress.note(f"{phase}: not run again, its inputs have not changed ({path})")
         walk.steps.append(step)
-        if step.result.verdict == "no" and phase != PHASES[-1] and not go_on:
+        # A failed speculative arm is the comparison's to judge.
+        if step.result.verdict == "no" and phase == "baseline" and not go_on:
             progress.note(f"{phase} said no: {step.result.reason}; --continue goes on all the same")
             break
     return walk
@@ -88,12 +90,14 @@ def _measure(
     inputs = inputs_of(settings, pool)
     if previous is not None:
         unlike = changed(previous, inputs)
-        if unlike is None and previous.verdict == "yes":
+        asked = settings.model_dump(mode="json")
+        whole = all(previous.settings.get(name) == asked[name] for name in OF_THE_RUN)
+        if unlike is None and previous.verdict == "yes" and whole:
             return Step(phase, path, previous, reused=True)
         if unlike is not None:
             progress.note(f"{phase}: measured anew, since {unlike} changed")
             previous = None
-        else:  # partial, or failed: `measure` keeps the cells that are whole
+        else:  # partial, failed, or asked for more: `measure` keeps the cells that are whole
             known = {k: v for k, v in previous.inputs.items() if k not in ADDED}
             previous = previous.model_copy(update={"inputs": known})
 

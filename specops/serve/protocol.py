@@ -163,7 +163,8 @@ def parse(kind: type[Request], body: bytes) -> Request:
         request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error.errors(include_url=False, include_context=False)[0]) from None
-    refuse_unsupported(request.model_extra or {}, ignores_end=request.ignore_eos and not request.stop)
+    ignores_end = request.ignore_eos and not request.stop and not request.stop_token_ids
+    refuse_unsupported(request.model_extra or {}, ignores_end=ignores_end)
     return request
 
 

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 from tiny_models import Pair, save_pair
 
 from specops.engine.load import load_tokenizer
-
-# Reproducible, and never judged by the clock of a busy machine.
-settings.register_profile("engine", deadline=None, derandomize=True, database=None)
-settings.load_profile("engine")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -108,7 +108,7 @@ def test_an_interval_that_includes_one_is_undecided() -> None:
 def test_too_few_prompts_are_undecided() -> None:
     found = compare(arm(cell(latencies("long", 1.0)[:4])), arm(cell(latencies("long", 0.1)[:4])))
     assert found.verdict == "undecided"
-    assert "4 prompts succeeded in both arms, an interval needs 5" in found.reason
+    assert "4 prompts succeeded in both arms, an interval needs 8" in found.reason
 
 
 def test_ttft_vetoes() -> None:

@@ -66,7 +66,10 @@ def compared(
         summary={"pays_up_to": pays_up_to},
         data={
             "by_class": {"long": {"levels": [{"e2e": interval}]}, "edit": {"levels": [{"e2e": None}]}},
-            "by_concurrency": [{"concurrency": 1}, {"concurrency": 4}],
+            "by_concurrency": [
+                {"concurrency": 1, "e2e": {"estimate": 1.4, "low": 1.3, "high": 1.5}},
+                {"concurrency": 4, "e2e": {"estimate": 0.9, "low": 0.85, "high": 0.95}},
+            ],
             "parity": parity,
             "parity_missing": None if parity else "outputs are comparable at temperature 0 only",
         },

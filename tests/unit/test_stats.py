@@ -86,7 +86,7 @@ def test_mean_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert 930 <= covered <= 970  # 950 expected, one deviation is 6.9
 
 
-pairs = st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0.01, 1e3)), min_size=5, max_size=40)
+pairs = st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0.01, 1e3)), min_size=8, max_size=40)
 
 
 @given(pairs)
