@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoModelForCausalLM
 
 from specops.assets import asset
@@ -67,7 +68,6 @@ def hugging_face(name: str, target: Any, **options: Any) -> Setting:
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=TOKENS,
-                eos_token_id=-1,
                 pad_token_id=0,
                 do_sample=False,
                 **options,
@@ -135,6 +135,9 @@ def main() -> None:
         AutoModelForCausalLM.from_pretrained(pair / name, dtype=torch.float32).eval()
         for name in ("target", "draft")
     )
+    for model in (target, draft):
+        model.generation_config.eos_token_id = None  # decode to the end, whatever the model says
+    transformers.logging.set_verbosity_error()
     loop = embedded("own loop, autoregressive", "none")
     texts = [str(p.content) for p in load_prompts(pair / "prompts.json").prompts]
     encoded = [
@@ -146,7 +149,8 @@ def main() -> None:
     peers = [
         plain,
         hugging_face("HF assisted", target, assistant_model=draft),
-        hugging_face("HF prompt lookup", target, prompt_lookup_num_tokens=10),
+        hugging_face("HF lookup 3", target, prompt_lookup_num_tokens=3),
+        hugging_face("HF lookup 10", target, prompt_lookup_num_tokens=10),
     ]
     own = [
         loop,
