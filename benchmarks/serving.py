@@ -32,7 +32,7 @@ from specops.load.workload import load_prompts
 from specops.progress import Silent
 
 PROMPT_TOKENS, TOKENS, STREAMS = 128, 64, 8
-TREE = "chain:4"
+TREE = "chain:3"
 
 
 class Client:

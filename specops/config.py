@@ -79,7 +79,7 @@ class Speculation(Section):
         description="Folder of the draft model; the shipped one where the target is. n-gram trees need none.",
     )
     tree: Annotated[str, AfterValidator(_tree)] = Field(
-        default="chain:4", description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K."
+        default="chain:3", description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K."
     )
     verifier: Literal["naive", "mss"] | None = Field(
         default=None, description="How drafts are accepted; left out: the best that is lossless for the tree."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from specops.errors import UsageError
 
-FORMS = "chain:4, expand:3,1,1, dynamic:16:6, ngram:8 or none"
+FORMS = "chain:3, expand:3,1,1, dynamic:16:6, ngram:8 or none"
 MOST_NODES = 1024
 """A larger tree is a slip of the pen: no verification of it was ever worth its forward pass."""
 

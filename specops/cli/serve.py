@@ -27,7 +27,7 @@ def serve(
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft model.")] = None,
     tree: Annotated[
         str, typer.Option(help="What is drafted: chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K.")
-    ] = "chain:4",
+    ] = "chain:3",
     verifier: Annotated[
         str | None,
         typer.Option(help="naive or mss; default: the best that is lossless for the tree."),

@@ -20,7 +20,7 @@ def load_engine(
     target: str | Path,
     draft: str | Path | None = None,
     *,
-    tree: str = "chain:4",
+    tree: str = "chain:3",
     verifier: str | None = None,
     speculate: bool = True,
     max_batch: int = 8,
