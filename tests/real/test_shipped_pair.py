@@ -1,0 +1,69 @@
+"""The pair that ships: it loads by itself, behaves as its card says, and is as small as promised."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from specops.assets import asset
+from specops.load.workload import load_prompts
+
+pytest.importorskip("torch", reason="needs the engine extra")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specops.engine import Sampling, load_engine
+
+PAIR = asset("playbooks", "embedded")
+
+
+def test_it_is_at_most_sixteen_megabytes() -> None:
+    files = [PAIR / "prompts.json", *(PAIR / "target").iterdir(), *(PAIR / "draft").iterdir()]
+    assert sum(file.stat().st_size for file in files) <= 16_000_000
+
+
+def test_the_prompts_are_held_out_material_in_three_classes() -> None:
+    prompts = load_prompts(PAIR / "prompts.json").prompts
+    assert Counter(p.traffic_class for p in prompts) == {"short": 22, "long": 21, "edit": 21}
+    tokenizer = AutoTokenizer.from_pretrained(PAIR / "target")
+    assert all(128 <= len(tokenizer.encode(str(p.content))) <= 176 for p in prompts)
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_each_folder_loads_by_itself(name: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(PAIR / name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(PAIR / name)
+    text = "def main() -> None:\n    return 서울\n"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert model.config.vocab_size == len(tokenizer)
+
+
+def test_speculation_is_accepted_and_changes_no_greedy_token() -> None:
+    target = AutoModelForCausalLM.from_pretrained(PAIR / "target", dtype=torch.float32).eval()
+    engine = load_engine(PAIR / "target", PAIR / "draft", tree="chain:3", max_batch=1)
+    for prompt in load_prompts(PAIR / "prompts.json").prompts[::16]:
+        ids = engine.tokenizer.encode(prompt.content)[-128:]
+        found = engine.generate(ids, Sampling(max_tokens=24)).tokens
+        with torch.inference_mode():
+            whole = target.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)
+        assert found == whole[0, len(ids) :].tolist()
+    counters = engine.counters
+    assert counters.accepted_tokens > 0.2 * counters.draft_tokens
+
+
+def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
+    out = tmp_path / "acceptance.json"
+    command = [sys.executable, "-m", "specops", "bench", "acceptance", "--count", "2", "--tokens", "16"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
+    )
+    assert "multi-step, without replacement" in done.stdout
+    rates = json.loads(out.read_text())["data"]["rates"]
+    assert all(len(values) == 5 and values == sorted(values) for values in rates.values())
+    assert 0.1 < rates["greedy"][0] < 1
