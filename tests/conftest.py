@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
+
+# A shell that runs this in the background has its children ignore Ctrl-C, and theirs: some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}\n{% endfor %}"

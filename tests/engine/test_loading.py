@@ -262,7 +262,7 @@ def test_a_tree_that_needs_a_draft(tree: str, llama: Pair) -> None:
 def test_nonsense_for_a_tree(tree: str, llama: Pair) -> None:
     with pytest.raises(UsageError, match="is no tree") as caught:
         load_engine(llama.target, llama.draft, tree=tree)
-    assert "chain:4" in str(caught.value.hint)
+    assert "chain:3" in str(caught.value.hint)
 
 
 def test_an_unknown_verifier_is_answered_with_the_known_ones(llama: Pair) -> None:

@@ -206,10 +206,19 @@ def test_what_changed_is_named_and_measured_anew(written) -> None:
     changed, notes = walk(written(prompts=PROMPTS[:12]))
     assert reused(changed) == []
     assert notes.said("baseline", "the prompts changed")
-    again, notes = walk(written(prompts=PROMPTS[:12], measure=MEASURE | {"concurrency": [1]}))
+    again, notes = walk(written(prompts=PROMPTS[:12], measure=MEASURE | {"max_tokens": 3}))
     assert reused(again) == []
     assert notes.said("speculative", "the settings changed")
     assert notes.said("compare", "baseline.json and speculative.json changed")
+
+
+def test_more_repeats_keep_what_was_measured(written) -> None:
+    before, _ = walk(written())
+    more, _ = walk(written(measure=MEASURE | {"repeats": MEASURE["repeats"] + 1}))
+    assert reused(more) == []
+    first = before.steps[0].result.data["cells"][0]
+    assert first in more.steps[0].result.data["cells"]
+    assert len(more.steps[0].result.data["cells"]) > len(before.steps[0].result.data["cells"])
 
 
 def test_a_model_that_changed_on_disk_is_measured_anew(tiny_pair, tmp_path) -> None:
