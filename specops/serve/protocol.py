@@ -6,6 +6,7 @@ OpenAI nor vLLM gives a meaning here is ignored, as both do.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -106,9 +107,9 @@ class GenerationRequest(_Body):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
+    @abstractmethod
     def top_count(self) -> int | None:
         """How many alternatives are wanted beside each token's own log-probability; None: not even that."""
-        raise NotImplementedError
 
     def sampling(self, choice: int, max_tokens: int) -> Sampling:
         """How choice number `choice` of each prompt is sampled. Its seed is the request's plus its number."""
