@@ -149,3 +149,15 @@ def test_what_nothing_can_read_fails_alone() -> None:
 
     failure = exchange.observe(broken).answer.failure
     assert failure == Failure("malformed", "could not be read: OverflowError: too long")
+
+
+def test_an_answer_that_ends_at_once_is_whole_where_its_token_is_counted() -> None:
+    """The model's first token ends the sequence: it has no text, and is no failure of the server."""
+    ended = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    usage = event({"choices": [], "usage": {"completion_tokens": 1}})
+    answer = read([ended, usage, DONE])
+    assert (answer.failure, answer.tokens, answer.finish_reason) == (None, 1, "stop")
+    for pieces in ([ended, DONE], [usage, DONE]):
+        failure = read(pieces).failure
+        assert failure is not None
+        assert failure.kind == "empty"
