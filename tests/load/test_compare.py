@@ -233,3 +233,20 @@ def test_answers_that_speculation_changed_are_no_speed_up(arms, control, verdict
         assert f"{10 - arms}/10 greedy answers are the same in both arms" in found.reason
     if control is not None:
         assert found.summary["parity_control"] == f"{10 - control}/10"
+
+
+def test_classes_share_the_error_that_one_class_may_make_alone() -> None:
+    """Each of several classes could say yes by luck, so each has the wider interval."""
+
+    def uneven(name: str) -> list[dict[str, Any]]:
+        pairs = zip(latencies(name, 0.6), latencies(name, 1.0), strict=True)
+        return [pair[number % 2] for number, pair in enumerate(pairs)]
+
+    def interval(*names: str) -> tuple[float, float]:
+        standard = [row for name in names for row in latencies(name, 1.0)]
+        found = compare(arm(cell(standard)), arm(cell([row for name in names for row in uneven(name)])))
+        e2e = found.data["by_class"]["long"]["levels"][0]["e2e"]
+        return e2e["low"], e2e["high"]
+
+    (low, high), (lower, higher) = interval("long"), interval("long", "edit")
+    assert lower < low < high < higher

@@ -234,3 +234,16 @@ def test_an_endpoint_with_a_password_cannot_be_measured(read) -> None:
 def test_the_committed_schema_is_the_models() -> None:
     committed = json.loads(asset("playbooks", "rollout.schema.json").read_text())
     assert committed == Rollout.model_json_schema(), "run `make generate`"
+
+
+@pytest.mark.parametrize(("tree", "words"), [("chian:3", "is no tree"), ("none", "no speculation")])
+def test_a_wrong_tree_is_found_before_anything_is_measured(tmp_path: Path, tree: str, words: str) -> None:
+    path = tmp_path / "rollout.yaml"
+    path.write_text(
+        "rollout: x\npools:\n  standard: {engine: embedded}\n"
+        f"  speculative: {{engine: embedded, speculation: {{tree: '{tree}'}}}}\n"
+    )
+    with pytest.raises(ConfigError, match=words) as caught:
+        load(path)
+    assert "line 4" in caught.value.message
+    assert caught.value.hint is not None
