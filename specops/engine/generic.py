@@ -48,8 +48,11 @@ class GenericModel:
     def __init__(self, source: Any) -> None:
         name = type(source).__name__
         self._source = source
+        self._features: Tensor
         try:
             self.shape = _shape(source)
+            self.width = source.get_output_embeddings().weight.shape[1]
+            source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             probe = torch.arange(min(8, self.shape.max_positions)) % self.shape.vocab
             own = source(input_ids=probe[None], use_cache=False).logits[0].float()
             source.set_attn_implementation(_NAME)
@@ -85,6 +88,19 @@ class GenericModel:
         )
         logits: Tensor = output.logits[0].float()
         return logits
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        logits = self.forward(tokens, layout)  # of all, so that the output layer reads all
+        return logits if wanted is None else logits[wanted], self._features
+
+    def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._features = inputs[0].flatten(0, -2).float()  # [1, n, width] or [n, width]
+
+    def unembed(self, features: Tensor) -> Tensor:
+        logits: Tensor = self._source.get_output_embeddings()(features.to(self.shape.dtype))
+        return logits.float()
 
 
 def _shape(source: Any) -> Shape:

@@ -57,38 +57,75 @@ class Linear:
         return y if self.bias is None else y.add_(self.bias)
 
 
+class Norm:
+    """x / sqrt(|x|^2 + hidden * eps): RMSNorm but for sqrt(hidden), which is folded with its weight."""
+
+    def __init__(self, hidden: int, eps: float) -> None:
+        self._root = hidden**0.5
+        self._floor = torch.tensor((hidden * eps) ** 0.5)
+
+    def folded(self, weight: Tensor) -> Tensor:
+        """What the matrix behind is multiplied with: the norm's weight, [hidden], and sqrt(hidden)."""
+        scaled: Tensor = weight * self._root
+        return scaled
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._floor)
+
+
 @dataclass(frozen=True)
 class Layer:
+    """A decoder layer. `read`, [n, hidden], is what its matrices see, mostly `x` after a norm."""
+
     qkv: Linear
     out: Linear
     gate_up: Linear
     down: Linear
 
+    def attention(
+        self, read: Tensor, x: Tensor, rope: Tensor, layout: Layout, index: int, shape: Shape
+    ) -> Tensor:
+        n, heads, turned = read.size(0), shape.heads, shape.heads + shape.kv_heads
+        qkv = self.qkv(read).view(n, -1, shape.head_dim)
+        pairs = torch.view_as_complex(qkv.view(n, -1, shape.head_dim // 2, 2)[:, :turned])
+        pairs.mul_(rope)
+        return self.out(attend(layout, index, qkv[:, :heads], qkv[:, heads:]), x)
+
+    def mlp(self, read: Tensor, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(read).chunk(2, -1)
+        return self.down(F.silu(gate).mul_(up), x)
+
 
 class LeanLlama:
     def __init__(self, source: Any) -> None:
         config, body = source.config, source.model
-        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         self.shape = Shape(
             layers=config.num_hidden_layers,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=dim,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             vocab=source.lm_head.weight.shape[0],
             max_positions=config.max_position_embeddings,
             dtype=source.dtype,
         )
-        self._width = config.hidden_size**0.5
-        self._floor = torch.tensor((config.hidden_size * config.rms_norm_eps) ** 0.5)
+        self.width = config.hidden_size
+        self._norm = Norm(self.width, config.rms_norm_eps)
         self._embedding = body.embed_tokens.weight
-        self._layers = [_layer(layer, heads, kv_heads, dim, self._width) for layer in body.layers]
-        self._head = Linear(source.lm_head.weight * (body.norm.weight * self._width))
+        folded = self._norm.folded
+        self._layers = [
+            lean_layer(
+                layer.self_attn,
+                layer.mlp,
+                self.shape,
+                folded(layer.input_layernorm.weight),
+                folded(layer.post_attention_layernorm.weight),
+            )
+            for layer in body.layers
+        ]
+        self._last_norm = folded(body.norm.weight)
+        self._output = Linear(source.lm_head.weight)
         rotary = body.rotary_emb
-        positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
-        angles = torch.outer(positions, rotary.inv_freq.float())  # [positions, dim / 2]
-        scale = torch.full_like(angles, rotary.attention_scaling)
-        self._rope = torch.polar(scale, angles)[:, None]  # [positions, 1, dim / 2] complex
+        self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
 
     @staticmethod
     def of(source: Any) -> LeanLlama | None:
@@ -100,40 +137,48 @@ class LeanLlama:
             return None
         return LeanLlama(source)
 
-    def _norm(self, x: Tensor) -> Tensor:
-        """x / sqrt(|x|^2 + hidden * eps): RMSNorm but for a constant, which is folded with its weight."""
-        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._floor)
-
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
-        shape, norm = self.shape, self._norm
-        heads, turned = shape.heads, shape.heads + shape.kv_heads
-        n = tokens.size(0)
+        x = self._body(tokens, layout)
+        if wanted is not None:
+            x = x[wanted]
+        return self._output(self._norm(x).mul_(self._last_norm))
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        features = self._norm(self._body(tokens, layout)).mul_(self._last_norm)
+        return self._output(features if wanted is None else features[wanted]), features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        return self._output(features)
+
+    def _body(self, tokens: Tensor, layout: Layout) -> Tensor:
         rope = self._rope[layout.positions]  # [n, 1, dim / 2]
         x = F.embedding(tokens, self._embedding)  # [n, hidden]
         for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(norm(x)).view(n, -1, shape.head_dim)
-            pairs = torch.view_as_complex(qkv.view(n, -1, shape.head_dim // 2, 2)[:, :turned])
-            pairs.mul_(rope)
-            seen = attend(layout, index, qkv[:, :heads], qkv[:, heads:])
-            x = layer.out(seen, x)
-            gate, up = layer.gate_up(norm(x)).chunk(2, -1)
-            x = layer.down(F.silu(gate).mul_(up), x)
-        if wanted is not None:
-            x = x[wanted]
-        return self._head(norm(x))
+            x = layer.attention(self._norm(x), x, rope, layout, index, self.shape)
+            x = layer.mlp(self._norm(x), x)
+        return x
 
 
-def _layer(source: Any, heads: int, kv_heads: int, dim: int, width: float) -> Layer:
-    attention, mlp = source.self_attn, source.mlp
+def rotations(frequencies: Tensor, positions: int, scaling: float = 1.0) -> Tensor:
+    """[positions, 1, dim / 2] complex: what a position turns each pair of a query or key by."""
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies.float())
+    return torch.polar(torch.full_like(angles, scaling), angles)[:, None]
+
+
+def lean_layer(
+    attention: Any, mlp: Any, shape: Shape, attention_norm: Tensor | None, mlp_norm: Tensor
+) -> Layer:
+    """From transformers' modules; the norms' weights, [hidden], are folded into the matrices behind them."""
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    weights = [p.weight * (source.input_layernorm.weight * width) for p in projections]
+    weights = [p.weight if attention_norm is None else p.weight * attention_norm for p in projections]
     biases = [p.bias for p in projections]
-    for index, count in ((0, heads), (1, kv_heads)):
-        weights[index] = _adjacent(weights[index], count, dim)
+    for index, count in ((0, shape.heads), (1, shape.kv_heads)):
+        weights[index] = _adjacent(weights[index], count, shape.head_dim)
         if biases[index] is not None:
-            biases[index] = _adjacent(biases[index][:, None], count, dim)[:, 0]
-    gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-    gate_up = gate_up * (source.post_attention_layernorm.weight * width)
+            biases[index] = _adjacent(biases[index][:, None], count, shape.head_dim)[:, 0]
+    gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * mlp_norm
     gate_up_bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
     return Layer(
         qkv=Linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases)),

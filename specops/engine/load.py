@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from specops.engine.drafters import make_drafter
-from specops.engine.model import Model, eos_token_ids, load_model
+from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.drafters.eagle import Eagle
+from specops.engine.drafters.grower import Draft
+from specops.engine.head import Head, is_head
+from specops.engine.model import FeatureModel, Model, eos_token_ids, load_model
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
@@ -48,11 +53,9 @@ def load_engine(
     length = positions if max_length is None else max_length
     if not 2 <= length <= positions:
         raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
-    draft_model = load_model(Path(draft)) if spec.needs_draft and draft is not None else None
-    if draft is not None and draft_model is not None:
-        check_pair(target, model, draft, draft_model)
+    grower = load_draft(Path(draft), Path(target), model) if spec.needs_draft and draft else None
     draw = chosen.prefers if chosen is not None else Draw.WITHOUT_REPLACEMENT
-    drafter = make_drafter(tree if speculate else "none", draw, draft_model, max_batch, length)
+    drafter = make_drafter(tree if speculate else "none", draw, grower, max_batch, length)
     return Engine(
         model,
         drafter,
@@ -63,6 +66,15 @@ def load_engine(
         max_length=length,
         prefill_chunk=prefill_chunk,
     )
+
+
+def load_draft(folder: Path, target: Path, model: FeatureModel) -> Draft:
+    """A draft model, or a draft head over `model`'s features, whichever the folder holds."""
+    if is_head(folder):
+        return partial(Eagle, Head(folder, model))
+    draft = load_model(folder)
+    check_pair(target, model, folder, draft)
+    return partial(DraftModel, draft)
 
 
 def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model: Model) -> None:

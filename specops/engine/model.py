@@ -48,7 +48,22 @@ class Model(Protocol):
         """
 
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Model:
+class FeatureModel(Model, Protocol):
+    """A model that also gives its features: what its output layer reads, one row of `width` for a token."""
+
+    @property
+    def width(self) -> int: ...
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward`, and the features of all n tokens, [n, width]."""
+
+    def unembed(self, features: Tensor, /) -> Tensor:
+        """[n, width] -> [n, vocab] logits, by the output layer alone."""
+
+
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel:
     """Load a decoder-only model from a local folder in transformers' format."""
     from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
     from transformers.utils import logging

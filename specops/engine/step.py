@@ -15,7 +15,7 @@ from torch import Tensor
 from specops.engine.attention import Layout, Span, causal, causal_then
 from specops.engine.chance import Distributions
 from specops.engine.drafters import Drafter
-from specops.engine.model import Model
+from specops.engine.model import FeatureModel
 from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
 from specops.engine.sequence import Sequence
 from specops.engine.tree import TokenTree
@@ -40,7 +40,7 @@ class Engine:
 
     def __init__(
         self,
-        target: Model,
+        target: FeatureModel,
         drafter: Drafter,
         verifier: Verifier,
         tokenizer: Any,
@@ -73,14 +73,15 @@ class Engine:
         started = perf_counter()
         trees = self._drafter.draft(sequences)
         drafted = perf_counter()
-        logits = self._forward(sequences, trees)
+        logits, features = self._forward(sequences, trees)
         deciding = [(s, t) for s, t in zip(sequences, trees, strict=True) if not s.reading]
         verified = self._verify(deciding, logits)
         decided = perf_counter()
         for sequence in sequences:
             if sequence.reading:
+                self._drafter.commit(sequence, [], features.get(sequence.row))
                 sequence.cached += sequence.chunk
-        emissions = [self._commit(*each) for each in verified]
+        emissions = [self._commit(*each, features.get(each[0].row)) for each in verified]
         for sequence in [s for s in sequences if s.finish_reason is not None]:
             self._leave(sequence)
         self.counters.steps += 1
@@ -104,8 +105,11 @@ class Engine:
             turn.append(sequence)
         return sorted(turn, key=lambda s: s.row)
 
-    def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> Tensor:
-        """Run what is uncached, and the trees, through the target -> [nodes of the trees, V] logits."""
+    def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run what is uncached, and the trees, through the target.
+
+        Returns [nodes of the trees, V] logits and, where the drafter reads them, each row's features.
+        """
         spans: list[Span] = []
         tokens: list[int] = []
         wanted: list[int] = []  # where the trees' nodes lie
@@ -126,7 +130,11 @@ class Engine:
             tokens += fed
         layout = Layout(spans, self._cache, self.target.shape.tile)
         some = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
-        return self.target.forward(torch.tensor(tokens), layout, some)
+        if not self._drafter.reads_features:
+            return self.target.forward(torch.tensor(tokens), layout, some), {}
+        logits, features = self.target.with_features(torch.tensor(tokens), layout, some)
+        parts = torch.split(features, [span.count for span in spans])
+        return logits, {span.row: part for span, part in zip(spans, parts, strict=True)}
 
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
@@ -146,9 +154,17 @@ class Engine:
         return results
 
     def _commit(
-        self, sequence: Sequence, tree: TokenTree, verified: Verified, logprobs: list[TokenLogprob]
+        self,
+        sequence: Sequence,
+        tree: TokenTree,
+        verified: Verified,
+        logprobs: list[TokenLogprob],
+        features: Tensor | None,  # of what was fed: what was uncached, up to the root, and the tree's nodes
     ) -> Emission:
         root, path = len(sequence.tokens) - 1, verified.path
+        if features is not None:
+            before = root - sequence.cached
+            features = features[[*range(before + 1), *(before + node for node in path)]]
         self._cache.compact(sequence.row, root + 1, [root + node for node in path])
         counters = self.counters
         if sequence.cached < sequence.prompt_length:
@@ -162,7 +178,7 @@ class Engine:
         sequence.cached = root + 1 + len(path)
         emission = sequence.extend([tree.tokens[node] for node in path] + [verified.bonus], logprobs)
         counters.generated_tokens += len(emission.tokens)
-        self._drafter.commit(sequence, path)
+        self._drafter.commit(sequence, path, features)
         return emission
 
     def _leave(self, sequence: Sequence) -> None:

@@ -51,7 +51,17 @@ class TableModel:
             dtype=torch.float64,
         )
 
+    @property
+    def width(self) -> int:
+        return self._positions * VOCABULARY
+
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        return self.with_features(tokens, layout, wanted)[0]
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A token's features are its whole prefix, one-hot by position."""
         n = len(tokens)
         values = torch.zeros(n, self._positions, VOCABULARY, dtype=torch.float64)
         values[torch.arange(n), layout.positions, tokens] = 1.0
@@ -59,12 +69,28 @@ class TableModel:
         kv = torch.stack((torch.zeros_like(values), values), dim=1)  # [n, keys and values, dim]
         mean = attend(layout, 0, torch.zeros(n, 1, values.shape[1], dtype=torch.float64), kv)
         seen = mean.view(n, self._positions, VOCABULARY) * (layout.positions + 1)[:, None, None]
-        prefixes = [_prefix(row, int(at)) for row, at in zip(seen, layout.positions, strict=True)]
-        if wanted is not None:
-            prefixes = [prefixes[index] for index in wanted.tolist()]
-        if not prefixes:
+        features = seen.flatten(1)
+        return self.unembed(features if wanted is None else features[wanted]), features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        if not len(features):
             return torch.empty(0, VOCABULARY, dtype=torch.float64)
+        seen = features.view(len(features), -1, VOCABULARY)
+        prefixes = [_prefix(row, int(row.sum().round()) - 1) for row in seen]
         return torch.stack([self.table(prefix) for prefix in prefixes]).log()
+
+
+class TableHead(TableModel):
+    """A draft head: the feature before a token and the token make the feature, and the table reads it."""
+
+    def forward(self, tokens: Tensor, features: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
+        n = len(tokens)
+        zeros = torch.zeros(n, 2, self.shape.head_dim, dtype=torch.float64)
+        attend(layout, 0, zeros[:, :1], zeros)  # the slots are written as a head's are
+        after = features.view(n, -1, VOCABULARY).clone()
+        # The slot of a token beside the feature at i is i; the token itself stands at i + 1.
+        after[torch.arange(n), layout.positions + 1, tokens] = 1.0
+        return after.flatten(1)
 
 
 def _prefix(seen: Tensor, position: int) -> Prefix:

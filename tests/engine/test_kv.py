@@ -42,7 +42,7 @@ class Inspected:
         for sequence in self.engine._running:
             self.rows_moved += rows.get(id(sequence), sequence.row) != sequence.row
             _compare(self.engine._cache, sequence.row, self._target, sequence.tokens[: sequence.cached])
-            draft: DraftModel | None = getattr(self.engine._drafter, "_model", None)
+            draft: DraftModel | None = getattr(self.engine._drafter, "_grower", None)
             if draft is not None:
                 read = sequence.tokens[: draft._read[sequence.row]]
                 _compare(draft._cache, sequence.row, self._draft, read)
@@ -118,7 +118,7 @@ def test_the_draft_keeps_up(llama: Pair) -> None:
     engine = llama.engine("expand:2,1,1", max_batch=2, prefill_chunk=1)
     engine.submit([1, 2, 3, 4], Sampling(max_tokens=20))
     engine.submit([9], Sampling(max_tokens=25))
-    draft = engine._drafter._model  # type: ignore[attr-defined]
+    draft = engine._drafter._grower  # type: ignore[attr-defined]
     while not engine.idle:
         engine.step()
         for sequence in engine._running:

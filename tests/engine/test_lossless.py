@@ -6,17 +6,21 @@ verifiers, both under every answer that chance can give. Nothing here is sampled
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from enumeration import Script, distribution_of, total_variation
 from joint import Joint, after_cuts, continuations, drafted, target_rows, verified
-from tables import Prefix, Table, TableModel, random_table
+from tables import Prefix, Table, TableHead, TableModel, random_table
 from tokenizers import Tokenizer, models
 
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import Drafter, make_drafter
+from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.drafters.eagle import Eagle
+from specops.engine.drafters.grower import Draft
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -26,6 +30,7 @@ from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive
 
 EXACT = 1e-12
+Q = TableModel(random_table(1))
 PLAIN = Sampling(temperature=1.0)
 RULES = [
     pytest.param(MultiStep(), Draw.IID, id="mss-iid"),
@@ -38,7 +43,7 @@ DEPTHS = {"expand:2": 1, "expand:3": 1, "chain:2": 2, "expand:2,1": 2, "expand:2
 
 
 def drafter_of(spec: str, draw: Draw, q: Table) -> Drafter:
-    return make_drafter(spec, draw, TableModel(q), rows=1, length=12)
+    return make_drafter(spec, draw, partial(DraftModel, TableModel(q)), rows=1, length=12)
 
 
 def distance(verifier: Verifier, drafter: Drafter, p: Table, sampling: Sampling, depth: int) -> float:
@@ -149,10 +154,16 @@ def test_greedy_verification_is_argmax_decoding(spec: str) -> None:
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 256])
+@pytest.mark.parametrize(
+    "grower", [partial(DraftModel, Q), partial(Eagle, TableHead(Q.table))], ids=["draft model", "head"]
+)
 def test_the_whole_engine_over_several_steps(
-    spec: str, verifier: Verifier, draw: Draw, chunk: int, monkeypatch: pytest.MonkeyPatch
+    spec: str, verifier: Verifier, draw: Draw, chunk: int, grower: Draft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts, forward passes, verification, compaction, EOS and max_tokens together, for 3 tokens out."""
+    """Drafts, forward passes, verification, compaction, EOS and max_tokens together, for 3 tokens out.
+
+    The head's table refuses features that are not those of its very prefix, at its very position.
+    """
     p, eos, prompt = random_table(0), 2, (0, 1, 0, 1)
     tokenizer = SimpleNamespace(
         backend_tokenizer=Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 2}, unk_token="a"))
@@ -163,7 +174,7 @@ def test_the_whole_engine_over_several_steps(
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)
         engine = Engine(
             TableModel(p),
-            make_drafter(spec, draw, TableModel(random_table(1)), rows=1, length=12),
+            make_drafter(spec, draw, grower, rows=1, length=12),
             verifier,
             tokenizer,
             frozenset({eos}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from math import factorial
 from pathlib import Path
@@ -19,6 +20,7 @@ from tables import Table, TableModel, random_table
 
 from specops.engine import load_engine
 from specops.engine.drafters import make_drafter
+from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers import Verifier, best_verifier, check
@@ -31,7 +33,7 @@ MODELS = [(random_table(seed), random_table(100 + seed)) for seed in range(8)]
 
 
 def trees_of(spec: str, draw: Draw, q: Table) -> WeighedTrees:
-    return drafted(make_drafter(spec, draw, TableModel(q), rows=1, length=12), PLAIN)
+    return drafted(make_drafter(spec, draw, partial(DraftModel, TableModel(q)), rows=1, length=12), PLAIN)
 
 
 def star(tokens: list[int], draw: Draw, q: Table) -> TokenTree:

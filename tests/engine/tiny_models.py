@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,11 @@ from transformers import (
 )
 
 from specops.engine.drafters import make_drafter
-from specops.engine.model import Model, load_model
+from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.drafters.eagle import Eagle
+from specops.engine.drafters.grower import Draft
+from specops.engine.head import Head
+from specops.engine.model import FeatureModel, Model, load_model
 from specops.engine.request import Emission, Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -88,7 +92,7 @@ class Pair:
         return load_reference(self.target)
 
     @cached_property
-    def target_model(self) -> Model:
+    def target_model(self) -> FeatureModel:
         return load_model(self.target)
 
     @cached_property
@@ -100,6 +104,7 @@ class Pair:
         tree: str,
         *,
         draft: Model | None = None,
+        head: Path | None = None,
         verifier: str | None = None,
         max_batch: int = 8,
         max_length: int = POSITIONS,
@@ -108,7 +113,10 @@ class Pair:
     ) -> Engine:
         """Like `load_engine`, over the models that are loaded already."""
         draw = make_verifier(verifier).prefers if verifier else Draw.WITHOUT_REPLACEMENT
-        drafter = make_drafter(tree, draw, draft or self.draft_model, max_batch, max_length)
+        grower: Draft = partial(DraftModel, draft or self.draft_model)
+        if head is not None:
+            grower = partial(Eagle, Head(head, self.target_model))
+        drafter = make_drafter(tree, draw, grower, max_batch, max_length)
         return Engine(
             self.target_model,
             drafter,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Batch
 from typing import Protocol
 
-from specops.engine.model import Model
+from torch import Tensor
+
+from specops.engine.drafters.grower import Draft
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import UsageError
@@ -16,6 +18,10 @@ class Drafter(Protocol):
     @property
     def draws(self) -> Draw:
         """How the trees of sequences at temperature > 0 are drawn."""
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether `commit` is to be given the target's features."""
 
     @property
     def nodes(self) -> int:
@@ -32,8 +38,11 @@ class Drafter(Protocol):
         drafter reads as far as the target does.
         """
 
-    def commit(self, sequence: Sequence, path: list[int]) -> None:
-        """The nodes on `path` were accepted; `sequence` has its new tokens."""
+    def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
+        """The nodes on `path` were accepted, and `sequence` has its new tokens; or a chunk was read.
+
+        features: the target's, of the tokens that are new in its cache; None unless `reads_features`.
+        """
 
     def move(self, sequence: Sequence, row: int) -> None:
         """`sequence` is about to go on in another row."""
@@ -42,7 +51,7 @@ class Drafter(Protocol):
         """`sequence` has ended."""
 
 
-def make_drafter(tree: str, draw: Draw, model: Model | None, rows: int, length: int) -> Drafter:
+def make_drafter(tree: str, draw: Draw, draft: Draft | None, rows: int, length: int) -> Drafter:
     """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens."""
     from specops.engine.drafters.autoregressive import Autoregressive
     from specops.engine.drafters.dynamic import Dynamic
@@ -54,9 +63,9 @@ def make_drafter(tree: str, draw: Draw, model: Model | None, rows: int, length: 
         return Autoregressive()
     if spec.kind == "ngram":
         return NGram(spec.sizes[0])
-    if model is None:
+    if draft is None:
         raise UsageError(f"the tree {tree!r} needs a draft model", hint="give one, or take an ngram tree")
     if spec.kind == "dynamic":
         nodes, depth = spec.sizes
-        return Dynamic(nodes, depth, model, rows, length)
-    return Expansion(spec.widths, draw, model, rows, length)
+        return Dynamic(nodes, depth, draft, rows, length)
+    return Expansion(spec.widths, draw, draft, rows, length)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from specops.engine.drafters.draft_model import DraftModel, Level
-from specops.engine.model import Model
+from specops.engine.drafters.grower import Draft, Level
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 
@@ -49,7 +48,8 @@ class _Growing:
             self.run.append(node)
         parents = [-1] + [self.nodes[self.nodes[node].parent].place for node in self.run[1:]]
         mask = Topology.of(tuple(parents)).level_mask(start, len(self.run))
-        return Level(self.sequence, [self.nodes[n].token for n in self.frontier], start, depth, mask)
+        tokens = [self.nodes[node].token for node in self.frontier]
+        return Level(self.sequence, tokens, parents[start:], start, depth, mask)
 
     def tree(self, count: int) -> tuple[TokenTree, list[int]]:
         """The best `count` nodes, and the place of each in the draft's cache, or -1."""
@@ -65,27 +65,25 @@ class _Growing:
 class Dynamic:
     draws = Draw.DETERMINISTIC
 
-    def __init__(self, nodes: int, depth: int, model: Model, rows: int, length: int) -> None:
+    def __init__(self, nodes: int, depth: int, draft: Draft, rows: int, length: int) -> None:
         self.nodes = nodes
         self.depth = depth
         self._beams = math.ceil(nodes / depth)
-        self._model = DraftModel(model, rows, length, self._beams * depth)
+        self._grower = draft(rows, length, self._beams * depth)
+        self.reads_features = self._grower.reads_features
         self._places: dict[int, list[int]] = {}  # by row: of the nodes of the last tree
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        logits = self._model.read(sequences)
+        ready, logits = self._grower.read(sequences)
         trees = [_Growing(sequence) for sequence in sequences]
-        live = [i for i, s in enumerate(sequences) if not s.reading and s.depth_left > 0]
-        growing = [trees[i] for i in live]
-        if len(live) < len(trees):
-            logits = logits[live]
+        growing = [trees[i] for i in ready]
         for depth in range(1, self.depth + 1):
             if not growing:
                 break
             self._branch(growing, logits)
             growing = [tree for tree in growing if tree.sequence.depth_left > depth]
             if growing and depth < self.depth:
-                logits = self._model.grow([tree.next_level(depth) for tree in growing])
+                logits = self._grower.grow([tree.next_level(depth) for tree in growing])
         kept = [tree.tree(self.nodes) for tree in trees]
         self._places.update((t.sequence.row, places) for t, (_, places) in zip(trees, kept, strict=True))
         return [tree for tree, _ in kept]
@@ -100,12 +98,12 @@ class Dynamic:
             tree.branch(tokens[start:stop], logs[start:stop], self._beams)
             start = stop
 
-    def commit(self, sequence: Sequence, path: list[int]) -> None:
+    def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
         places = self._places[sequence.row]
-        self._model.commit(sequence, [places[node] for node in path if places[node] > 0])
+        self._grower.commit(sequence, [places[node] for node in path if places[node] > 0], features)
 
     def move(self, sequence: Sequence, row: int) -> None:
-        self._model.move(sequence, row)
+        self._grower.move(sequence, row)
 
     def release(self, sequence: Sequence) -> None:
-        self._model.release(sequence)
+        self._grower.release(sequence)

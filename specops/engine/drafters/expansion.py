@@ -8,8 +8,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from specops.engine.chance import distribution
-from specops.engine.drafters.draft_model import DraftModel, Level
-from specops.engine.model import Model
+from specops.engine.drafters.grower import Draft, Level
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 
@@ -40,7 +39,7 @@ class _Growing:
         start, stop = self.level.start, self.level.stop
         self.run = stop - 1
         mask = Topology.of(tuple(self.parents)).level_mask(start, stop)
-        return Level(self.sequence, self.tokens[start:], start, depth, mask)
+        return Level(self.sequence, self.tokens[start:], self.parents[start:], start, depth, mask)
 
     def tree(self, draw: Draw) -> TokenTree:
         topology = Topology.of(tuple(self.parents))
@@ -50,28 +49,26 @@ class _Growing:
 
 
 class Expansion:
-    def __init__(self, widths: tuple[int, ...], draw: Draw, model: Model, rows: int, length: int) -> None:
+    def __init__(self, widths: tuple[int, ...], draw: Draw, draft: Draft, rows: int, length: int) -> None:
         self._widths = widths
         self.draws = draw
         self.depth = len(widths)
         self.nodes = len(Topology.expansion(widths)) - 1
-        self._model = DraftModel(model, rows, length, self.nodes)
+        self._grower = draft(rows, length, self.nodes)
+        self.reads_features = self._grower.reads_features
         self._run: dict[int, int] = {}  # by row: nodes of the last tree that the model has seen
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
-        logits = self._model.read(sequences)  # [sequences, V]
+        ready, logits = self._grower.read(sequences)
         trees = [_Growing(sequence) for sequence in sequences]
-        live = [i for i, s in enumerate(sequences) if not s.reading and s.depth_left > 0]
-        growing = [trees[i] for i in live]
-        if len(live) < len(trees):
-            logits = logits[live]
+        growing = [trees[i] for i in ready]
         for depth, width in enumerate(self._widths, start=1):
             if not growing:
                 break
             self._branch(growing, logits, width)
             growing = [tree for tree in growing if tree.level and tree.sequence.depth_left > depth]
             if growing and depth < len(self._widths):
-                logits = self._model.grow([tree.next_level(depth) for tree in growing])
+                logits = self._grower.grow([tree.next_level(depth) for tree in growing])
         self._run.update((tree.sequence.row, tree.run) for tree in trees)
         return [tree.tree(self.draws) for tree in trees]
 
@@ -91,14 +88,15 @@ class Expansion:
             replace = self.draws is Draw.IID
             tree.branch([sequence.chance.draw(row, width, replace=replace) for row in q], q)
 
-    def commit(self, sequence: Sequence, path: list[int]) -> None:
-        self._model.commit(sequence, [node for node in path if node <= self._run[sequence.row]])
+    def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
+        run = self._run[sequence.row]
+        self._grower.commit(sequence, [node for node in path if node <= run], features)
 
     def move(self, sequence: Sequence, row: int) -> None:
-        self._model.move(sequence, row)
+        self._grower.move(sequence, row)
 
     def release(self, sequence: Sequence) -> None:
-        self._model.release(sequence)
+        self._grower.release(sequence)
 
 
 def _most_likely(logits: Tensor, width: int) -> list[list[int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Batch
 
+from torch import Tensor
+
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 
@@ -31,6 +33,7 @@ class _Index:
 
 class NGram:
     draws = Draw.DETERMINISTIC
+    reads_features = False
 
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count
@@ -46,7 +49,7 @@ class NGram:
         tokens = index.look_up(sequence.tokens, min(self.nodes, max(sequence.depth_left, 0)))
         return TokenTree(Topology.expansion((1,) * len(tokens)), [sequence.tokens[-1], *tokens], self.draws)
 
-    def commit(self, sequence: Sequence, path: list[int]) -> None: ...
+    def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None: ...
 
     def move(self, sequence: Sequence, row: int) -> None: ...
 

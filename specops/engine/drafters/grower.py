@@ -1,0 +1,79 @@
+"""What grows trees level by level, over a KV cache of its own: a draft model, or a draft head."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from collections.abc import Sequence as Batch
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import Layout, Mask, Span, causal
+from specops.engine.model import Shape
+from specops.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Level:
+    """New nodes of one sequence's tree, all of one depth, to be run through what grows it.
+
+    Nodes that were run lie in the cache behind the root, in the order in which they were run: the first of
+    them in place 1; the root's place is 0.
+    """
+
+    sequence: Sequence
+    tokens: list[int]
+    parents: list[int]  # the places of their parents
+    place: int  # of the first of them
+    depth: int  # below the root
+    mask: Mask  # [len(tokens), m] over places 1 up to their own
+
+
+class Grower(ABC):
+    reads_features: bool
+
+    def __init__(self, shape: Shape, rows: int, length: int, nodes: int) -> None:
+        """`rows` sequences of up to `length` tokens, each with up to `nodes` nodes that are run."""
+        self._cache = shape.cache(rows, length + nodes)
+        self._tile = shape.tile
+        self._read = [0] * rows  # slots whose KV is of committed tokens
+        self._line = torch.arange(length + nodes).clamp_(max=shape.max_positions - 1)
+
+    @abstractmethod
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        """Catch up with each sequence.
+
+        Returns which of the sequences can be drafted for, and [those, V] logits of their last tokens.
+        """
+
+    @abstractmethod
+    def grow(self, levels: Batch[Level]) -> Tensor:
+        """Run the nodes of every level -> [nodes, V] logits, level after level."""
+
+    @abstractmethod
+    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
+        """The nodes in `places`, ascending, were accepted: they follow the root at once."""
+
+    def move(self, sequence: Sequence, row: int) -> None:
+        self._read[row], self._read[sequence.row] = self._read[sequence.row], 0
+        self._cache.move(sequence.row, row, self._read[row])
+
+    def release(self, sequence: Sequence) -> None:
+        self._read[sequence.row] = 0
+
+    def _span(self, row: int, start: int, stop: int) -> Span:
+        return Span(row, start, stop - start, self._line[start:stop], causal(stop - start))
+
+    def _level_span(self, level: Level) -> Span:
+        root, count = self._read[level.sequence.row] - 1, len(level.tokens)
+        positions = self._line[root + level.depth].expand(count)
+        return Span(level.sequence.row, root + level.place, count, positions, level.mask)
+
+    def _layout(self, spans: list[Span]) -> Layout:
+        return Layout(spans, self._cache, self._tile)
+
+
+Draft = Callable[[int, int, int], Grower]
+"""(rows, length, nodes) -> what grows the trees: a drafter alone knows how many nodes it runs."""

@@ -1,0 +1,141 @@
+"""A draft head over the target's features: output stays the target's, and the head reads what is true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import VOCABULARY, Pair, clear_prompts, drain, tokens_of
+from torch import Tensor
+
+from specops.engine import Sampling, load_engine
+from specops.engine.attention import Layout, Span, causal
+from specops.engine.head import WEIGHTS, Head, is_head
+from specops.engine.load import load_draft
+from specops.errors import ModelError
+
+LENGTHS = [1, 2, 9, 23, 40]
+ENDS = [12, 3, 11, 12, 7]
+
+
+def save_head(folder: Path, hidden: int, *, vocabulary: int = VOCABULARY, seed: int = 0) -> Path:
+    """A random head in the form of EAGLE's checkpoints."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator) * 0.3
+
+    inter, heads, kv = 2 * hidden, 4, 2
+    dim = hidden // heads
+    weights = {
+        "embed_tokens.weight": random(vocabulary, hidden),
+        "fc.weight": random(hidden, 2 * hidden),
+        "layers.0.self_attn.q_proj.weight": random(hidden, hidden),
+        "layers.0.self_attn.k_proj.weight": random(kv * dim, hidden),
+        "layers.0.self_attn.v_proj.weight": random(kv * dim, hidden),
+        "layers.0.self_attn.o_proj.weight": random(hidden, hidden),
+        "layers.0.post_attention_layernorm.weight": 1 + random(hidden),
+        "layers.0.mlp.gate_proj.weight": random(inter, hidden),
+        "layers.0.mlp.up_proj.weight": random(inter, hidden),
+        "layers.0.mlp.down_proj.weight": random(hidden, inter),
+    }
+    folder.mkdir(parents=True)
+    save_file(weights, str(folder / WEIGHTS))
+    config = {
+        "architectures": ["EagleLlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": inter,
+        "num_hidden_layers": 1,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "max_position_embeddings": 512,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("tree", ["chain:3", "expand:3,2,1", "dynamic:8:3"])
+@pytest.mark.parametrize(("chunk", "batch"), [(256, 1), (256, 5), (7, 3), (1, 5)])
+@pytest.mark.parametrize("family", ["llama", "opt", "gpt2"])
+def test_token_identical(
+    family: str, chunk: int, batch: int, tree: str, pair_of: Callable[[str], Pair], tmp_path: Path
+) -> None:
+    pair = pair_of(family)
+    head = save_head(tmp_path / "head", pair.target_model.width)
+    engine = pair.engine(tree, head=head, prefill_chunk=chunk, max_batch=batch)
+    expected = clear_prompts(pair.reference, LENGTHS, max(ENDS))
+    requests = [(prompt, Sampling(max_tokens=end)) for (prompt, _), end in zip(expected, ENDS, strict=True)]
+    found = drain(engine, requests)
+    for emissions, (_, tokens), end in zip(found, expected, ENDS, strict=True):
+        assert tokens_of(emissions) == tokens[:end]
+    assert engine.counters.draft_tokens > 0
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_first_draft_is_of_true_features(batch: int, llama: Pair, tmp_path: Path) -> None:
+    """At every step the root's child is what one pass of the head over the target's own features predicts."""
+    target = llama.target_model
+    folder = save_head(tmp_path / "head", target.width)
+    head = Head(folder, target)
+    engine = llama.engine("chain:1", head=folder, max_batch=batch, prefill_chunk=5)
+    for seed in range(batch):
+        prompt = torch.randint(VOCABULARY, (11 + seed,), generator=torch.Generator().manual_seed(seed))
+        engine.submit(prompt.tolist(), Sampling(max_tokens=10 + seed))
+    compared = 0
+    draft = engine._drafter.draft
+
+    def checked(sequences):  # type: ignore[no-untyped-def]
+        nonlocal compared
+        trees = draft(sequences)
+        for sequence, tree in zip(sequences, trees, strict=True):
+            if len(tree) > 1:
+                assert tree.tokens[1] == predicted(head, target, sequence.tokens)
+                compared += 1
+        return trees
+
+    engine._drafter.draft = checked  # type: ignore[method-assign]
+    while not engine.idle:
+        engine.step()
+    assert compared > 5 * batch
+
+
+def predicted(head: Head, target, tokens: list[int]) -> int:  # type: ignore[no-untyped-def]
+    def layout(model, n: int) -> Layout:  # type: ignore[no-untyped-def]
+        span = Span(0, 0, n, torch.arange(n), causal(n))
+        return Layout([span], model.shape.cache(1, n), model.shape.tile)
+
+    n = len(tokens) - 1
+    _, features = target.with_features(torch.tensor(tokens[:-1]), layout(target, n))
+    guessed = head.forward(torch.tensor(tokens[1:]), features, layout(head, n))
+    return int(target.unembed(guessed[-1:]).argmax())
+
+
+def test_a_head_is_told_from_a_model(llama: Pair, tmp_path: Path) -> None:
+    assert is_head(save_head(tmp_path / "head", llama.target_model.width))
+    assert not is_head(llama.draft)
+    assert not is_head(tmp_path / "nothing")
+
+
+def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> None:
+    wide = save_head(tmp_path / "wide", 2 * llama.target_model.width)
+    with pytest.raises(ModelError, match="could not pair"):
+        load_draft(wide, llama.target, llama.target_model)
+    many = save_head(tmp_path / "many", llama.target_model.width, vocabulary=VOCABULARY + 1)
+    with pytest.raises(ModelError, match="could not pair"):
+        load_engine(llama.target, many)
+
+
+@pytest.mark.parametrize("lost", ["layers.0.mlp.up_proj.weight", "embed_tokens.weight"])
+def test_a_head_that_lacks_weights_is_refused(lost: str, llama: Pair, tmp_path: Path) -> None:
+    folder = save_head(tmp_path / "head", llama.target_model.width)
+    weights = load_file(folder / WEIGHTS)
+    del weights[lost]
+    save_file(weights, str(folder / WEIGHTS))
+    with pytest.raises(ModelError, match=lost.removeprefix("layers.0.")):
+        load_engine(llama.target, folder)
