@@ -51,7 +51,8 @@ class GenericModel:
         self._features: Tensor
         try:
             self.shape = _shape(source)
-            self.width = source.get_output_embeddings().weight.shape[1]
+            self.output = source.get_output_embeddings().weight
+            self.width = self.output.shape[1]
             source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             probe = torch.arange(min(8, self.shape.max_positions)) % self.shape.vocab
             own = source(input_ids=probe[None], use_cache=False).logits[0].float()
@@ -97,10 +98,6 @@ class GenericModel:
 
     def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._features = inputs[0].flatten(0, -2).float()  # [1, n, width] or [n, width]
-
-    def unembed(self, features: Tensor) -> Tensor:
-        logits: Tensor = self._source.get_output_embeddings()(features.to(self.shape.dtype))
-        return logits.float()
 
 
 def _shape(source: Any) -> Shape:

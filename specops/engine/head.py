@@ -71,13 +71,13 @@ class Head:
                 hint="a head is trained for one target; take that one's",
             )
         self._embedding = embedding
-        self._fuse = Linear(fuse)
+        self._fuse = Linear(fuse, rounded=True)
         self._norm = Norm(width, config.rms_norm_eps)
         norm = self._norm.folded(layer.post_attention_layernorm.weight)
-        self._layer = lean_layer(layer.self_attn, layer.mlp, self.shape, None, norm)
+        self._layer = lean_layer(layer.self_attn, layer.mlp, self.shape, None, norm, rounded=True)
         rotary = LlamaRotaryEmbedding(config)
         self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
-        self.unembed = target.unembed
+        self.logits = Linear(target.output.float(), rounded=True)  # [n, hidden] features -> [n, vocab]
 
     def forward(self, tokens: Tensor, features: Tensor, layout: Layout) -> Tensor:
         """tokens [n], features [n, hidden] of the positions before them -> guesses at theirs, [n, hidden]."""

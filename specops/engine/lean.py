@@ -8,6 +8,7 @@ complex product in place. Each matrix is kept in two forms, of which the number 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,36 +26,45 @@ STATIC_ROPE = {"default", "linear", "llama3"}  # frequencies that do not change 
 class Linear:
     """y = x W^T + b, and residual + y where one is given.
 
-    One token is a matrix-vector product, which a transposed copy serves best. More go through oneDNN's
-    packed form: its call costs 9 us more, and then the time hardly grows up to six tokens.
+    A few tokens read the weights once and little else happens, so their form is what costs least to read: a
+    transposed copy, or, where the result may be `rounded`, int8. More tokens go through oneDNN's packed
+    form: its call costs 9 us more, and then the time hardly grows up to six tokens.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.bias = bias
-        self.transposed = weight.t().contiguous()  # [in, out]
-        self.packed: Tensor | None = None
-        self.packed_from = 3  # tokens; measured with AVX-512
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rounded: bool = False) -> None:
+        self._bias = bias
+        self._rounded = rounded
+        self._packed_from = sys.maxsize  # tokens
+        if rounded:
+            self._scales = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+            self._int8 = (weight / self._scales[:, None]).round().to(torch.int8)  # [out, in]
+            self._scales = self._scales.bfloat16()
+        else:
+            self._transposed = weight.t().contiguous()  # [in, out]
         if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
+            self._packed_from = 13 if rounded else 3  # measured with AVX-512
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
             self._plain = torch.ops.mkldnn._linear_pointwise.default
             self._adding = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         y: Tensor
-        if self.packed is not None and x.size(0) >= self.packed_from:
+        if x.size(0) >= self._packed_from:
             if residual is not None:
-                y = self._adding(x, residual, self.packed, self.bias, "add")
+                y = self._adding(x, residual, self._packed, self._bias, "add")
             else:
-                y = self._plain(x, self.packed, self.bias, "none", [], "")
+                y = self._plain(x, self._packed, self._bias, "none", [], "")
             return y
-        if residual is None:
-            return (
-                torch.mm(x, self.transposed)
-                if self.bias is None
-                else torch.addmm(self.bias, x, self.transposed)
-            )
-        y = torch.addmm(residual, x, self.transposed)
-        return y if self.bias is None else y.add_(self.bias)
+        if self._rounded:
+            y = torch._weight_int8pack_mm(x.bfloat16(), self._int8, self._scales)
+            y = y.float() if residual is None else residual + y
+        elif residual is None:
+            if self._bias is not None:
+                return torch.addmm(self._bias, x, self._transposed)
+            return torch.mm(x, self._transposed)
+        else:
+            y = torch.addmm(residual, x, self._transposed)
+        return y if self._bias is None else y.add_(self._bias)
 
 
 class Norm:
@@ -97,7 +107,7 @@ class Layer:
 
 
 class LeanLlama:
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, *, rounded: bool) -> None:
         config, body = source.config, source.model
         self.shape = Shape(
             layers=config.num_hidden_layers,
@@ -119,38 +129,37 @@ class LeanLlama:
                 self.shape,
                 folded(layer.input_layernorm.weight),
                 folded(layer.post_attention_layernorm.weight),
+                rounded=rounded,
             )
             for layer in body.layers
         ]
         self._last_norm = folded(body.norm.weight)
-        self._output = Linear(source.lm_head.weight)
+        self.output = source.lm_head.weight
+        self._logits = Linear(self.output, rounded=rounded)
         rotary = body.rotary_emb
         self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
 
     @staticmethod
-    def of(source: Any) -> LeanLlama | None:
-        """None where this forward would not be the model's own."""
+    def of(source: Any, *, rounded: bool = False) -> LeanLlama | None:
+        """None where this forward would not be the model's own, but for rounding where that is allowed."""
         config = source.config
         if type(source).__name__ not in FAMILIES or source.dtype != torch.float32:
             return None
         if config.hidden_act != "silu" or source.model.rotary_emb.rope_type not in STATIC_ROPE:
             return None
-        return LeanLlama(source)
+        return LeanLlama(source, rounded=rounded)
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
         x = self._body(tokens, layout)
         if wanted is not None:
             x = x[wanted]
-        return self._output(self._norm(x).mul_(self._last_norm))
+        return self._logits(self._norm(x).mul_(self._last_norm))
 
     def with_features(
         self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         features = self._norm(self._body(tokens, layout)).mul_(self._last_norm)
-        return self._output(features if wanted is None else features[wanted]), features
-
-    def unembed(self, features: Tensor) -> Tensor:
-        return self._output(features)
+        return self._logits(features if wanted is None else features[wanted]), features
 
     def _body(self, tokens: Tensor, layout: Layout) -> Tensor:
         rope = self._rope[layout.positions]  # [n, 1, dim / 2]
@@ -168,7 +177,13 @@ def rotations(frequencies: Tensor, positions: int, scaling: float = 1.0) -> Tens
 
 
 def lean_layer(
-    attention: Any, mlp: Any, shape: Shape, attention_norm: Tensor | None, mlp_norm: Tensor
+    attention: Any,
+    mlp: Any,
+    shape: Shape,
+    attention_norm: Tensor | None,
+    mlp_norm: Tensor,
+    *,
+    rounded: bool,
 ) -> Layer:
     """From transformers' modules; the norms' weights, [hidden], are folded into the matrices behind them."""
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -181,10 +196,10 @@ def lean_layer(
     gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * mlp_norm
     gate_up_bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
     return Layer(
-        qkv=Linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases)),
-        out=Linear(attention.o_proj.weight, attention.o_proj.bias),
-        gate_up=Linear(gate_up, gate_up_bias),
-        down=Linear(mlp.down_proj.weight, mlp.down_proj.bias),
+        qkv=Linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases), rounded=rounded),
+        out=Linear(attention.o_proj.weight, attention.o_proj.bias, rounded=rounded),
+        gate_up=Linear(gate_up, gate_up_bias, rounded=rounded),
+        down=Linear(mlp.down_proj.weight, mlp.down_proj.bias, rounded=rounded),
     )
 
 

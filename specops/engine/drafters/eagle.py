@@ -54,7 +54,7 @@ class Eagle(Grower):
             guessed = guessed[ends]
         for index, guess in zip(ready, guessed[:, None].unbind(), strict=True):
             self._guessed[sequences[index].row] = [guess]
-        return ready, self._head.unembed(guessed)
+        return ready, self._head.logits(guessed)
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]
@@ -63,7 +63,7 @@ class Eagle(Grower):
         rows = iter(guessed[:, None].unbind())
         for level in levels:
             self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
-        return self._head.unembed(guessed)
+        return self._head.logits(guessed)
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
         assert features is not None
