@@ -1,0 +1,78 @@
+"""Changes that rare stalls cannot fake: rank-based estimates of a trend and of a difference, as ratios.
+
+Both are the median of all slopes between two samples (Theil 1950, Sen 1968) with the interval that
+Kendall's test inverts to (Sen 1968; Hollander and Wolfe, Nonparametric Statistical Methods, 9.3). Between
+two groups the slopes are differences, and that is Hodges and Lehmann's estimate with the interval of the
+Mann-Whitney test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.stats.interval import Interval
+
+MIN_SAMPLES = 8
+"""Fewer give no interval: the normal approximation of the ranks' distribution does not hold."""
+
+_MOST_SAMPLES = 2_000  # evenly through time; two million slopes
+
+
+def trend(instants: Sequence[float], values: Sequence[float], *, level: float = 0.95) -> Interval | None:
+    """By how much `values` changed from the first instant to the last: 1.2 is a fifth more at the end.
+
+    `values` are positive and comparable with each other, each an independent sample: of a prompt's visits
+    soon after each other, the mean. (A value divided by its prompt's own mean has no trend left when all of
+    the prompt's visits lie close together.) None with fewer than `MIN_SAMPLES`, or one instant.
+    """
+    at = np.asarray(instants, dtype=np.float64)
+    if at.shape != (len(values),) or not np.all(np.isfinite(at)):
+        raise ValueError(f"a trend needs an instant for each of its {len(values)} values")
+    if len(at) < MIN_SAMPLES or np.ptp(at) == 0:
+        return None
+    return _change((at - at.min()) / np.ptp(at), _logs(values), level)
+
+
+def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = 0.95) -> Interval | None:
+    """How many times `other` the values of `one` are; both positive, all independent samples.
+
+    None where the two have fewer than `MIN_SAMPLES` together, or one of them too few for that `level`.
+    """
+    if len(one) + len(other) < MIN_SAMPLES:
+        return None
+    return _change(np.concatenate([np.ones(len(one)), np.zeros(len(other))]), _logs([*one, *other]), level)
+
+
+def _logs(values: Sequence[float]) -> NDArray[np.float64]:
+    taken = np.asarray(values, dtype=np.float64)
+    if not np.all(taken > 0):
+        raise ValueError("durations to compare must be positive")
+    return np.log(taken)
+
+
+def _change(at: NDArray[np.float64], logs: NDArray[np.float64], level: float) -> Interval | None:
+    """exp of Sen's slope of `logs` over `at`; None where no rank is far enough out for `level`."""
+    order = np.argsort(at, kind="stable")[:: math.ceil(len(at) / _MOST_SAMPLES)]
+    at, logs = at[order], logs[order]
+    earlier, later = np.triu_indices(len(at), k=1)
+    apart = at[later] > at[earlier]
+    earlier, later = earlier[apart], later[apart]
+    slopes = np.sort((logs[later] - logs[earlier]) / (at[later] - at[earlier]))
+    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(_kendall_variance(at))
+    rank = math.floor((len(slopes) - reach) / 2)
+    if rank < 1:
+        return None
+    estimate, low, high = (math.exp(x) for x in (np.median(slopes), slopes[rank - 1], slopes[-rank]))
+    return Interval(estimate, low, high, len(at), level)
+
+
+def _kendall_variance(at: NDArray[np.float64]) -> float:
+    """Of the concordant less the discordant pairs, where nothing changes; instants may be tied."""
+    n = len(at)
+    _, ties = np.unique(at, return_counts=True)
+    return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
