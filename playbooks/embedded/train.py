@@ -362,6 +362,23 @@ def held_out_loss(model: Llama, text: Text, rows: int = 128) -> float:
 
 
 @torch.no_grad()
+def continue_rows(target: Llama, rows: Tensor, seed: int) -> Tensor:
+    """[batch, n] -> [batch, SAMPLE_TOKENS], even rows greedily and odd ones at temperature 1."""
+    generator = torch.Generator().manual_seed(seed)
+    past: list[list[Tensor]] = [[] for _ in target.layers]
+    written = [rows]
+    latest = rows
+    while sum(w.shape[1] for w in written) < SAMPLE_TOKENS:
+        with bf16():
+            logits = target(latest, past)[:, -1]
+        noise = torch.empty_like(logits).exponential_(generator=generator)
+        noise[::2] = 1.0  # even rows are greedy
+        latest = (F.softmax(logits, -1) / noise).argmax(-1, keepdim=True)
+        written.append(latest)
+    return torch.cat(written, 1)
+
+
+@torch.no_grad()
 def continuations(target: Llama, text: Text, work: Path) -> Tensor:
     """Rows that begin with corpus text and go on in the target's words, half greedy, half at T = 1."""
     path = work / "samples.pt"
@@ -369,18 +386,7 @@ def continuations(target: Llama, text: Text, work: Path) -> Tensor:
     while len(done) * SAMPLE_BATCH < SAMPLE_ROWS:
         number = len(done)
         rows = text.batch(number, SAMPLE_BATCH)[:, :SAMPLE_PROMPT]
-        generator = torch.Generator().manual_seed(SEED * 1000 + number)
-        past: list[list[Tensor]] = [[] for _ in target.layers]
-        written = [rows]
-        latest = rows
-        while sum(w.shape[1] for w in written) < SAMPLE_TOKENS:
-            with bf16():
-                logits = target(latest, past)[:, -1]
-            noise = torch.empty_like(logits).exponential_(generator=generator)
-            noise[::2] = 1.0  # even rows are greedy
-            latest = (F.softmax(logits, -1) / noise).argmax(-1, keepdim=True)
-            written.append(latest)
-        done.append(torch.cat(written, 1))
+        done.append(continue_rows(target, rows, seed=SEED * 1000 + number))
         save(path, done)
         print(f"samples {len(done) * SAMPLE_BATCH}/{SAMPLE_ROWS}", flush=True)
     return torch.cat(done)
