@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine.attention import Layout
-from specops.engine.lean import Linear, Norm, lean_layer, rotations
+from specops.engine.lean import Norm, lean_layer, rotations
+from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape
 from specops.errors import ModelError
 
@@ -71,16 +72,14 @@ class Head:
                 hint="a head is trained for one target; take that one's",
             )
         self._embedding = embedding
-        self._fuse = Linear(fuse, rounded=True)
-        self._norm = Norm(width, config.rms_norm_eps)
-        norm = self._norm.folded(layer.post_attention_layernorm.weight)
-        self._layer = lean_layer(layer.self_attn, layer.mlp, self.shape, None, norm, rounded=True)
+        self._fuse = Linear(fuse)
+        norm = Norm(layer.post_attention_layernorm.weight, config.rms_norm_eps)
+        self._layer = lean_layer(layer.self_attn, layer.mlp, self.shape, None, norm)
         rotary = LlamaRotaryEmbedding(config)
         self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
-        self.logits = Linear(target.output.float(), rounded=True)  # [n, hidden] features -> [n, vocab]
+        self.logits = Linear(target.output.float())  # [n, hidden] features -> [n, vocab]
 
     def forward(self, tokens: Tensor, features: Tensor, layout: Layout) -> Tensor:
         """tokens [n], features [n, hidden] of the positions before them -> guesses at theirs, [n, hidden]."""
         x = self._fuse(torch.cat((F.embedding(tokens, self._embedding), features), -1))
-        x = self._layer.attention(x, x, self._rope[layout.positions], layout, 0, self.shape)
-        return self._layer.mlp(self._norm(x), x)
+        return self._layer(x, self._rope[layout.positions], layout, 0, self.shape)

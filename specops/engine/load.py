@@ -72,7 +72,7 @@ def load_draft(folder: Path, target: Path, model: FeatureModel) -> Draft:
     """A draft model, or a draft head over `model`'s features, whichever the folder holds."""
     if is_head(folder):
         return partial(Eagle, Head(folder, model))
-    draft = load_model(folder, rounded=True)
+    draft = load_model(folder)
     check_pair(target, model, folder, draft)
     return partial(DraftModel, draft)
 

@@ -64,11 +64,8 @@ class FeatureModel(Model, Protocol):
         """As `forward`, and the features of all n tokens, [n, width]."""
 
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float32, *, rounded: bool = False) -> FeatureModel:
-    """Load a decoder-only model from a local folder in transformers' format.
-
-    rounded: its matrices may be read as int8, as a draft's may: that costs acceptance, never the output.
-    """
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel:
+    """Load a decoder-only model from a local folder in transformers' format."""
     from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
     from transformers.utils import logging
 
@@ -102,7 +99,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32, *, rounded: boo
     from specops.engine.generic import GenericModel
     from specops.engine.lean import LeanLlama
 
-    return LeanLlama.of(source, rounded=rounded) or GenericModel(source)
+    return LeanLlama.of(source) or GenericModel(source)
 
 
 def _refuse(folder: Path, config: Any) -> None:
