@@ -14,7 +14,7 @@ class Linear:
 
     With few tokens the time is that of reading W. Weights that were published in bfloat16 or float16 are
     float16 values but for a power of two, so they are kept in half the bytes, and multiplied as float32 all
-    the same (FBGEMM): nothing is rounded. Other weights are kept in two forms of float32. One token is a
+    the same (FBGEMM). Other weights are kept in two forms of float32. One token is a
     matrix-vector product, which a transposed copy serves best; more go through oneDNN's packed form, whose
     call costs 9 us more, and whose time then hardly grows up to six tokens.
     """
@@ -59,6 +59,13 @@ PACKED_FROM = 3
 """Tokens; measured with AVX-512."""
 
 
+UNSEEN = 2.0**-38
+"""Of a matrix's largest weight: what is lost of its smallest ones may be so much, a 2^14th of float32's own
+rounding of a product with the largest."""
+
+LARGEST = torch.finfo(torch.float16).max
+
+
 class _Halved:
     def __init__(self, packed: Tensor, scale: float) -> None:
         self.packed = packed
@@ -66,7 +73,7 @@ class _Halved:
 
 
 def _halved(weight: Tensor) -> _Halved | None:
-    """None where float16 would round a weight, or FBGEMM is not there."""
+    """None where float16 would round a weight by anything to speak of, or FBGEMM is not there."""
     if not hasattr(torch, "fbgemm_pack_gemm_matrix_fp16") or "fbgemm" not in _engines():
         return None
     largest = float(weight.abs().max())
@@ -75,7 +82,8 @@ def _halved(weight: Tensor) -> _Halved | None:
     # float16 has no small exponents to speak of; a matrix's largest weight is brought up to near its largest.
     for scale in (1.0, 2.0 ** (14 - math.frexp(largest)[1])):
         scaled = weight * scale
-        if largest * scale < torch.finfo(torch.float16).max and torch.equal(scaled.half().float(), scaled):
+        lost = float((scaled.half().float() - scaled).abs().max()) if largest * scale < LARGEST else math.inf
+        if lost <= UNSEEN * largest * scale:
             with warnings.catch_warnings():  # said to go some day; the forms of float32 are then left
                 warnings.simplefilter("ignore", UserWarning)
                 packed = torch.fbgemm_pack_gemm_matrix_fp16(scaled.contiguous())
