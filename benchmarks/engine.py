@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM
 from specops.assets import asset
 from specops.engine import Engine, Sampling, load_engine
 from specops.load.workload import load_prompts
+from specops.trees import parse_tree
 
 PROMPT_TOKENS, TOKENS = 128, 64
 Run = Callable[[list[int], int], list[int]]  # prompt, repeat -> generated tokens
@@ -49,9 +50,14 @@ class Setting:
         return counters.generated_tokens / counters.steps if counters is not None else None
 
 
-def embedded(name: str, tree: str, temperature: float = 0.0, verifier: str | None = None) -> Setting:
+def embedded(
+    tree: str, *, draft: str = "draft", temperature: float = 0.0, verifier: str | None = None
+) -> Setting:
+    """`draft`: which of the two that ship, the model `draft` or the `head`."""
     pair = asset("playbooks", "embedded")
-    engine = load_engine(pair / "target", pair / "draft", tree=tree, verifier=verifier, max_batch=1)
+    engine = load_engine(pair / "target", pair / draft, tree=tree, verifier=verifier, max_batch=1)
+    drafts = f"{draft}, {tree}" if parse_tree(tree).needs_draft else tree
+    name = "own loop, autoregressive" if tree == "none" else ", ".join(filter(None, (drafts, verifier)))
 
     def run(prompt: list[int], repeat: int) -> list[int]:
         sampling = Sampling(temperature=temperature, seed=repeat, max_tokens=TOKENS, ignore_eos=True)
@@ -138,7 +144,7 @@ def main() -> None:
     for model in (target, draft):
         model.generation_config.eos_token_id = None  # decode to the end, whatever the model says
     transformers.logging.set_verbosity_error()
-    loop = embedded("own loop, autoregressive", "none")
+    loop = embedded("none")
     texts = [str(p.content) for p in load_prompts(pair / "prompts.json").prompts]
     encoded = [
         loop.engine.tokenizer.encode(text)[-PROMPT_TOKENS:] for text in texts if loop.engine is not None
@@ -154,24 +160,28 @@ def main() -> None:
     ]
     own = [
         loop,
-        embedded("chain:3", "chain:3"),
-        embedded("chain:4", "chain:4"),
-        embedded("chain:5", "chain:5"),
-        embedded("expand:2,1,1,1", "expand:2,1,1,1"),
-        embedded("dynamic:8:4", "dynamic:8:4"),
-        embedded("ngram:8", "ngram:8"),
+        embedded("chain:3"),
+        embedded("chain:4"),
+        embedded("expand:2,1,1,1"),
+        embedded("dynamic:8:4"),
+        embedded("chain:3", draft="head"),
+        embedded("chain:4", draft="head"),
+        embedded("chain:5", draft="head"),
+        embedded("ngram:8"),
     ]
     measure(peers + own, prompts, options.repeats)
     rows = report("greedy", peers + own, plain, [*peers, loop])
 
-    loop = embedded("own loop, autoregressive", "none", 1.0)
+    loop = embedded("none", temperature=1.0)
     sampled = [
         loop,
-        embedded("chain:3, mss", "chain:3", 1.0, "mss"),
-        embedded("chain:4, mss", "chain:4", 1.0, "mss"),
-        embedded("chain:5, mss", "chain:5", 1.0, "mss"),
-        embedded("expand:2,1,1,1, mss", "expand:2,1,1,1", 1.0, "mss"),
-        embedded("chain:4, naive", "chain:4", 1.0, "naive"),
+        embedded("chain:3", temperature=1.0, verifier="mss"),
+        embedded("expand:2,1,1,1", temperature=1.0, verifier="mss"),
+        embedded("chain:4", temperature=1.0, verifier="naive"),
+        embedded("chain:3", draft="head", temperature=1.0, verifier="mss"),
+        embedded("chain:4", draft="head", temperature=1.0, verifier="mss"),
+        embedded("chain:5", draft="head", temperature=1.0, verifier="mss"),
+        embedded("expand:2,1,1,1", draft="head", temperature=1.0, verifier="mss"),
     ]
     measure(sampled, prompts, options.repeats)
     rows += report("T = 1 (outputs differ by the draws)", sampled, loop, [loop])

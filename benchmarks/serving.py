@@ -67,7 +67,7 @@ def api_cost(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     with running(
         "speculative",
         embedded.command(pool, "pair"),
-        ready=embedded.READY,
+        address=embedded.ANNOUNCED,
         log=logs / "speculative.log",
         progress=Silent(),
     ) as server:
@@ -102,7 +102,7 @@ def batching(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     with running(
         "standard",
         embedded.command(pool, "pair"),
-        ready=embedded.READY,
+        address=embedded.ANNOUNCED,
         log=logs / "standard.log",
         progress=Silent(),
     ) as server:

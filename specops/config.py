@@ -7,6 +7,7 @@ unknown key names the nearest known one. Relative paths are relative to the roll
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,6 +51,27 @@ def _tree(value: str) -> str:
         raise PydanticCustomError(
             "tree", "none is no speculation", {"hint": "leave the section speculation out instead"}
         )
+    return value
+
+
+PORT = "{port}"
+_KEY_OPTIONS = ("--api-key", "--hf-token")
+
+
+def _command(value: str) -> str:
+    problem = hint = None
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        words, problem, hint = [], f"this is no command line: {str(error).lower()}", "check the quotes"
+    if problem is None and not any(PORT in word for word in words[1:]):
+        problem = f"the command does not say {PORT}, where specops puts a free port"
+        hint = f"such as: vllm serve MODEL --port {PORT}"
+    if any(word.partition("=")[0] in _KEY_OPTIONS for word in words):
+        problem = "the command holds a key, and results keep the command"
+        hint = "leave the key to the environment: SPECOPS_API_KEY for specops, VLLM_API_KEY for vLLM"
+    if problem:
+        raise PydanticCustomError("command", "{message}", {"message": problem, "hint": hint})
     return value
 
 
@@ -120,7 +142,20 @@ class EndpointPool(Section):
     model: str = Field(min_length=1, description="What the endpoint calls the model.")
 
 
-Pool = Annotated[EmbeddedPool | EndpointPool, Field(discriminator="engine")]
+class CommandPool(Section):
+    """A server that specops starts with a command of yours, and stops: vLLM, SGLang and their like."""
+
+    engine: Literal["command"]
+    command: Annotated[str, AfterValidator(_command)] = Field(
+        description="Such as: vllm serve MODEL --port {port}. No shell reads it; it must listen on 127.0.0.1."
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="What it calls the model; left out: the first that it lists."
+    )
+    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
+
+
+Pool = Annotated[EmbeddedPool | EndpointPool | CommandPool, Field(discriminator="engine")]
 
 
 class Pools(Section):
@@ -171,6 +206,22 @@ class Measure(Section):
     classes: list[str] | None = Field(default=None, min_length=1, description="Only these traffic classes.")
 
 
+class Ab(Section):
+    """How the pools are compared; the requests are those of `measure`."""
+
+    design: Literal["interleaved", "abba-restart"] = Field(
+        default="interleaved",
+        description="interleaved: both pools are up and asked in turn; abba-restart: only one is ever up.",
+    )
+    looks: int = Field(default=4, ge=1, le=20, description="Times that it may end early, once decided.")
+    confidence: float = Field(
+        default=0.95, gt=0.5, lt=0.999, description="Of all its intervals of a kind together."
+    )
+    mixed_prompts: int = Field(
+        default=8, ge=0, description="Greedy requests asked again among sampled ones; 0 leaves it out."
+    )
+
+
 class Slo(Section):
     """What a request must meet, all of it, to count as goodput."""
 
@@ -188,6 +239,7 @@ class Rollout(Section):
     )
     pools: Pools
     measure: Measure = Measure()
+    ab: Ab = Ab()
     slo: Slo | None = None
 
 
@@ -318,14 +370,15 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if detail["type"] == "missing":
         return f"{where} lacks the key '{detail['loc'][-1]}'", "`specops init` writes a file with every key"
     if detail["type"] == "union_tag_not_found":
-        return f"{where} lacks the key 'engine'", "it is embedded or endpoint"
+        return f"{where} lacks the key 'engine'", "it is embedded, endpoint or command"
     if detail["type"] == "union_tag_invalid":
-        return f"{where} is '{detail['ctx']['tag']}', and should be embedded or endpoint", (
-            "embedded: specops starts it; endpoint: a server that is already running"
+        return f"{where} is '{detail['ctx']['tag']}', and should be embedded, endpoint or command", (
+            "embedded: specops serves a model folder; endpoint: a server that is already running; "
+            "command: a server that specops starts"
         )
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
-    if detail["type"] in ("path", "pools", "tree"):
+    if detail["type"] in ("path", "pools", "tree", "command"):
         return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     expected = expected.format_map(detail.get("ctx", {}))

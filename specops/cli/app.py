@@ -14,6 +14,7 @@ import typer
 
 from specops import __version__
 from specops.cli import output
+from specops.cli.ab import ab
 from specops.cli.baseline import baseline
 from specops.cli.bench import bench
 from specops.cli.doctor import doctor
@@ -46,7 +47,7 @@ def _root(
 ) -> None: ...
 
 
-for _command in (init, run, serve, baseline, doctor):
+for _command in (init, run, serve, baseline, ab, doctor):
     app.command()(_command)
 app.add_typer(bench, name="bench")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specops.cli.load_options import load_settings, names, whole_numbers
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json, print_table
 from specops.cli.progress import progress
-from specops.errors import EndpointError, SpecopsError, UsageError
+from specops.errors import SpecopsError, UsageError
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
@@ -71,9 +72,9 @@ def baseline(
         "model": model or "",
         "endpoint": endpoint,
         "api_key_env": api_key_env,
-        "classes": [name.strip() for name in classes.split(",") if name.strip()],
+        "classes": names(classes),
         "tokenizer": tokenizer,
-        "concurrency": _whole_numbers(concurrency),
+        "concurrency": whole_numbers(concurrency),
         "arrivals": arrivals,
         "rate": rate,
         "burstiness": burstiness,
@@ -93,7 +94,7 @@ def baseline(
         "abort_error_share": abort_error_share,
         "abort_e2e_ms": abort_e2e_ms,
     }
-    settings = _settings(fields | ({"prompts": prompts} if prompts else {}))
+    settings = load_settings(fields | ({"prompts": prompts} if prompts else {}), "baseline")
     if model is None:
         settings = settings.model_copy(update={"model": _only_model(settings)})
     previous = results.read(out) if out.exists() and not fresh else None
@@ -141,44 +142,11 @@ def _only_model(settings: BaselineSettings) -> str:
 
     from specops.load.client import Client
 
-    base_url = settings.base_url
-
-    async def models() -> list[str]:
+    async def asked() -> str:
         async with Client(settings.target(), settings.decoding()) as client:
-            return await client.models()
+            return await client.only_model()
 
-    served = asyncio.run(models())
-    if not served:
-        raise EndpointError(f"{base_url} lists no model", hint="name one with --model")
-    if len(served) > 1:
-        raise UsageError(
-            f"{base_url} serves {len(served)} models", hint=f"name one with --model: {', '.join(served)}"
-        )
-    return served[0]
-
-
-def _settings(fields: dict[str, Any]) -> BaselineSettings:
-    from pydantic import ValidationError
-
-    from specops.load.settings import BaselineSettings
-
-    try:
-        return BaselineSettings(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
-        raise UsageError(
-            f"could not use the options: {option} {first['msg']}", hint="specops baseline --help"
-        ) from error
-
-
-def _whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--concurrency takes whole numbers by commas, not {text!r}", hint="such as --concurrency 1,4,8"
-        ) from None
+    return asyncio.run(asked())
 
 
 def _print(result: Result, out: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 from specops.config import EmbeddedPool
+from specops.launch.address import Announced
 
 
 def command(pool: EmbeddedPool, model: str) -> list[str]:
     """Serve `pool` under the name `model`.
 
-    Port 0 lets the system choose a free one; the server says which in the line that READY matches.
+    Port 0 lets the system choose a free one; the server says which in the line that ANNOUNCED matches.
     """
     words = [sys.executable, "-m", "specops", "serve", "--port", "0", "--served-model-name", model]
     words += ["--max-batch", str(pool.max_batch)]
@@ -31,5 +32,4 @@ def command(pool: EmbeddedPool, model: str) -> list[str]:
     return words
 
 
-READY = r"^serving .* on (http://\S+)"
-"""The line of its log that says where it listens."""
+ANNOUNCED = Announced(r"^serving .* on (http://\S+)")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops.errors import EnvironmentFailure, FileError, ServerError
+from specops.launch.address import Address
 from specops.progress import Progress
 
 POLL_S = 0.05
@@ -48,7 +48,7 @@ def running(
     name: str,
     command: Sequence[str],
     *,
-    ready: str,
+    address: Address,
     log: Path,
     progress: Progress,
     start_timeout_s: float = 180.0,
@@ -56,9 +56,8 @@ def running(
 ) -> Iterator[Server]:
     """Run `command` until the block ends; its output goes to the file `log`.
 
-    `ready` is a pattern for the log's line that says where the server listens; its first group is the
-    address. The server is up once GET /health and GET /v1/models have answered. Raises ServerError when
-    it ends before the block does, or does not come up within `start_timeout_s` seconds.
+    The server is up once GET /health and GET /v1/models have answered at its address. Raises ServerError
+    when it ends before the block does, or does not come up within `start_timeout_s` seconds.
     """
     words = [sys.executable, "-m", "specops.launch.keeper", str(grace_s), *command]
     try:
@@ -75,7 +74,7 @@ def running(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, start_new_session=True
         )
     try:
-        yield _wait_until_up(name, keeper, re.compile(ready, re.MULTILINE), log, progress, start_timeout_s)
+        yield _wait_until_up(name, keeper, address, log, progress, start_timeout_s)
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "while it was measured")
     except EnvironmentFailure as error:
@@ -89,7 +88,7 @@ def running(
 def _wait_until_up(
     name: str,
     keeper: subprocess.Popen[bytes],
-    ready: re.Pattern[str],
+    address: Address,
     log: Path,
     progress: Progress,
     timeout_s: float,
@@ -100,15 +99,15 @@ def _wait_until_up(
     while time.monotonic() < deadline:
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "before it was up")
-        said = ready.search(log.read_text(encoding="utf-8", errors="replace"))
-        if said:
+        root = address.found(log)
+        if root is not None:
             try:
-                model = _ask(said[1])
+                model = _ask(root)
             except NO_ANSWER as error:
-                missing = f"{said[1]} does not answer properly ({error})"
+                missing = f"{root} does not answer properly ({error})"
             else:
-                progress.note(f"the {name} server is up: {model} on {said[1]}")
-                return Server(base_url=f"{said[1]}/v1", model=model)
+                progress.note(f"the {name} server is up: {model} on {root}")
+                return Server(base_url=f"{root}/v1", model=model)
         time.sleep(POLL_S)
     raise ServerError(
         f"the {name} server was not up after {timeout_s:g} s: {missing}",
@@ -116,14 +115,14 @@ def _wait_until_up(
     )
 
 
-def _ask(address: str) -> str:
+def _ask(root: str) -> str:
     """The first model's name, once /health is good; raises one of NO_ANSWER until then."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
     key = os.environ.get("SPECOPS_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with opener.open(f"{address}/health", timeout=ANSWER_S):
+    with opener.open(f"{root}/health", timeout=ANSWER_S):
         pass
-    models = urllib.request.Request(f"{address}/v1/models", headers=headers)
+    models = urllib.request.Request(f"{root}/v1/models", headers=headers)
     with opener.open(models, timeout=ANSWER_S) as answer:
         return str(json.load(answer)["data"][0]["id"])
 

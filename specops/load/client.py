@@ -13,6 +13,7 @@ from typing import Any, Self
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
+from specops.errors import EndpointError, UsageError
 from specops.load.answer import Failure
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
 from specops.load.observation import Exchange, Observation
@@ -112,6 +113,19 @@ class Client:
         )
         return observation
 
+    def adopt(self, probed: Client) -> None:
+        """Ask as `probed` found out that the same endpoint can be asked."""
+        self._limit_name, self.capabilities = probed._limit_name, probed.capabilities
+
+    async def only_model(self) -> str:
+        """The only model that the endpoint lists; EndpointError where there is none, UsageError for more."""
+        base_url, served = self.endpoint.base_url, await self.models()
+        if not served:
+            raise EndpointError(f"{base_url} lists no model", hint="is the server still loading it?")
+        if len(served) > 1:
+            raise UsageError(f"{base_url} serves {len(served)} models", hint=f"name one: {', '.join(served)}")
+        return served[0]
+
     async def send(
         self,
         prompt: Prompt,
@@ -143,6 +157,28 @@ class Client:
                     await pace.turn()
         finally:
             _in_flight.reset(context)
+
+    async def likeliest(self, prompt: Prompt) -> list[tuple[str, list[float]]]:
+        """The tokens of an answer, each its text and the log-probabilities of the two likeliest there.
+
+        Empty where the endpoint does not tell.
+        """
+        body: dict[str, Any] = self._arguments(prompt, None)["extra_body"] | {"stream": False}
+        body.pop("stream_options", None)
+        chat = self.endpoint.kind == "chat"
+        body |= {"logprobs": True, "top_logprobs": 2} if chat else {"logprobs": 2}
+        path = "/chat/completions" if chat else "/completions"
+        try:
+            async with asyncio.timeout(self.endpoint.timeout_s):
+                answer: Any = await self._openai.post(path, body=body, cast_to=object)
+            told = answer["choices"][0]["logprobs"]
+            if chat:
+                entries = [(entry["token"], entry["top_logprobs"]) for entry in told["content"]]
+                return [(text, [float(one["logprob"]) for one in top]) for text, top in entries]
+            pairs = zip(told["tokens"], told["top_logprobs"], strict=True)
+            return [(str(text), [float(value) for value in top.values()]) for text, top in pairs]
+        except (openai.OpenAIError, TimeoutError, LookupError, TypeError, ValueError, AttributeError):
+            return []  # what it is asked for here is a help, never a condition
 
     async def _attempt(self, exchange: Exchange, arguments: dict[str, Any]) -> float | None:
         """One attempt; how long to wait before the next in seconds, or None for no other."""

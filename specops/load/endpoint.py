@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 EndpointKind = Literal["chat", "completions"]
@@ -54,6 +54,15 @@ class Capabilities:
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
         return {option: True for option, on in wanted.items() if on}
+
+    def described(self, *, retokenised: bool) -> dict[str, Any]:
+        """How this endpoint's tokens are counted, kept with the figures that depend on it."""
+        fallback = "retokenised" if retokenised else "unknown"
+        return {
+            "usage": self.usage,
+            "continuous_usage": self.continuous_usage,
+            "tokens_from": "usage" if self.usage else fallback,
+        }
 
 
 def checked_base_url(url: str) -> str:

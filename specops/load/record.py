@@ -162,6 +162,10 @@ class CellRecord(_Record):
         )
 
     @property
+    def failed(self) -> int:
+        return sum(row.error is not None for row in self.rows)
+
+    @property
     def level(self) -> Level:
         return Level(self.concurrency, self.rate, self.burstiness)
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from specops import results
 from specops.assets import asset
+from specops.load.abort import AbortRule
 from specops.load.arrivals import Arrivals, Level
 from specops.load.endpoint import MAX_IN_FLIGHT, NO_KEY, Decoding, Endpoint, EndpointKind, checked_base_url
 from specops.load.metrics import Objectives
-from specops.load.workload import PromptSet
+from specops.load.workload import PromptSet, load_prompts
 
 Positive = Annotated[float, Field(gt=0)]
 
 
-OF_THE_RUN = (
-    "concurrency", "repeats", "max_error_share", "abort_error_share", "abort_e2e_ms", "abort_window",
-)  # fmt: skip
+WHEN_TO_STOP = ("max_error_share", "abort_error_share", "abort_e2e_ms", "abort_window")
+OF_THE_RUN = ("concurrency", "repeats", *WHEN_TO_STOP)
 """Settings that say which cells there are and when to stop, and change nothing within a cell."""
+
+_ELSEWHERE = ("base_url", "identity", "prompts", "api_key_env")
+"""Settings that say where something is; what is there has a hash of its own."""
 
 
 class BaselineSettings(BaseModel):
@@ -35,7 +38,7 @@ class BaselineSettings(BaseModel):
     model: str
     endpoint: EndpointKind = "chat"
     identity: str | None = None
-    """What stands for the address in the inputs' hash, where a server gets a new port at every start."""
+    """Stands for address and model in the inputs' hash, where a server gets a new port at every start."""
 
     api_key_env: str | None = None
     """The variable that holds the API key; by default SPECOPS_API_KEY, then OPENAI_API_KEY."""
@@ -99,12 +102,22 @@ class BaselineSettings(BaseModel):
             return [Level(rate=self.rate, burstiness=self.burstiness)]
         return [Level(concurrency=n) for n in self.concurrency]
 
+    def prompt_set(self) -> PromptSet:
+        """The prompts that are asked for. PromptsError where the endpoint cannot take one of them."""
+        chosen = load_prompts(self.prompts).select(self.classes)
+        for prompt in chosen.prompts:
+            _ = prompt.messages() if self.endpoint == "chat" else prompt.completion_prompt()
+        return chosen
+
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
-        """Hashes of what decides a cell. The address does not, where an identity stands for it."""
-        elsewhere = {"base_url", "identity", "prompts", "api_key_env"}
-        fields = self.model_dump(mode="json", exclude=elsewhere | set(OF_THE_RUN))
-        fields["endpoint_identity"] = self.identity or self.base_url
+        """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
+        asked = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
+        fields = asked | {"endpoint_identity": self.identity or [self.base_url, self.model]}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
+
+    def plan(self) -> dict[str, Any]:
+        """What is asked, whoever is asked: of a comparison's arms all the same."""
+        return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"})
 
     def target(self) -> Endpoint:
         return Endpoint(
@@ -116,6 +129,10 @@ class BaselineSettings(BaseModel):
             stall_s=self.stall_s,
             retries=self.retries,
         )
+
+    def abort_rule(self) -> AbortRule:
+        bound_s = self.abort_e2e_ms / 1000 if self.abort_e2e_ms else None
+        return AbortRule(self.abort_error_share, bound_s, self.abort_window)
 
     def decoding(self) -> Decoding:
         return Decoding(

@@ -2,6 +2,6 @@
 
 from typing import Literal, get_args
 
-Phase = Literal["baseline", "speculative", "compare"]
+Phase = Literal["baseline", "ab"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """Those that `run` walks, in order. Each writes PHASE.json into the run folder."""

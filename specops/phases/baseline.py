@@ -6,24 +6,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from specops import prometheus, results, stats
-from specops.errors import EndpointError, FileError
-from specops.load import summary
-from specops.load.abort import AbortRule, Watch
+from specops import results, stats
+from specops.errors import FileError
+from specops.load import counters, summary
+from specops.load.abort import Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level
 from specops.load.client import Client
-from specops.load.endpoint import Capabilities
 from specops.load.pace import Pace
-from specops.load.record import CellRecord, DraftCountsRecord
+from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.tokens import token_counter
 from specops.load.transport_errors import endpoint_error
-from specops.load.workload import PromptSet, load_prompts
+from specops.load.workload import PromptSet
 from specops.phases import measurement
 from specops.progress import Progress
-from specops.prometheus import NoData, Scrape
 from specops.results import Result, Verdict
 
 PHASE = "baseline"
@@ -40,9 +38,7 @@ def measure(
     `on_partial` gets a valid result after every cell, and when the run ends early with anything measured.
     Raises PromptsError for prompts that cannot be sent, EndpointError when nothing at all could be measured.
     """
-    prompts = load_prompts(settings.prompts).select(settings.classes)
-    for prompt in prompts.prompts:  # what this endpoint cannot take is found before the first request
-        _ = prompt.messages() if settings.endpoint == "chat" else prompt.completion_prompt()
+    prompts = settings.prompt_set()  # what the endpoint cannot take is found before the first request
     run = _Run(settings, prompts, progress, on_partial)
     run.resume(previous)
     if run.missing():
@@ -85,7 +81,7 @@ class _Run:
         kept = {
             (cell.level, cell.repeat): cell
             for cell in cells
-            if cell.complete and _failed(cell) <= self.settings.max_error_share * len(cell.rows)
+            if cell.complete and cell.failed <= self.settings.max_error_share * len(cell.rows)
         }
         self.cells = [kept[planned] for planned in self.plan() if planned in kept]
         if self.cells:
@@ -97,19 +93,13 @@ class _Run:
 
     async def measure(self) -> None:
         settings = self.settings
-        watch = Watch(
-            AbortRule(
-                settings.abort_error_share,
-                settings.abort_e2e_ms / 1000 if settings.abort_e2e_ms else None,
-                settings.abort_window,
-            )
-        )
+        watch = Watch(settings.abort_rule())
         pace = Pace(settings.max_rps)
         count_tokens = token_counter(settings.tokenizer) if settings.tokenizer else None
         async with Client(settings.target(), settings.decoding()) as client:
             await client.probe(self.prompts.prompts[0], pace)
             self.environment["server"] = await client.version()
-            self.endpoint = _described(client.capabilities, count_tokens)
+            self.endpoint = client.capabilities.described(retokenised=count_tokens is not None)
             try:
                 for level, repeat in self.missing():
                     await self._measure_cell(client, level, repeat, pace, watch, count_tokens)
@@ -137,7 +127,7 @@ class _Run:
     ) -> None:
         settings, prompts = self.settings, self.prompts.prompts
         await warm_up(client, prompts, settings.warmup, level, pace)
-        before = await _scrape(settings.base_url)
+        before = await counters.scrape(settings.base_url)
         self.progress.start(f"{level}, repeat {repeat + 1} of {settings.repeats}", len(prompts))
         cell = await run_cell(
             client,
@@ -151,10 +141,9 @@ class _Run:
             count_tokens=count_tokens,
         )
         record = CellRecord.of(cell, settings.slo)
-        # kept before the counters are read, lest a stop while they are loses it
-        self.cells.append(record.model_copy(update={"drafts_missing": "stopped before they were read"}))
-        after = await _scrape(settings.base_url)
-        self.cells[-1] = _with_counters(record, before, after, settings.model)
+        self.cells.append(counters.unread(record))
+        after = await counters.scrape(settings.base_url)
+        self.cells[-1] = counters.counted(record, before, after, settings.model)
         self.on_partial(self.partial())
 
     def partial(self) -> Result:
@@ -203,41 +192,3 @@ class _Run:
                 "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
             },
         )
-
-
-def _described(capabilities: Capabilities, count_tokens: CountTokens | None) -> dict[str, Any]:
-    """How this endpoint's tokens are counted, kept with the figures that depend on it."""
-    fallback = "retokenised" if count_tokens else "unknown"
-    return {
-        "usage": capabilities.usage,
-        "continuous_usage": capabilities.continuous_usage,
-        "tokens_from": "usage" if capabilities.usage else fallback,
-    }
-
-
-async def _scrape(base_url: str) -> Scrape | NoData:
-    try:
-        return await asyncio.to_thread(prometheus.scrape, base_url)
-    except EndpointError as error:
-        return NoData(error.message)
-
-
-def _with_counters(
-    record: CellRecord, before: Scrape | NoData, after: Scrape | NoData, model: str
-) -> CellRecord:
-    if isinstance(before, NoData) or isinstance(after, NoData):
-        missing = before if isinstance(before, NoData) else after
-        assert isinstance(missing, NoData)
-        return record.model_copy(update={"drafts_missing": missing.reason})
-    tokens = prometheus.increase(before, after, prometheus.GENERATION_TOKENS, model)
-    counts = prometheus.draft_counts(before, after, model)
-    update: dict[str, Any] = {"server_tokens": None if isinstance(tokens, NoData) else tokens}
-    if isinstance(counts, NoData):
-        update["drafts_missing"] = counts.reason
-    else:
-        update["drafts"] = DraftCountsRecord(**vars(counts))
-    return record.model_copy(update=update)
-
-
-def _failed(cell: CellRecord) -> int:
-    return sum(row.error is not None for row in cell.rows)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,7 +15,8 @@ from specops.assets import asset
 from specops.config import EmbeddedPool, EndpointPool, Pool, Rollout
 from specops.errors import ConfigError, ModelError
 from specops.load.settings import BaselineSettings
-from specops.load.workload import load_prompts
+from specops.load.workload import PromptSet, load_prompts
+from specops.phases.ab.settings import AbSettings, Arm
 from specops.results import Result, environment, sha256
 from specops.trees import parse_tree
 
@@ -26,8 +29,6 @@ WORDS = {
     "target": "the target model",
     "draft": "the draft model",
     "machine": "the machine or its software",
-    "baseline": "baseline.json",
-    "speculative": "speculative.json",
 }
 
 
@@ -53,23 +54,51 @@ def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
         chosen["slo"] = rollout.slo.model_dump()
     if isinstance(pool, EndpointPool):
         return BaselineSettings(base_url=pool.base_url, model=pool.model, **chosen)
-    # The folders count by what is in them, not by where they are.
-    serving = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
     return BaselineSettings(
-        base_url=NO_ADDRESS_YET, model=rollout.rollout, identity=sha256(serving), **chosen
+        base_url=NO_ADDRESS_YET, model=rollout.rollout, identity=sha256(_serving(pool)), **chosen
     )
 
 
 def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
     """The hash of each input by name: prompts, settings, machine, and the models of an embedded pool."""
-    machine = environment() | {"specops": __version__}
     inputs = settings.inputs(load_prompts(settings.prompts).select(settings.classes))
-    if isinstance(pool, EmbeddedPool):
+    return inputs | _models(pool) | {"machine": _machine([pool])}
+
+
+def inputs_of_arms(
+    arms: Sequence[Arm], asked: BaselineSettings, settings: AbSettings, prompts: PromptSet
+) -> dict[str, str]:
+    """The same of a comparison; an arm's models are inputs by its name.
+
+    All that plans the visits counts, looks and repeats too. A comparison that was carried on because it
+    had not decided would err more often than it says.
+    """
+    plan = asked.plan() | settings.model_dump(mode="json")
+    plan["arms"] = {arm.name: _serving(arm.pool) for arm in arms}
+    models = {f"{arm.name} {name}": sha for arm in arms for name, sha in _models(arm.pool).items()}
+    machine = _machine([arm.pool for arm in arms])
+    return {"prompts": prompts.sha256, "settings": sha256(plan), "machine": machine} | models
+
+
+def _serving(pool: Pool) -> dict[str, Any]:
+    """How a pool serves. The folders count by what is in them, not by where they are."""
+    return pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+
+
+def _models(pool: Pool) -> dict[str, str]:
+    if not isinstance(pool, EmbeddedPool):
+        return {}
+    models = {"target": _folder(pool.target or asset("playbooks", "embedded", "target"))}
+    if pool.speculation is not None and parse_tree(pool.speculation.tree).needs_draft:
+        models["draft"] = _folder(pool.speculation.draft or asset("playbooks", "embedded", "draft"))
+    return models
+
+
+def _machine(pools: Sequence[Pool]) -> str:
+    machine = environment() | {"specops": __version__}
+    if any(isinstance(pool, EmbeddedPool) for pool in pools):
         machine |= {name: _version(name) for name in ("torch", "transformers")}
-        inputs["target"] = _folder(pool.target or asset("playbooks", "embedded", "target"))
-        if pool.speculation is not None and parse_tree(pool.speculation.tree).needs_draft:
-            inputs["draft"] = _folder(pool.speculation.draft or asset("playbooks", "embedded", "draft"))
-    return inputs | {"machine": sha256(machine)}
+    return sha256(machine)
 
 
 def changed(previous: Result, inputs: dict[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Reading back what the phases of `run` wrote: checked down to what resuming, comparing and the page use.
+"""Reading back what the phases of `run` wrote: checked down to what resuming and the page use.
 
 `results.read` knows the frame of a result, not what a phase keeps in `data`. A file that someone edited by
 hand is refused here, by its path and the field, before anything is built on it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from specops import results
 from specops.errors import FileError
@@ -52,7 +52,7 @@ class _Cells(BaseModel):
 
 
 class _Measured(_Cells):
-    """`data` of baseline.json and speculative.json. What else is there is nobody's but a person's."""
+    """`data` of baseline.json. What else is there is nobody's but a person's."""
 
     prompts: _Prompts
     by_concurrency: list[_Level]
@@ -61,69 +61,23 @@ class _Measured(_Cells):
     acceptance_missing: str | None
 
 
-class _Interval(_Estimate):
-    low: float
-    high: float
-
-
-class _Speedup(BaseModel):
-    e2e: _Interval | None
-
-
-class _Class(BaseModel):
-    levels: list[_Speedup] = Field(min_length=1)
-
-
-class _Load(BaseModel):
-    concurrency: int | None
-
-
-class _Matches(BaseModel):
-    equal: int
-    compared: int
-
-
-class _Parity(_Matches):
-    control: _Matches | None
-
-
-class _Compared(BaseModel):
-    """`data` of compare.json."""
-
-    by_class: dict[str, _Class]
-    by_concurrency: list[_Load] = Field(min_length=1)
-    parity: _Parity | None
-    parity_missing: str | None
-
-
-class _CompareSummary(BaseModel):
-    pays_up_to: int | None
-
-
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(path: Path) -> Result:
     """The result of a measurement at `path`; FileError where it is none, or damaged."""
     result = results.read(path)
-    _check(_Measured, result.data, f"{path} is damaged: data")
-    return result
-
-
-def read_comparison(path: Path) -> Result:
-    """The result of a comparison at `path`; FileError where it is none, or damaged."""
-    result = results.read(path)
-    _check(_Compared, result.data, f"{path} is damaged: data")
-    _check(_CompareSummary, result.summary, f"{path} is damaged: summary")
+    checked(_Measured, result.data, f"{path} is damaged: data")
     return result
 
 
 def cells_of(result: Result, name: str) -> list[CellRecord]:
     """The cells of a measurement that is called `name` in the message of the FileError."""
-    return _check(_Cells, result.data, f"{name} is damaged: data").cells
+    return checked(_Cells, result.data, f"{name} is damaged: data").cells
 
 
-def _check(model: type[Model], value: dict[str, Any], where: str) -> Model:
+def checked(model: type[Model], value: dict[str, Any], where: str) -> Model:
+    """`value` as a `model`; FileError that begins with `where` and names the field where it is none."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

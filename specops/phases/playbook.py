@@ -1,29 +1,31 @@
 """`run`: walks the phases that there are, in order, and runs those whose inputs have changed.
 
-baseline      the standard pool     -> baseline.json
-speculative   the speculative pool  -> speculative.json, measured the same way
-compare       both results          -> compare.json
+baseline   the standard pool                                    -> baseline.json
+ab         both pools, asked in turn and paired prompt by prompt -> ab.json
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from specops import results
-from specops.config import EndpointPool, Pool, Rollout
+from specops.config import Rollout
 from specops.errors import Exit
-from specops.launch import embedded
-from specops.launch.process import running
+from specops.launch.pools import serving
 from specops.load.settings import OF_THE_RUN
 from specops.phases import PHASES, Phase, measurement
+from specops.phases.ab import report
+from specops.phases.ab.measure import compare
+from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.baseline import measure
-from specops.phases.compare import compare
-from specops.phases.inputs import ADDED, changed, inputs_of, settings_of
+from specops.phases.inputs import ADDED, changed, inputs_of, inputs_of_arms, settings_of
 from specops.progress import Progress
-from specops.results import Result, sha256
+from specops.results import Result
+
+Keep = Callable[[Result], None]
 
 
 @dataclass(frozen=True)
@@ -67,88 +69,92 @@ def run(
     walk = Walk(rollout.rollout, folder)
     for phase in PHASES if only is None else (only,):
         path = folder / f"{phase}.json"
-        reuse = path.exists() and not fresh
-        if phase == "compare":
-            step = _compare(path, measurement.read_comparison(path) if reuse else None, progress)
-        else:
-            pool = rollout.pools.standard if phase == "baseline" else rollout.pools.speculative
-            step = _measure(rollout, phase, pool, path, measurement.read(path) if reuse else None, progress)
+        phase_of = _baseline if phase == "baseline" else _ab
+        step = phase_of(rollout, path, path.exists() and not fresh, progress)
         if step.reused:
             progress.note(f"{phase}: not run again, its inputs have not changed ({path})")
         walk.steps.append(step)
-        # A failed speculative arm is the comparison's to judge.
-        if step.result.verdict == "no" and phase == "baseline" and not go_on:
+        if step.result.verdict == "no" and phase != PHASES[-1] and not go_on:
             progress.note(f"{phase} said no: {step.result.reason}; --continue goes on all the same")
             break
     return walk
 
 
-def _measure(
-    rollout: Rollout, phase: Phase, pool: Pool, path: Path, previous: Result | None, progress: Progress
-) -> Step:
+def _baseline(rollout: Rollout, path: Path, reuse: bool, progress: Progress) -> Step:
+    pool = rollout.pools.standard
     settings = settings_of(rollout, pool)
     inputs = inputs_of(settings, pool)
+    previous = measurement.read(path) if reuse else None
     if previous is not None:
-        unlike = changed(previous, inputs)
         asked = settings.model_dump(mode="json")
         whole = all(previous.settings.get(name) == asked[name] for name in OF_THE_RUN)
-        if unlike is None and previous.verdict == "yes" and whole:
-            return Step(phase, path, previous, reused=True)
-        if unlike is not None:
-            progress.note(f"{phase}: measured anew, since {unlike} changed")
-            previous = None
-        else:  # partial, failed, or asked for more: `measure` keeps the cells that are whole
-            known = {k: v for k, v in previous.inputs.items() if k not in ADDED}
-            previous = previous.model_copy(update={"inputs": known})
+        if changed(previous, inputs) is None and previous.verdict == "yes" and whole:
+            return Step("baseline", path, previous, reused=True)
+    previous = _unchanged("baseline", previous, inputs, progress)
+    if previous is not None:  # partial, failed, or asked for more: `measure` keeps the cells that are whole
+        known = {name: sha for name, sha in previous.inputs.items() if name not in ADDED}
+        previous = previous.model_copy(update={"inputs": known})
+    log = path.parent / "logs" / "baseline.log"
+    with _keeping("baseline", path, previous, inputs, progress) as keep:
+        with serving(pool, "standard", model=rollout.rollout, log=log, progress=progress) as server:
+            at = settings.model_copy(update={"base_url": server.base_url, "model": server.model})
+            result = measure(at, progress, previous, keep)
+        keep(result)  # now that its server is known to have lived to the end
+    if result.verdict == "no" and log.exists():
+        progress.note(f"baseline: the server's log is {log}")
+    return Step("baseline", path, results.read(path), reused=False)
 
-    kept = previous is not None  # in `path` there is something of these inputs
+
+def _ab(rollout: Rollout, path: Path, reuse: bool, progress: Progress) -> Step:
+    arms = [Arm("standard", rollout.pools.standard), Arm("speculative", rollout.pools.speculative)]
+    asked = settings_of(rollout, rollout.pools.standard)
+    settings = AbSettings(**rollout.ab.model_dump())
+    inputs = inputs_of_arms(arms, asked, settings, asked.prompt_set())
+    previous = report.read_comparison(path) if reuse else None
+    if (
+        previous is not None
+        and changed(previous, inputs) is None
+        and previous.verdict != "partial"
+        and not previous.data["failed"]  # an arm that failed is asked again
+    ):
+        return Step("ab", path, previous, reused=True)
+    previous = _unchanged("ab", previous, inputs, progress)
+    with _keeping("ab", path, previous, inputs, progress) as keep:
+        logs = path.parent / "logs"
+        result = compare(arms, asked, settings, progress, logs=logs, previous=previous, on_partial=keep)
+        keep(result)
+    return Step("ab", path, results.read(path), reused=False)
+
+
+def _unchanged(
+    phase: Phase, previous: Result | None, inputs: dict[str, str], progress: Progress
+) -> Result | None:
+    unlike = changed(previous, inputs) if previous is not None else None
+    if unlike is None:
+        return previous
+    progress.note(f"{phase}: measured anew, since {unlike} changed")
+    return None
+
+
+@contextmanager
+def _keeping(
+    phase: Phase, path: Path, previous: Result | None, inputs: dict[str, str], progress: Progress
+) -> Iterator[Keep]:
+    """What writes a result to `path`, of these inputs. What is there of others is set aside for the first."""
+    kept = previous is not None
 
     def keep(result: Result) -> None:
         nonlocal kept
         if not kept and path.exists():
-            earlier = results.set_aside(path)
-            progress.note(f"{phase}: the earlier measurement is now {earlier}")
+            progress.note(f"{phase}: the earlier measurement is now {results.set_aside(path)}")
         results.write(path, result.model_copy(update={"phase": phase, "inputs": inputs}))
         kept = True
 
-    log = path.parent / "logs" / f"{phase}.log"
     try:
-        with _serving(rollout, phase, pool, log, progress) as base_url:
-            at = settings.model_copy(update={"base_url": base_url})
-            result = measure(at, progress, previous, keep)
+        yield keep
     except KeyboardInterrupt:
         if kept:
             progress.note(f"{phase}: stopped; what was measured is in {path}, and the same command resumes")
         else:
             progress.note(f"{phase}: stopped before anything was measured")
         raise
-    keep(result)  # now that its server is known to have lived to the end
-    if result.verdict == "no" and log.exists():
-        progress.note(f"{phase}: the server's log is {log}")
-    return Step(phase, path, results.read(path), reused=False)
-
-
-@contextmanager
-def _serving(rollout: Rollout, phase: Phase, pool: Pool, log: Path, progress: Progress) -> Iterator[str]:
-    """The base URL of a pool, started for as long as the block lasts where specops is to start it."""
-    if isinstance(pool, EndpointPool):
-        yield pool.base_url
-        return
-    name = "standard" if phase == "baseline" else "speculative"
-    command = embedded.command(pool, rollout.rollout)
-    with running(name, command, ready=embedded.READY, log=log, progress=progress) as server:
-        yield server.base_url
-
-
-def _compare(path: Path, previous: Result | None, progress: Progress) -> Step:
-    files = {name: path.parent / f"{name}.json" for name in ("baseline", "speculative")}
-    standard, speculative = (measurement.read(file) for file in files.values())
-    inputs = {name: sha256(file) for name, file in files.items()}
-    if previous is not None:
-        unlike = changed(previous, inputs)
-        if unlike is None:
-            return Step("compare", path, previous, reused=True)
-        progress.note(f"compare: run again, since {unlike} changed")
-    result = compare(standard, speculative).model_copy(update={"inputs": inputs})
-    results.write(path, result)
-    return Step("compare", path, result, reused=False)

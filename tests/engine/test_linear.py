@@ -1,4 +1,4 @@
-"""Every form of a matrix multiplies as float32 does, and half the bytes are taken only where nothing is lost."""
+"""Every form of a matrix multiplies as float32 does, and half the bytes do only where nothing is lost."""
 
 from __future__ import annotations
 

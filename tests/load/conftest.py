@@ -15,6 +15,13 @@ def stub() -> Iterator[Stub]:
 
 
 @pytest.fixture
+def other() -> Iterator[Stub]:
+    """A second endpoint, to be compared with the first."""
+    with running_stub() as server:
+        yield server
+
+
+@pytest.fixture
 def prompts_file(tmp_path: Path) -> Path:
     """Twelve prompts in two classes, in the playbook's format."""
     path = tmp_path / "prompts.json"

@@ -15,6 +15,7 @@ import pytest
 from specops.config import EmbeddedPool
 from specops.errors import EndpointError, FileError, ServerError
 from specops.launch import embedded
+from specops.launch.address import Known
 from specops.launch.process import Server, running
 from specops.progress import Silent
 
@@ -52,10 +53,11 @@ server.serve_forever()
 
 START = """
 import sys, pathlib
+from specops.launch import embedded
 from specops.launch.process import running
 from specops.progress import Silent
 folder = pathlib.Path(sys.argv[3])
-with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], ready=r"^serving .* on (http://\\S+)",
+with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], address=embedded.ANNOUNCED,
              log=folder / "log", progress=Silent(), grace_s=0.5):
     print("up", flush=True)
     sys.stdin.read()
@@ -71,7 +73,7 @@ def fake(tmp_path: Path) -> Callable[..., object]:
         return running(
             "fake",
             [sys.executable, str(script), mode, str(tmp_path)],
-            ready=embedded.READY,
+            address=embedded.ANNOUNCED,
             log=tmp_path / "logs" / "fake.log",
             progress=Silent(),
             start_timeout_s=start_timeout_s,
@@ -216,7 +218,13 @@ def test_nothing_is_left_when_the_keeper_is_killed(fake, tmp_path) -> None:
 
 def test_a_log_that_cannot_be_written_is_said_with_a_hint(tmp_path) -> None:
     (tmp_path / "logs").write_text("a file where a folder should be")
-    start = running("fake", ["true"], ready="x", log=tmp_path / "logs" / "log", progress=Silent())
+    start = running(
+        "fake",
+        ["true"],
+        address=Known("http://127.0.0.1:9"),
+        log=tmp_path / "logs" / "log",
+        progress=Silent(),
+    )
     with pytest.raises(FileError, match="could not write the fake server's log") as caught, start:
         pass
     assert caught.value.hint

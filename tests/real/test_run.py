@@ -60,7 +60,7 @@ def server(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
     )
     log = tmp_path_factory.mktemp("server") / "log"
     with running(
-        "test", embedded.command(pool, "tiny"), ready=embedded.READY, log=log, progress=Silent()
+        "test", embedded.command(pool, "tiny"), address=embedded.ANNOUNCED, log=log, progress=Silent()
     ) as up:
         yield up
 
@@ -120,13 +120,13 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     for arm in ("standard", "speculative"):
         for streams in ("1 stream ", "2 streams"):
             assert any(re.search(rf"measured +{arm} +{streams}.*tok/s$", line) for line in lines), done.stdout
-    assert "parity 18/18" in done.stdout
-    assert re.search(r"accepted +\d\.\d\d of drafts, \d\.\d tokens a step", done.stdout)
+    assert re.search(r"parity +18/18 ", done.stdout)
+    assert re.search(r"accepted +\d\.\d\d of drafts.*, \d\.\d tokens a step", done.stdout)
     assert re.match(r"next: .*specops (run|serve)", lines[-1])
-    for phase in ("baseline", "speculative", "compare"):
+    for phase in ("baseline", "ab"):
         assert results.read(tmp_path / "run" / f"{phase}.json").phase == phase
     urls = re.findall(r"server is up: \S+ on (\S+)", done.stderr)
-    assert len(urls) == 2
+    assert len(urls) == 3  # one for the baseline, and both for the comparison
     assert not any(map(listens, urls))
 
 
@@ -191,7 +191,7 @@ def test_a_second_run_measures_nothing_again(written) -> None:
     assert reused(first) == []
     written_first = [results.sha256(step.path) for step in first.steps]
     second, notes = walk(path)
-    assert reused(second) == ["baseline", "speculative", "compare"]
+    assert reused(second) == ["baseline", "ab"]
     assert [results.sha256(step.path) for step in second.steps] == written_first
     assert notes.said("baseline", "inputs have not changed")
     shown = "\n".join(page(second, load(path), path))
@@ -208,8 +208,7 @@ def test_what_changed_is_named_and_measured_anew(written) -> None:
     assert notes.said("baseline", "the prompts changed")
     again, notes = walk(written(prompts=PROMPTS[:12], measure=MEASURE | {"max_tokens": 3}))
     assert reused(again) == []
-    assert notes.said("speculative", "the settings changed")
-    assert notes.said("compare", "baseline.json and speculative.json changed")
+    assert notes.said("ab", "the settings changed")
 
 
 def test_more_repeats_keep_what_was_measured(written) -> None:
@@ -266,20 +265,35 @@ def test_a_partial_result_goes_on_at_the_first_cell_that_is_missing(written) -> 
     assert second.steps[0].result.verdict == "yes"
 
 
-def test_only_runs_one_phase_and_compare_alone_needs_the_others(written) -> None:
+def test_only_runs_one_phase(written) -> None:
     path = written()
-    with pytest.raises(FileError, match=r"there is no result .*baseline\.json"):
-        walk(path, only="compare")
-    done, _ = walk(path, only="speculative")
-    assert [step.phase for step in done.steps] == ["speculative"]
-    assert [file.name for file in (path.parent / "run").glob("*.json")] == ["speculative.json"]
+    done, _ = walk(path, only="ab")
+    assert [step.phase for step in done.steps] == ["ab"]
+    assert [file.name for file in (path.parent / "run").glob("*.json")] == ["ab.json"]
 
 
-def test_results_are_linked_by_hash(written) -> None:
-    done, _ = walk(written())
-    compared = done.steps[-1].result
-    for step in done.steps[:-1]:
-        assert compared.inputs[step.phase] == results.sha256(step.path)
+def test_how_the_pools_are_compared_is_the_rollouts_to_say(written) -> None:
+    how = {"looks": 1, "confidence": 0.9, "mixed_prompts": 0}
+    done, _ = walk(written(ab=how), only="ab")
+    compared = done.steps[0].result
+    assert {name: compared.settings[name] for name in how} == how
+    assert compared.data["looks"]["planned"] == 1
+    assert compared.data["mixed"] == []
+
+
+def test_a_comparison_goes_on_at_the_first_visit_that_is_missing(written) -> None:
+    path = written()
+    first, _ = walk(path, only="ab")
+    whole = first.steps[0].result
+    visits = whole.data["visits"]
+    results.write(
+        first.steps[0].path,
+        whole.model_copy(update={"verdict": "partial", "data": whole.data | {"visits": visits[:3]}}),
+    )
+    second, notes = walk(path, only="ab")
+    assert second.steps[0].result.data["visits"][:3] == visits[:3]
+    assert notes.said(f"3 of {whole.data['visits_planned']} visits were made before")
+    assert second.steps[0].result.verdict != "partial"
 
 
 def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> None:
@@ -290,7 +304,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
     assert done.exit_code == Exit.NO
     assert notes.said("baseline said no", "--continue")
     on, _ = walk(path, go_on=True)
-    assert [step.phase for step in on.steps] == ["baseline", "speculative", "compare"]
+    assert [step.phase for step in on.steps] == ["baseline", "ab"]
     assert reused(on) == [], "a measurement that failed is taken up again"
     assert on.exit_code == Exit.NO
 
@@ -310,10 +324,10 @@ def test_a_damaged_result_is_named_and_fresh_gets_past_it(written) -> None:
     ("phase", "change", "says"),
     [
         ("baseline", {"data": {}}, "data.cells"),
-        ("speculative", {"data": {"cells": 3}}, "data.cells"),
         ("baseline", {"verdict": "partial", "data": {"cells": [3]}}, "data.cells.0"),
-        ("compare", {"data": {}}, "data.by_class"),
-        ("compare", {"summary": {}}, "summary.pays_up_to"),
+        ("ab", {"data": {}}, "data.visits"),
+        ("ab", {"verdict": "partial", "data": {"visits": [3], "mixed": [], "margins": []}}, "data.visits.0"),
+        ("ab", {"data": {"visits": [], "mixed": [], "margins": []}}, "data.standard"),
     ],
 )
 def test_data_that_was_damaged_by_hand_is_named_with_its_file(written, phase, change, says) -> None:
@@ -324,9 +338,6 @@ def test_data_that_was_damaged_by_hand_is_named_with_its_file(written, phase, ch
     with pytest.raises(FileError, match=rf"{phase}\.json is damaged: {says}") as caught:
         walk(path)
     assert "--fresh" in str(caught.value.hint)
-    if phase != "compare":
-        with pytest.raises(FileError, match=rf"{phase}\.json is damaged: {says}"):
-            walk(path, only="compare", fresh=True)
 
 
 def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
@@ -347,7 +358,7 @@ def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
     path.write_text(text)
     (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS[:6]))
     done, _ = walk(path)
-    assert [step.phase for step in done.steps] == ["baseline", "speculative", "compare"]
+    assert [step.phase for step in done.steps] == ["baseline", "ab"]
     assert done.steps[-1].result.summary["parity"] == done.steps[-1].result.summary["parity_control"] == "6/6"
 
 

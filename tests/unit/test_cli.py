@@ -14,7 +14,7 @@ from specops.cli.progress import progress
 from specops.errors import ConfigError, Exit, ServerError
 from specops.progress import Silent
 
-HEAVY = ("torch", "transformers", "openai", "aiohttp")
+HEAVY = ("torch", "transformers", "openai", "aiohttp", "matplotlib")
 
 
 def specops(*words: str) -> subprocess.CompletedProcess[str]:
@@ -45,8 +45,9 @@ def loaded_by(*words: str) -> set[str]:
         ["--version"],
         ["init", "--schema"],
         ["doctor"],
-        *([command, "--help"] for command in ("init", "run", "serve", "baseline", "doctor")),
+        *([command, "--help"] for command in ("init", "run", "serve", "baseline", "ab", "doctor")),
         ["run", "absent.yaml"],
+        ["ab", "--arm", "a=nothing"],
     ],
     ids=" ".join,
 )
@@ -64,7 +65,7 @@ def test_version() -> None:
 def test_help_names_every_command() -> None:
     done = specops("--help")
     assert done.returncode == 0
-    for command in ("init", "run", "serve", "baseline", "doctor"):
+    for command in ("init", "run", "serve", "baseline", "ab", "doctor"):
         assert f"  {command} " in done.stdout
 
 

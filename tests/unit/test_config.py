@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.assets import asset
-from specops.config import EmbeddedPool, EndpointPool, Rollout, Section, load
+from specops.config import CommandPool, EmbeddedPool, EndpointPool, Rollout, Section, load
 from specops.errors import ConfigError, Exit, FileError, UsageError
 from specops.phases.init import write_rollout
 from specops.phases.inputs import settings_of
@@ -54,6 +54,31 @@ def test_a_good_file_is_read_and_the_rest_is_defaults(read, tmp_path) -> None:
     assert rollout.measure.temperature == 1.0
     assert rollout.measure.repeats == 2
     assert rollout.slo is None
+
+
+def test_a_server_to_start_is_a_command_with_a_free_port(read) -> None:
+    lines = "engine: command\n    command: vllm serve 'my model' --port {port}\n"
+    pool = read(GOOD.replace("engine: embedded\n", lines, 1)).pools.standard
+    assert isinstance(pool, CommandPool)
+    assert (pool.command, pool.model) == ("vllm serve 'my model' --port {port}", None)
+
+
+@pytest.mark.parametrize(
+    ("command", "says", "hint"),
+    [
+        ("vllm serve m", "the command does not say {port}", "--port {port}"),
+        ("vllm 'serve --port {port}", "this is no command line: no closing quotation", "quotes"),
+        ("vllm serve m --port {port} --api-key=sk-1", "the command holds a key", "VLLM_API_KEY"),
+        ("''", "the command does not say {port}", "--port {port}"),
+    ],
+)
+def test_a_command_that_cannot_start_a_server_is_named(read, command, says, hint) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(GOOD.replace("engine: embedded\n", f"engine: command\n    command: {command}\n", 1))
+    assert "line 6: pools.standard" in caught.value.message
+    assert says in caught.value.message
+    assert "sk-1" not in caught.value.message
+    assert hint in str(caught.value.hint)
 
 
 def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) -> None:

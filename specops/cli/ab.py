@@ -1,0 +1,232 @@
+"""`specops ab`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specops.cli.load_options import load_settings, names, whole_numbers, wrong_option
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.progress import progress
+from specops.errors import SpecopsError, UsageError
+
+if TYPE_CHECKING:
+    from specops.load.settings import BaselineSettings
+    from specops.phases.ab.settings import AbSettings, Arm
+    from specops.results import Result
+
+DEFAULT_OUT = Path("ab.json")
+PLOTS = (".svg", ".png")
+LOOKS = {"interleaved": 4, "abba-restart": 1}
+"""Every look costs abba-restart another start of every arm in every round."""
+
+
+def ab(
+    arm: Annotated[
+        list[str],
+        typer.Option(
+            help="NAME=SPEC, the standard first. SPEC: http://HOST/v1[#MODEL], embedded[:TREE][,KEY=VALUE], "
+            "or command:WORDS with {port} among them."
+        ),
+    ],
+    design: Annotated[
+        str,
+        typer.Option(
+            help="interleaved: all arms up, asked in turn. abba-restart: started in turn, one up at a time."
+        ),
+    ] = "interleaved",
+    looks: Annotated[
+        int | None,
+        typer.Option(help="Times that the evidence is looked at; it stops once decided. 4; abba-restart: 1."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of all intervals of a kind together.")] = 0.95,
+    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
+    ] = None,
+    classes: Annotated[str, typer.Option(help="Traffic classes to compare, by commas; all by default.")] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
+    ] = None,
+    concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "1",
+    repeats: Annotated[int, typer.Option(help="Times that each prompt is sent to each arm.")] = 2,
+    warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
+    top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of order and sampling.")] = 0,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False,
+    max_tokens: Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
+    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None,
+    max_error_share: Annotated[
+        float, typer.Option(help="An arm with more failures than this share has failed.")
+    ] = 0.05,
+    mixed_prompts: Annotated[
+        int, typer.Option(help="Greedy requests asked again among sampled ones; 0 leaves it out.")
+    ] = 8,
+    against: Annotated[
+        Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    out: Annotated[Path, typer.Option(help="The result; an earlier one is resumed.")] = DEFAULT_OUT,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compare anew what was compared before.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Compare arms on the same prompts, paired and in turn: does the second pay, and for which traffic?"""
+    from specops import results
+    from specops.phases.ab.arms import parse_arms
+
+    arms = parse_arms(arm)
+    fields: dict[str, Any] = {
+        "base_url": "http://127.0.0.1:0/v1",  # each arm's own takes its place, and so the model's name
+        "model": "",
+        "endpoint": endpoint,
+        "api_key_env": api_key_env,
+        "classes": names(classes),
+        "tokenizer": tokenizer,
+        "concurrency": whole_numbers(concurrency),
+        "repeats": repeats,
+        "warmup": warmup,
+        "temperature": temperature,
+        "top_p": top_p,
+        "seed": seed,
+        "ignore_eos": ignore_eos,
+        "max_tokens": max_tokens,
+        "timeout_s": timeout,
+        "max_rps": max_rps,
+        "max_error_share": max_error_share,
+    }
+    asked = load_settings(fields | ({"prompts": prompts} if prompts else {}), "ab")
+    settings = _settings(
+        {
+            "design": design,
+            "looks": LOOKS.get(design, 1) if looks is None else looks,
+            "confidence": confidence,
+            "mixed_prompts": mixed_prompts,
+        }
+    )
+    if plot is not None and plot.suffix not in PLOTS:
+        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    recorded = _recorded(against, asked, arms) if against else None
+    result = _compare(_with_models(arms, asked), asked, settings, out, fresh=fresh, quiet=quiet)
+    if against and recorded:
+        result = _held_against(recorded, result, against, settings)
+        results.write(out, result)
+    if plot is not None:
+        from specops.phases.ab.picture import picture
+        from specops.phases.ab.report import read
+        from specops.render.ab_plot import draw
+
+        draw(picture(read(result, str(out))), plot)
+    if as_json:
+        print_json(result)
+    else:
+        from specops.cli.ab_page import page
+
+        typer.echo("\n".join(page(result, out)))
+    raise typer.Exit(result.exit_code)
+
+
+def _settings(fields: dict[str, Any]) -> AbSettings:
+    from pydantic import ValidationError
+
+    from specops.phases.ab.settings import AbSettings
+
+    try:
+        return AbSettings(**fields)
+    except ValidationError as error:
+        raise wrong_option(error, "ab") from error
+
+
+def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
+    """Endpoints without a model's name are asked which one they serve."""
+    import asyncio
+
+    from specops.config import EndpointPool
+    from specops.load.client import Client
+    from specops.phases.ab.settings import Arm
+
+    async def only_model(pool: EndpointPool) -> str:
+        at = asked.model_copy(update={"base_url": pool.base_url})
+        async with Client(at.target(), at.decoding()) as client:
+            return await client.only_model()
+
+    def named(pool: EndpointPool) -> EndpointPool:
+        return pool if pool.model else pool.model_copy(update={"model": asyncio.run(only_model(pool))})
+
+    return [Arm(arm.name, named(arm.pool)) if isinstance(arm.pool, EndpointPool) else arm for arm in arms]
+
+
+def _compare(
+    arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool, quiet: bool
+) -> Result:
+    from specops import results
+    from specops.phases.ab.measure import compare
+
+    previous = results.read(out) if out.exists() and not fresh else None
+    if previous is not None:
+        _refuse_unusable(previous, arms, asked, settings, out)
+    kept = False
+
+    def keep(partial: Result) -> None:
+        nonlocal kept
+        results.write(out, partial)
+        kept = True
+
+    with progress(quiet) as shown:
+        try:
+            result = compare(
+                arms,
+                asked,
+                settings,
+                shown,
+                logs=out.parent / "logs",
+                previous=previous,
+                on_partial=keep,
+            )
+        except (KeyboardInterrupt, SpecopsError):
+            if kept:
+                shown.note(f"what was measured is in {out}; the same command goes on from there")
+            raise
+        results.write(out, result)
+    return result
+
+
+def _refuse_unusable(
+    previous: Result, arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path
+) -> None:
+    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
+    from specops.phases.ab.records import kept_of
+    from specops.phases.inputs import changed, inputs_of_arms
+
+    unlike = changed(previous, inputs_of_arms(arms, asked, settings, asked.prompt_set()))
+    if unlike:
+        raise UsageError(
+            f"{out} holds another comparison: {unlike} changed",
+            hint="give another --out, or replace it with --fresh",
+        )
+    kept_of(previous, str(out))  # damage is told before the first request, by the file's name
+
+
+def _recorded(path: Path, asked: BaselineSettings, arms: list[Arm]) -> Result:
+    """The earlier comparison; UsageError, before anything is measured, where it asked something else."""
+    from specops import results
+    from specops.phases.ab.differences import refuse_unlike
+
+    recorded = results.read(path)
+    refuse_unlike(recorded, str(path), asked.prompt_set().sha256, asked.plan(), [arm.name for arm in arms])
+    return recorded
+
+
+def _held_against(recorded: Result, now: Result, path: Path, settings: AbSettings) -> Result:
+    from specops.phases.ab.differences import against
+
+    found = against(recorded, now, str(path), settings.confidence)
+    return now.model_copy(update={"data": now.data | {"against": found.model_dump(mode="json")}})

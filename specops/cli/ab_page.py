@@ -1,0 +1,195 @@
+"""The page of a comparison: speed-ups by class and load beside what the playbook expects, parity,
+acceptance, what drifted, the verdict in words, and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from specops.cli.figures import (
+    NONE,
+    aligned,
+    bar,
+    between,
+    change_ms,
+    count,
+    milliseconds,
+    percent,
+    sentence,
+    times,
+)
+from specops.phases.ab.differences import Against
+from specops.phases.ab.drift import Drift
+from specops.phases.ab.report import Challenger, Measured, OfParity, Report, Same, read
+from specops.results import Result
+
+
+def page(result: Result, out: Path) -> list[str]:
+    """The page's lines; every figure on it is in `out`, which holds the finished comparison `result`."""
+    report = read(result, str(out))
+    lines = [_headline(result, report, out)]
+    lines += aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)])
+    for name, challenger in report.challengers.items():
+        lines += ["", f"  {name} against {report.standard}", *_table(report, challenger)]
+        lines.append(f"  parity    {parity(report, challenger)}")
+        lines += [f"  accepted  {line}" for line in accepted(report, name)]
+        if challenger.load:
+            lines.append(f"  load      {challenger.load}")
+    lines += ["", *(f"  {line}" for line in _drift(report.drift))]
+    lines += [
+        f"  differs   {found.of}: {found.what} is {found.other}, and {found.one} in {report.standard}"
+        for found in report.differences
+    ]
+    if "against" in result.data:
+        lines += [f"  {line}" for line in _against(Against.model_validate(result.data["against"]))]
+    return [*lines, sentence(result.reason), f"next: {_next(result, report)}"]
+
+
+def measured(arm: str, levels: list[Measured]) -> Iterator[list[str]]:
+    """A row for each load that an arm was asked at."""
+    for found in levels:
+        yield [
+            "  measured",
+            arm,
+            str(found.level),
+            f"TTFT {milliseconds(found.ttft_ms.p50)}",
+            f"TPOT {milliseconds(found.tpot_ms.p50)}",
+            f"p95 {milliseconds(found.tpot_ms.p95)}",
+            f"E2E {milliseconds(found.e2e_ms.p50)}",
+            f"{found.tokens_per_sec:.0f} tok/s" if found.tokens_per_sec else NONE,
+            f"{found.failed} of {found.requests} failed" if found.failed else "",
+        ]
+
+
+def parity(report: Report, challenger: Challenger) -> str:
+    if report.parity_missing:
+        return f"not asked: {report.parity_missing}"
+    return "; ".join(_equal(found) for found in challenger.parity) or NONE
+
+
+def accepted(report: Report, arm: str) -> Iterator[str]:
+    """A line for each load; loads that have the same to say share one."""
+    lines = [(str(found.level), _acceptance(found)) for found in report.arms[arm]]
+    for said, same in groupby(lines, key=lambda line: line[1]):
+        levels = ", ".join(level for level, _ in same)
+        yield f"{said}  at {levels} (expected {between(report.expected['acceptance'])})"
+
+
+def following(pool: Mapping[str, Any] | None) -> str:
+    """What to do with a pool that is to be deployed; `pool` as the result keeps it."""
+    pool = pool or {}
+    if pool.get("engine") == "embedded":
+        speculation = pool.get("speculation") or {}
+        options = {
+            "target": pool.get("target"),
+            **{k: speculation.get(k) for k in ("draft", "tree", "verifier")},
+        }
+        return " ".join(["specops serve", *(f"--{flag} {value}" for flag, value in options.items() if value)])
+    if pool.get("engine") == "command":
+        return f"start it with: {pool.get('command')}"
+    return f"send the traffic of those classes to {pool.get('base_url', 'it')}"
+
+
+def _headline(result: Result, report: Report, out: Path) -> str:
+    prompts, looks = result.data.get("prompts", {}), result.data.get("looks", {})
+    classes = {name for challenger in report.challengers.values() for name in challenger.classes}
+    asked = f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}"
+    looked = f"look {looks.get('done')} of {looks.get('planned')}"
+    design = str(result.settings.get("design", ""))
+    arms = count(len(report.arms), "arm")
+    return " · ".join(["ab", f"{arms}, {design}", asked, looked, str(out)])
+
+
+def _table(report: Report, challenger: Challenger) -> list[str]:
+    expected = {figure: f"{between(ends)}×" for figure, ends in report.expected.items()}
+    rows = [
+        ["  class", "load", "E2E", "TPOT", "throughput", "TTFT", "verdict"],
+        ["  expected", "", expected["e2e"], expected["tpot"], expected["throughput"], "", ""],
+    ]
+    for name, of_class in challenger.classes.items():
+        for number, found in enumerate(of_class.levels):
+            rows.append(
+                [
+                    f"  {name}",
+                    str(found.level),
+                    times(found.e2e),
+                    times(found.tpot),
+                    "",
+                    change_ms(found.ttft_change_ms),
+                    _WORDS[of_class.decision.verdict] if number == 0 else "",
+                ]
+            )
+    for level in challenger.levels:
+        found, served = level.speedups, level.throughput
+        rows.append(
+            [
+                "  all",
+                str(found.level),
+                times(found.e2e),
+                times(found.tpot),
+                times(served.ratio, served.estimate) if served else NONE,
+                change_ms(found.ttft_change_ms),
+                {"yes": "pays", "no": "slower"}.get(level.decision.verdict, "undecided"),
+            ]
+        )
+    return aligned(rows)
+
+
+_WORDS = {"yes": "deploy", "no": "do not deploy", "undecided": "undecided", "partial": "stopped"}
+
+
+def _equal(found: OfParity) -> str:
+    where = "among sampled requests" if found.mixed else f"at {found.level}"
+    near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
+    return f"{Same(equal=found.equal, compared=found.compared)} {where} (control {_control(found)}{near})"
+
+
+def _control(found: OfParity) -> str:
+    if found.control is not None:
+        return str(found.control)
+    return "not asked" if found.mixed else "needs two repeats"
+
+
+def _acceptance(found: Measured) -> str:
+    counts = found.acceptance
+    if counts is None:
+        return f"not known: {found.acceptance_missing}"
+    rate = NONE if counts.rate is None else f"{counts.rate:.2f}"
+    length = NONE if counts.length is None else f"{counts.length:.1f}"
+    curve = "".join(bar(share) for share in counts.per_position)
+    return f"{rate} of drafts, {length} tokens a step" + (f"  {curve} by position" if curve else "")
+
+
+def _drift(drifts: list[Drift]) -> Iterator[str]:
+    for drift in drifts:
+        if drift.flagged:
+            yield f"drift     {drift.told}"
+    asked = [drift for drift in drifts if drift.change is not None]
+    steady = [
+        f"{drift.arm} {percent(drift.change.estimate)} "
+        f"[{percent(drift.change.low)}, {percent(drift.change.high)}]"
+        for drift in asked
+        if drift.change is not None and drift.kind == "slow-down" and not drift.flagged
+    ]
+    if steady:
+        yield f"steady    latency from the beginning to the end: {', '.join(steady)}"
+    yield f"checks    {sum(drift.flagged for drift in asked)} of {len(asked)} found drift"
+
+
+def _against(found: Against) -> Iterator[str]:
+    yield f"against   a run of {found.recorded:%Y-%m-%d %H:%M} UTC, which was not interleaved with this one:"
+    for change in found.changes:
+        yield f"          {change.arm} at {change.level}: {times(change.e2e)} of its speed then"
+    for unlike in found.differences:
+        yield f"          {unlike.of}: {unlike.what} was {unlike.one}, and is {unlike.other}"
+
+
+def _next(result: Result, report: Report) -> str:
+    if report.best is not None:
+        return following(result.settings.get("arms", {}).get(report.best))
+    if result.verdict == "undecided":
+        more = result.summary.get("more_prompts")
+        return f"add {f'about {more}' if more else 'many'} prompts to each undecided class, and compare again"
+    return "try another draft or tree: specops ab --arm … --arm NAME=embedded:ngram:8"

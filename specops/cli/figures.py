@@ -1,0 +1,60 @@
+"""How figures are written on a page: readable without colour, one way for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specops.stats import Interval
+
+BARS = "▁▂▃▄▅▆▇█"
+NONE = "–"
+"""In place of a figure that there were too few samples for; the result says how many it needs."""
+
+
+def times(interval: Interval | None, estimate: float | None = None) -> str:
+    """A speed-up with its interval, or the bare `estimate` where there were too few pairs for one."""
+    if interval is not None:
+        return f"{interval.estimate:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
+    return NONE if estimate is None else f"{estimate:.2f}×"
+
+
+def milliseconds(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.2f} ms" if value < 10 else f"{value:.0f} ms"
+
+
+def change_ms(value: float | None) -> str:
+    return NONE if value is None else f"{value:+.1f} ms"
+
+
+def percent(ratio: float) -> str:
+    """By how much a ratio is off 1."""
+    return f"{100 * (ratio - 1):+.0f}%"
+
+
+def between(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:g}–{ends[1]:g}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def bar(share: float | None) -> str:
+    """One character for a share from 0 to 1."""
+    if share is None:
+        return " "
+    return BARS[min(int(max(share, 0.0) * len(BARS)), len(BARS) - 1)]
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two spaces apart; all rows have as many."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

@@ -1,0 +1,42 @@
+"""What the commands that drive an endpoint have in common: options as text -> checked settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specops.errors import UsageError
+
+if TYPE_CHECKING:
+    from specops.load.settings import BaselineSettings
+
+
+def load_settings(fields: dict[str, Any], command: str) -> BaselineSettings:
+    """UsageError where an option of `specops COMMAND` makes no sense, by its name."""
+    from pydantic import ValidationError
+
+    from specops.load.settings import BaselineSettings
+
+    try:
+        return BaselineSettings(**fields)
+    except ValidationError as error:
+        raise wrong_option(error, command) from error
+
+
+def wrong_option(error: Exception, command: str) -> UsageError:
+    """For a ValidationError of settings whose fields are called as the options are."""
+    first = error.errors()[0]  # type: ignore[attr-defined]
+    option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
+    return UsageError(f"could not use the options: {option} {first['msg']}", hint=f"specops {command} --help")
+
+
+def whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--concurrency takes whole numbers by commas, not {text!r}", hint="such as --concurrency 1,4,8"
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,32 @@
+"""Where a server that is being started will listen: in a line of its log, or known beforehand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class Address(Protocol):
+    def found(self, log: Path) -> str | None:
+        """The server's root, such as http://127.0.0.1:8000; None while the log does not say it."""
+
+
+@dataclass(frozen=True)
+class Announced:
+    """The first group of `pattern`, matched in the log line by line."""
+
+    pattern: str
+
+    def found(self, log: Path) -> str | None:
+        said = re.search(self.pattern, log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        return said[1] if said else None
+
+
+@dataclass(frozen=True)
+class Known:
+    root: str
+
+    def found(self, log: Path) -> str | None:
+        return self.root

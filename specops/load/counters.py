@@ -1,0 +1,39 @@
+"""What the server's own counters say of a measured cell: read before it and after it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from specops import prometheus
+from specops.errors import EndpointError
+from specops.load.record import CellRecord, DraftCountsRecord
+from specops.prometheus import NoData, Scrape
+
+
+async def scrape(base_url: str) -> Scrape | NoData:
+    try:
+        return await asyncio.to_thread(prometheus.scrape, base_url)
+    except EndpointError as error:
+        return NoData(error.message)
+
+
+def unread(record: CellRecord) -> CellRecord:
+    """As it is kept before the counters are read a second time, lest a stop while they are loses it."""
+    return record.model_copy(update={"drafts_missing": "stopped before they were read"})
+
+
+def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData, model: str) -> CellRecord:
+    """`record` with what the server generated for `model` in between, and what became of its drafts."""
+    if isinstance(before, NoData) or isinstance(after, NoData):
+        missing = before if isinstance(before, NoData) else after
+        assert isinstance(missing, NoData)
+        return record.model_copy(update={"drafts_missing": missing.reason})
+    tokens = prometheus.increase(before, after, prometheus.GENERATION_TOKENS, model)
+    counts = prometheus.draft_counts(before, after, model)
+    update: dict[str, Any] = {"server_tokens": None if isinstance(tokens, NoData) else tokens}
+    if isinstance(counts, NoData):
+        update["drafts_missing"] = counts.reason
+    else:
+        update["drafts"] = DraftCountsRecord(**vars(counts))
+    return record.model_copy(update=update)

@@ -1,0 +1,19 @@
+"""`ab`: two or more arms, asked the same, set against each other. The first arm is the standard.
+
+settings.py     what is asked of whom
+arms.py         arms as they are written on the command line
+visits.py       in which order arms, blocks of prompts and levels of load are visited: pure
+records.py      what a visit left behind
+evidence.py     what was found out so far, and what is to be found out next
+measure.py      starts the arms, makes the visits, keeps what was measured
+respondent.py   one arm whose server is up
+mixed.py        greedy and sampled requests in one batch
+speedups.py     how much faster, by class and level, with intervals: pure
+parity.py       whether the arms said the same: pure
+drift.py        what changed on the way that speculation did not cause: pure
+differences.py  what differs beside speculation, between arms and since an earlier run: pure
+verdict.py      deploy, do not deploy, or undecided, and why: pure
+judging.py      from the visits to the report: pure
+report.py       all of it together, as it is kept in ab.json
+picture.py      what of it is drawn: pure
+"""

@@ -1,0 +1,259 @@
+"""From the visits to the report and the verdict: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specops.load import summary
+from specops.load.record import Spread
+from specops.phases.ab import differences, drift, parity, verdict
+from specops.phases.ab.drift import Drift
+from specops.phases.ab.parity import Parity, Place
+from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.report import (
+    EXPECTED,
+    Acceptance,
+    Challenger,
+    Dot,
+    Measured,
+    OfClass,
+    OfLevel,
+    OfParity,
+    Report,
+    Same,
+)
+from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import Pair, Pairs, levels_of, pair_up, speedups, throughput
+from specops.phases.ab.verdict import Confidences, Decision
+from specops.results import Verdict
+from specops.stats import Interval
+
+
+@dataclass(frozen=True)
+class Judged:
+    verdict: Verdict
+    reason: str
+    summary: dict[str, Any]
+    data: dict[str, Any]
+    """A Report, beside which the visits themselves are kept."""
+
+
+def judge(
+    records: Sequence[VisitRecord],
+    mixed: Sequence[VisitRecord],
+    arms: Sequence[str],
+    settings: AbSettings,
+    *,
+    looks_done: int,
+    looks: int,
+    failed: Mapping[str, str],
+    temperature: float,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+    margins: Mapping[Place, float | None] | None = None,
+) -> Judged:
+    """Judge every challenger; the first of `arms` is the standard.
+
+    `failed` says why an arm failed, `facts` what is known of each arm (differences.py), `margins` how sure
+    the standard was where answers part (`parity.margins_wanted` says where).
+    """
+    standard, *challengers = arms
+    working = [arm for arm in arms if arm not in failed]
+    drifts = drift.found(records, working, settings.confidence) if standard in working else []
+    judging = _Judging(records, mixed, standard, settings, temperature, margins or {}, drifts)
+    pairs = {name: pair_up(records, standard, name, settings.design) for name in challengers}
+    tried = [name for name in challengers if name in working] or challengers
+    classes = {of for name in tried for of in pairs[name].classes}
+    confidences = Confidences.at(settings, classes, len(tried), looks_done, looks)
+    found = {
+        name: judging.challenger(name, pairs[name], confidences, len(tried), failed) for name in challengers
+    }
+    decisions = {name: challenger.decision for name, challenger in found.items()}
+    fastest = verdict.best(decisions, {name: _e2e(challenger) for name, challenger in found.items()})
+    decision = verdict.overall(decisions, fastest)
+    report = Report(
+        standard=standard,
+        best=fastest,
+        confidence_of_classes=confidences.of_classes,
+        confidence_of_levels=confidences.of_levels,
+        expected=dict(EXPECTED),
+        parity_missing=None if temperature == 0 else "outputs are comparable at temperature 0 only",
+        arms={arm: _measured(records, arm) for arm in arms},
+        challengers=found,
+        drift=drifts,
+        differences=differences.of_arms(facts) if facts else [],
+    )
+    return Judged(
+        decision.verdict,
+        decision.reason,
+        _summary(report, decision, looks_done, looks),
+        report.model_dump(mode="json"),
+    )
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """What all challengers are judged by alike."""
+
+    visits: Sequence[VisitRecord]
+    mixed: Sequence[VisitRecord]
+    standard: str
+    settings: AbSettings
+    temperature: float
+    margins: Mapping[Place, float | None]
+    drifts: Sequence[Drift]
+
+    def challenger(
+        self,
+        name: str,
+        pairs: Pairs,
+        confidences: Confidences,
+        challengers: int,
+        failed: Mapping[str, str],
+    ) -> Challenger:
+        levels = levels_of(self.visits)
+        classes = verdict.by_class(pairs, levels[0], confidences.of_classes, self.settings) if levels else {}
+        load = verdict.load(pairs, levels, confidences.of_levels)
+        parities = self._parities(name)
+        decision = self._decision(name, pairs, classes, parities, challengers, failed)
+        sure = load.pays_up_to
+        return Challenger(
+            decision=decision,
+            deploy=verdict.deployed(classes) if decision.verdict == "yes" else [],
+            failed=failed.get(name),
+            pays_up_to=sure.concurrency if sure else None,
+            load=str(load),
+            classes={
+                of: OfClass(
+                    decision=found,
+                    levels=[speedups(pairs.of(of), level, confidences.of_classes) for level in levels],
+                )
+                for of, found in classes.items()
+            },
+            levels=[
+                OfLevel(
+                    decision=found,
+                    speedups=speedups(pairs, level, confidences.of_levels),
+                    throughput=throughput(
+                        self.visits, self.standard, name, level, self.settings.design, confidences.of_levels
+                    ),
+                )
+                for level, found in load.levels
+            ],
+            parity=[_parity(parity) for parity in parities],
+            prompts=[_dot(pair) for pair in pairs.at(levels[0]).all] if levels else [],
+        )
+
+    def _parities(self, name: str) -> list[Parity]:
+        if self.temperature > 0:
+            return []
+        found = parity.alone(self.visits, self.standard, name)
+        among = parity.among_sampled(self.visits, self.mixed, self.standard, name)
+        return [parity.with_margins(one, self.margins) for one in [*found, *([among] if among else [])]]
+
+    def _decision(
+        self,
+        name: str,
+        pairs: Pairs,
+        classes: Mapping[str, Decision],
+        parities: Sequence[Parity],
+        challengers: int,
+        failed: Mapping[str, str],
+    ) -> Decision:
+        if self.standard in failed:
+            why = failed[self.standard]
+            return Decision(verdict="undecided", reason=f"the standard, {self.standard}, failed: {why}")
+        if name in failed:  # what survived of a failing arm says nothing about the arm
+            return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
+        # Every test of parity could fail by luck; they share what the confidence leaves.
+        each = 1 - (1 - self.settings.confidence) / (challengers * max(1, len(parities)))
+        decision = verdict.of_challenger(classes, parities, each)
+        lightest = pairs.at(pairs.levels[0]).of(*verdict.deployed(classes)) if pairs.all else pairs
+        return verdict.unless_drifted(
+            decision,
+            drift.one_sided(self.drifts, name),
+            drift.halves(lightest, self.settings.confidence),
+        )
+
+
+def _e2e(challenger: Challenger) -> Interval | None:
+    return challenger.levels[0].speedups.e2e if challenger.levels else None
+
+
+def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
+    found = []
+    for level in levels_of(visits):
+        cells = [visit.cell for visit in visits if visit.arm == arm and visit.cell.level == level]
+        rows = [row for cell in cells for row in cell.rows]
+        good = [row for row in rows if row.error is None]
+        counts, missing = summary.acceptance(cells)
+        wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
+        tokens = sum(cell.tokens for cell in cells if cell.tokens is not None)
+        found.append(
+            Measured(
+                level=level,
+                requests=len(rows),
+                failed=len(rows) - len(good),
+                ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
+                tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
+                e2e_ms=Spread.of([row.e2e_ms for row in good]),
+                tokens_per_sec=round(tokens / wall, 4) if tokens and wall else None,
+                acceptance=Acceptance(**{key: counts[key] for key in Acceptance.model_fields})
+                if counts
+                else None,
+                acceptance_missing=missing,
+            )
+        )
+    return found
+
+
+def _parity(found: Parity) -> OfParity:
+    control = found.control
+    return OfParity(
+        mixed=found.mixed,
+        level=found.level,
+        equal=found.arms.equal,
+        compared=found.arms.compared,
+        control=Same(equal=control.equal, compared=control.compared) if control else None,
+        near_ties=sum(witness.near_tie for witness in found.arms.witnesses),
+        witnesses=list(found.arms.witnesses),
+    )
+
+
+def _dot(pair: Pair) -> Dot:
+    def ratio(latencies: tuple[float, float] | None) -> float | None:
+        return round(latencies[0] / latencies[1], 4) if latencies else None
+
+    return Dot(
+        prompt=pair.prompt,
+        traffic_class=pair.traffic_class,
+        e2e=ratio(pair.mean("e2e")),
+        tpot=ratio(pair.mean("tpot")),
+    )
+
+
+def _summary(report: Report, decision: Decision, looks_done: int, looks: int) -> dict[str, Any]:
+    """Of the best challenger at the lightest load; of the first where none deploys."""
+    name = report.best or next(iter(report.challengers))
+    shown = report.challengers[name]
+    first = shown.levels[0] if shown.levels else None
+    accepted = report.arms[name][0].acceptance if report.arms[name] else None
+    alone = next((found for found in shown.parity if not found.mixed), None)
+    mixed = next((found for found in shown.parity if found.mixed), None)
+    dumped = first.speedups.model_dump(mode="json") if first else {}
+    return {
+        "challenger": name,
+        "deploy": shown.deploy,
+        "e2e_speedup": dumped.get("e2e"),
+        "tpot_speedup": dumped.get("tpot"),
+        "throughput_ratio": round(first.throughput.estimate, 4) if first and first.throughput else None,
+        "pays_up_to": shown.pays_up_to,
+        "parity": str(alone) if alone else None,
+        "parity_control": str(alone.control) if alone and alone.control else None,
+        "parity_mixed": str(mixed) if mixed else None,
+        "acceptance_rate": accepted.rate if accepted else None,
+        "acceptance_length": accepted.length if accepted else None,
+        "more_prompts": decision.more_prompts,
+        "looks": f"{looks_done} of {looks}",
+    }

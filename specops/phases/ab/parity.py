@@ -1,0 +1,193 @@
+"""Whether the arms said the same at temperature 0, prompt by prompt, against a control. Pure.
+
+Speculation may change no greedy answer. A server may also differ from itself, since sums of floating point
+depend on the batch; so the standard is compared with itself in the same way. Where it differs too, a
+difference between the arms need not be speculation's.
+
+In half precision a verification of several tokens rounds otherwise than steps of one token do, and where two
+tokens are nearly as likely as each other the other one may win. The control never verifies, so it shows
+nothing of this; the margin between the two likeliest tokens, where the answers part, does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import comb
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.load.arrivals import Level
+from specops.load.record import Row
+from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.speedups import levels_of
+
+NEAR_TIE = 0.25
+"""Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
+
+_SHOWN = 40
+
+Place = tuple[str, int]
+"""A prompt, and the character of the standard's answer at which another answer parts from it."""
+
+
+class Witness(BaseModel):
+    """Two answers to one prompt that differ, with a little of each from where they part."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: str
+    character: int
+    standard: str
+    other: str
+    margin: float | None = None
+    """Between the log-probabilities of the standard's two likeliest tokens there; None where not known."""
+
+    near_tie: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.prompt, self.character
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Of the prompts that were answered twice, those whose answers differ."""
+
+    prompts: frozenset[str]
+    witnesses: tuple[Witness, ...]
+
+    @property
+    def unlike(self) -> frozenset[str]:
+        return frozenset(witness.prompt for witness in self.witnesses)
+
+    @property
+    def surely_unlike(self) -> frozenset[str]:
+        """Without near ties."""
+        return frozenset(witness.prompt for witness in self.witnesses if not witness.near_tie)
+
+    @property
+    def compared(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def equal(self) -> int:
+        return len(self.prompts) - len(self.witnesses)
+
+    def __str__(self) -> str:
+        return f"{self.equal}/{self.compared}"
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Of one challenger with the standard."""
+
+    challenger: str
+    mixed: bool
+    """The challenger's greedy answers were given while sampled requests shared its batches."""
+
+    level: Level
+    arms: Matches
+    control: Matches | None
+    """The standard with itself, asked again in the same way; None where it was asked once."""
+
+    def surely_lower(self, confidence: float) -> bool:
+        """Whether the arms are equal less often than the control, by more than chance (McNemar, exact).
+
+        Only prompts on which the two disagree count. Where speculation changed nothing, each would be as
+        likely to be unlike in the control as between the arms. Near ties are no evidence.
+        """
+        if self.control is None:
+            return False
+        both = self.arms.prompts & self.control.prompts
+        lost = len(both & (self.arms.surely_unlike - self.control.unlike))
+        gained = len(both & (self.control.unlike - self.arms.unlike))
+        tried = lost + gained
+        chance = sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
+        return chance < 1 - confidence
+
+
+def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
+    """At each level: the arms' first rounds, and the standard's first round with its second."""
+    visits = list(visits)
+    found = []
+    for level in levels_of(visits):
+        ours = _answers(visits, level, standard)
+        theirs = _answers(visits, level, challenger).get(0, {})
+        control = _matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
+        found.append(Parity(challenger, False, level, _matches(ours.get(0, {}), theirs), control))
+    return found
+
+
+def among_sampled(
+    visits: Iterable[VisitRecord], mixed: Iterable[VisitRecord], standard: str, challenger: str
+) -> Parity | None:
+    """The greedy answers of mixed batches with what the standard said when all was greedy, at the first
+    level; the control is the standard's own. None where the challenger was not asked so."""
+    visits, probes = list(visits), {probe.arm: probe for probe in mixed}
+    if challenger not in probes or not visits:
+        return None
+    said = _answers(visits, levels_of(visits)[0], standard).get(0, {})
+    control = _matches(said, _good(probes[standard])) if standard in probes else None
+    probe = probes[challenger]
+    return Parity(challenger, True, probe.cell.level, _matches(said, _good(probe)), control)
+
+
+def margins_wanted(parities: Iterable[Parity]) -> list[Place]:
+    """Where the standard is to be asked how sure it was: each place once, in order."""
+    places = (witness.place for parity in parities for witness in parity.arms.witnesses)
+    return sorted(set(places))
+
+
+def margin_at(tokens: Sequence[tuple[str, Sequence[float]]], character: int) -> float | None:
+    """The margin where `character` lies, from an answer's tokens: each its text and the log-probabilities of
+    the likeliest there. None beyond the answer's end, and where fewer than two are told."""
+    end = 0
+    for text, likeliest in tokens:
+        end += len(text)
+        if end > character:
+            first, second, *_ = [*sorted(likeliest, reverse=True), None, None]
+            return first - second if first is not None and second is not None else None
+    return None
+
+
+def with_margins(parity: Parity, margins: Mapping[Place, float | None]) -> Parity:
+    """`parity` with what the standard said of how sure it was."""
+    told = tuple(
+        witness.model_copy(update={"margin": margin, "near_tie": margin < NEAR_TIE})
+        if (margin := margins.get(witness.place)) is not None
+        else witness
+        for witness in parity.arms.witnesses
+    )
+    return replace(parity, arms=replace(parity.arms, witnesses=told))
+
+
+def _answers(visits: Iterable[VisitRecord], level: Level, arm: str) -> dict[int, dict[str, Row]]:
+    """By round and prompt."""
+    found: dict[int, dict[str, Row]] = {}
+    for visit in visits:
+        if visit.arm == arm and visit.cell.level == level:
+            found.setdefault(visit.round, {}).update(_good(visit))
+    return found
+
+
+def _good(visit: VisitRecord) -> dict[str, Row]:
+    return {row.prompt: row for row in visit.cell.rows if row.error is None}
+
+
+def _matches(ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Matches:
+    shared = sorted(ours.keys() & theirs.keys())
+    unlike = [p for p in shared if (ours[p].text, ours[p].tokens) != (theirs[p].text, theirs[p].tokens)]
+    return Matches(frozenset(shared), tuple(_witness(ours[p], theirs[p]) for p in unlike))
+
+
+def _witness(ours: Row, theirs: Row) -> Witness:
+    same = 0
+    while same < min(len(ours.text), len(theirs.text)) and ours.text[same] == theirs.text[same]:
+        same += 1
+    return Witness(
+        prompt=ours.prompt,
+        character=same,
+        standard=ours.text[same : same + _SHOWN],
+        other=theirs.text[same : same + _SHOWN],
+    )

@@ -1,0 +1,148 @@
+"""What ab.json holds beside the visits themselves: what was made of them (judging.py), and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from specops import results
+from specops.load.arrivals import Level
+from specops.load.record import Spread
+from specops.phases.ab.differences import Difference
+from specops.phases.ab.drift import Drift
+from specops.phases.ab.parity import Witness
+from specops.phases.ab.records import kept_of
+from specops.phases.ab.speedups import Speedups, Throughput
+from specops.phases.ab.verdict import Decision
+from specops.phases.measurement import checked
+from specops.results import Result
+
+EXPECTED: Mapping[str, tuple[float, float]] = {
+    "e2e": (1.5, 2.5),
+    "tpot": (2.0, 3.0),
+    "throughput": (1.5, 2.5),
+    "acceptance": (0.6, 0.85),
+}
+"""The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Acceptance(_Part):
+    """From the increments of the server's counters, over all visits to an arm at one level."""
+
+    rate: float | None
+    length: float | None
+    drafts: float
+    draft_tokens: float
+    accepted_tokens: float
+    per_position: list[float | None]
+    conditional: list[float | None]
+    share_of_server_tokens: float | None
+    """Less than 1 where others used the server too."""
+
+
+class Measured(_Part):
+    """One arm at one level, all classes together."""
+
+    level: Level
+    requests: int
+    failed: int
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_ms: Spread
+    tokens_per_sec: float | None
+    acceptance: Acceptance | None
+    acceptance_missing: str | None
+
+
+class OfClass(_Part):
+    decision: Decision
+    levels: list[Speedups] = Field(min_length=1)
+
+
+class OfLevel(_Part):
+    """All classes together."""
+
+    decision: Decision
+    speedups: Speedups
+    throughput: Throughput | None
+
+
+class Same(_Part):
+    equal: int
+    compared: int
+
+    def __str__(self) -> str:
+        return f"{self.equal}/{self.compared}"
+
+
+class OfParity(Same):
+    mixed: bool
+    level: Level
+    control: Same | None
+    near_ties: int
+    witnesses: list[Witness]
+
+
+class Dot(_Part):
+    """A prompt at the lightest load: its speed-up end to end, and by token where it has one."""
+
+    prompt: str
+    traffic_class: str
+    e2e: float | None
+    tpot: float | None
+
+
+class Challenger(_Part):
+    decision: Decision
+    deploy: list[str]
+    """Traffic classes; none unless the decision is yes."""
+
+    failed: str | None
+    pays_up_to: int | None
+    """Streams; None where it does not surely pay at the lightest load."""
+
+    load: str
+    """One sentence on the heavier loads."""
+
+    classes: dict[str, OfClass]
+    levels: list[OfLevel]
+    parity: list[OfParity]
+    prompts: list[Dot]
+
+
+class Report(_Part):
+    standard: str
+    best: str | None
+    """The fastest challenger that deploys."""
+
+    confidence_of_classes: float
+    """Of each class's interval here, so that all of them, at all looks, hold together."""
+
+    confidence_of_levels: float
+    expected: dict[str, tuple[float, float]]
+    parity_missing: str | None
+    arms: dict[str, list[Measured]]
+    challengers: dict[str, Challenger]
+    drift: list[Drift]
+    differences: list[Difference]
+
+
+def read(result: Result, name: str) -> Report:
+    """The report in a finished comparison that is called `name` in the message of the FileError."""
+    known = {key: value for key, value in result.data.items() if key in Report.model_fields}
+    return checked(Report, known, f"{name} is damaged: data")
+
+
+def read_comparison(path: Path) -> Result:
+    """The comparison at `path`, finished or not; FileError where it is none, or damaged."""
+    result = results.read(path)
+    kept_of(result, str(path))
+    if result.verdict != "partial":
+        read(result, str(path))
+    return result

@@ -1,0 +1,122 @@
+"""In which order the arms of a comparison are visited. Pure: the order is data before anything runs.
+
+Prompts are dealt into stages, each with the same mix of traffic classes; between two stages the evidence
+may be looked at. A stage's prompts are cut, for each level of load, into blocks. In a round every arm is
+given the same block; rounds run forwards and backwards in turn (A B, B A), so that a steady drift falls on
+all arms alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, product
+
+from specops.load.arrivals import Level
+from specops.phases.ab.settings import Design
+
+SMALLEST_STAGE = 4
+"""Prompts; a look at fewer would find out nothing."""
+
+SMALLEST_BLOCK = 4
+"""Prompts; with many streams a block is twice their number, so that most of it runs at the full load."""
+
+VisitKey = tuple[int, Level, int, int, str]
+"""Stage, level, block, round and arm: what makes it one visit of a schedule and no other."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One arm is given one block of prompts, at one level of load."""
+
+    stage: int
+    level: Level
+    block: int  # of the stage, at this level
+    round: int
+    order: int  # the arm's place in its round: 0 goes first
+    period: int  # visits of one period are made without a server starting or ending between them
+    arm: str
+    prompts: tuple[str, ...]  # ids
+
+    @property
+    def key(self) -> VisitKey:
+        return self.stage, self.level, self.block, self.round, self.arm
+
+
+def schedule(
+    design: Design,
+    arms: Sequence[str],
+    levels: Sequence[Level],
+    prompts: Sequence[tuple[str, str]],
+    *,
+    rounds: int,
+    looks: int,
+    seed: int,
+) -> list[Visit]:
+    """Every visit in the order of execution; `prompts` are (id, traffic class).
+
+    interleaved: stage, level, block, round, arm; arms take turns block by block, within one period.
+    abba-restart: stage, round, arm, level, block; each turn of an arm is a period, A B B A.
+    """
+    stages = _stages(prompts, looks, seed)
+    if design == "interleaved":
+        return list(_interleaved(arms, levels, stages, rounds))
+    return list(_restarting(arms, levels, stages, rounds))
+
+
+def _interleaved(
+    arms: Sequence[str], levels: Sequence[Level], stages: Sequence[Sequence[str]], rounds: int
+) -> Iterator[Visit]:
+    blocks_at = {level: count() for level in levels}
+    for (stage, prompts), level in product(enumerate(stages), levels):
+        for block, ids in enumerate(_blocks(prompts, level)):
+            begun = next(blocks_at[level])
+            for round_ in range(rounds):
+                for order, arm in enumerate(_turn(arms, begun + round_)):
+                    yield Visit(stage, level, block, round_, order, 0, arm, ids)
+
+
+def _restarting(
+    arms: Sequence[str], levels: Sequence[Level], stages: Sequence[Sequence[str]], rounds: int
+) -> Iterator[Visit]:
+    periods = count()
+    for (stage, prompts), round_ in product(enumerate(stages), range(rounds)):
+        for order, arm in enumerate(_turn(arms, stage + round_)):
+            period = next(periods)
+            for level in levels:
+                for block, ids in enumerate(_blocks(prompts, level)):
+                    yield Visit(stage, level, block, round_, order, period, arm, ids)
+
+
+def _turn(arms: Sequence[str], number: int) -> Sequence[str]:
+    """Forwards and backwards in turn. Numbers go on from block to block, or from stage to stage, so that no
+    round has always the same arm first, and an odd number of rounds favours none."""
+    return arms[::-1] if number % 2 else arms
+
+
+def _stages(prompts: Sequence[tuple[str, str]], looks: int, seed: int) -> list[tuple[str, ...]]:
+    """The prompts dealt class by class, so that each stage has its share of every class, to within one."""
+    of_class: dict[str, list[str]] = defaultdict(list)
+    for name, traffic_class in prompts:
+        of_class[traffic_class].append(name)
+    stages: list[list[str]] = [[] for _ in range(max(1, min(looks, len(prompts) // SMALLEST_STAGE)))]
+    dealer = random.Random(seed)
+    seats = count()  # goes on from class to class, so that the stages too are equal to within one
+    for _, names in sorted(of_class.items()):
+        dealer.shuffle(names)
+        for name in names:
+            stages[next(seats) % len(stages)].append(name)
+    for stage in stages:
+        dealer.shuffle(stage)  # blocks are to mix classes as the stage does
+    return [tuple(stage) for stage in stages]
+
+
+def _blocks(prompts: Sequence[str], level: Level) -> list[tuple[str, ...]]:
+    """Cut to length; a rest that is shorter joins the block before it. An open loop has no turns to fill."""
+    if level.concurrency is None:
+        return [tuple(prompts)]
+    size = max(SMALLEST_BLOCK, 2 * level.concurrency)
+    starts = list(range(0, max(1, len(prompts) - size + 1), size))
+    return [tuple(prompts[start:end]) for start, end in zip(starts, [*starts[1:], len(prompts)], strict=True)]

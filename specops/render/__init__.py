@@ -1,0 +1,1 @@
+"""Typed settings and figures -> text and pictures. Nothing here measures, asks or judges."""

@@ -1,0 +1,64 @@
+"""Comparisons of stubs, as the tests of `ab` make them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stub import Stub
+
+from specops.config import EndpointPool
+from specops.load.settings import BaselineSettings
+from specops.phases.ab.measure import compare
+from specops.phases.ab.records import VisitRecord, kept_of
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.inputs import NO_ADDRESS_YET
+from specops.progress import Silent
+from specops.results import Result
+
+
+class Decided:
+    """What a look finds, where a test says it."""
+
+    def __init__(self, decided: bool) -> None:
+        self.decided = decided
+
+
+def arms(*stubs: Stub) -> list[Arm]:
+    """Called a, b and c."""
+    pools = [EndpointPool(engine="endpoint", base_url=stub.base_url, model="stub") for stub in stubs]
+    return [Arm(name, pool) for name, pool in zip("abc", pools, strict=False)]
+
+
+def asked(prompts: Path, **chosen: Any) -> BaselineSettings:
+    fields = {"base_url": NO_ADDRESS_YET, "model": "", "prompts": prompts, "warmup": 0, "repeats": 2}
+    return BaselineSettings(**fields | chosen)
+
+
+def run(
+    stubs: Sequence[Stub],
+    prompts: Path,
+    previous: Result | None = None,
+    settings: AbSettings | None = None,
+    kept: list[Result] | None = None,
+    **chosen: Any,
+) -> Result:
+    """Endpoints are not started, so nothing is logged."""
+    return compare(
+        arms(*stubs),
+        asked(prompts, **chosen),
+        settings or AbSettings(looks=2, mixed_prompts=0),
+        Silent(),
+        logs=prompts.parent / "logs",
+        previous=previous,
+        on_partial=kept.append if kept is not None else lambda _: None,
+    )
+
+
+def visits(result: Result) -> list[VisitRecord]:
+    return kept_of(result, "it").visits
+
+
+def texts(stub: Stub) -> list[str]:
+    return [request["messages"][0]["content"] for request in stub.requests]

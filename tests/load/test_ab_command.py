@@ -1,0 +1,203 @@
+"""`specops ab` as a process: its answer, its exit codes, what it refuses, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
+
+from specops import results
+from specops.errors import Exit
+
+
+def command(stub: Stub, other: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
+    arms = ["--arm", f"old={stub.base_url}#stub", "--arm", f"new={other.base_url}"]
+    asked = ["--prompts", str(prompts), "--out", str(out), "--warmup", "0", "--mixed-prompts", "0"]
+    return [sys.executable, "-m", "specops", "ab", *arms, *asked, *more]
+
+
+@pytest.fixture
+def more_prompts(tmp_path: Path) -> Path:
+    """Enough of each class for an interval."""
+    path = tmp_path / "more.json"
+    items = [{"id": f"p{i}", "class": "long" if i % 2 else "short", "text": f"Prompt {i}"} for i in range(24)]
+    path.write_text(json.dumps(items))
+    return path
+
+
+def call(*args: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*args), capture_output=True, text=True, timeout=100, check=False)
+
+
+def slower(seconds: float) -> Any:
+    return lambda body: Reply(stream(body, CHUNKS), gap_s=seconds)
+
+
+def test_a_faster_arm_is_a_yes_on_one_page(stub, other, more_prompts, tmp_path) -> None:
+    stub.answer, other.answer = slower(0.02), slower(0.002)
+    out, plot = tmp_path / "ab.json", tmp_path / "ab.svg"
+    done = call(stub, other, more_prompts, out, "--looks", "1", "--plot", str(plot))
+    assert done.returncode == Exit.YES, done.stdout + done.stderr
+    assert "asking old and new" in done.stderr
+    assert "deploy for long, short" in done.stdout.lower()
+    assert "24/24" in done.stdout
+    result = results.read(out)
+    assert (result.verdict, result.phase) == ("yes", "ab")
+    assert result.settings["arms"]["new"]["model"] == "stub"  # the only one served
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_a_slower_arm_is_a_no_and_json_is_the_result(stub, other, more_prompts, tmp_path) -> None:
+    stub.answer, other.answer = slower(0.002), slower(0.02)
+    out = tmp_path / "ab.json"
+    done = call(stub, other, more_prompts, out, "--looks", "1", "--json", "--quiet")
+    assert done.returncode == Exit.NO, done.stdout + done.stderr
+    assert json.loads(done.stdout) == json.loads(out.read_text())
+    assert done.stderr == ""
+
+
+def test_the_same_twice_is_undecided(stub, prompts_file, tmp_path) -> None:
+    stub.answer = slower(0.005)
+    done = call(stub, stub, prompts_file, tmp_path / "ab.json")
+    assert done.returncode == Exit.UNDECIDED, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--arm", "old=embedded"], "two arms are called old"),
+        (["--arm", "x=nothing"], "'nothing' is nothing that can be served or asked"),
+        (["--arm", "x=command:vllm serve m"], "the command does not say {port}"),
+        (["--arm", "x=command:no-such-server --port {port}"], "there is no program no-such-server"),
+        (["--concurrency", "one"], "whole numbers"),
+        (["--repeats", "0"], "--repeats"),
+        (["--design", "abab"], "--design"),
+        (["--design", "abba-restart"], "old is an endpoint that runs already"),
+        (["--looks", "99"], "--looks"),
+        (["--confidence", "1"], "--confidence"),
+        (["--classes", "tall"], "no prompts of class tall"),
+        (["--prompts", "missing.json"], "there are no prompts"),
+        (["--against", "missing.json"], "there is no result missing.json"),
+        (["--plot", "ab.pdf"], ".svg or .png"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_a_sentence_before_the_first_request(
+    stub, other, prompts_file, tmp_path, more, message
+) -> None:
+    done = call(stub, other, prompts_file, tmp_path / "ab.json", *more)
+    assert done.returncode == (Exit.ENVIRONMENT if "--against" in more else Exit.USAGE), done.stderr
+    assert done.stderr.splitlines()[-2].startswith("error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert stub.requests == []
+
+
+def test_one_arm_is_no_comparison(stub, prompts_file, tmp_path) -> None:
+    words = [sys.executable, "-m", "specops", "ab", "--arm", f"a={stub.base_url}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "a comparison needs two arms, not 1" in done.stderr) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize("down", ["http://127.0.0.1:9/v1#m", "http://127.0.0.1:9/v1"])
+def test_an_arm_that_is_down_is_the_environments_failure(stub, other, prompts_file, tmp_path, down) -> None:
+    out = tmp_path / "ab.json"
+    done = call(stub, other, prompts_file, out, "--arm", f"down={down}")
+    assert done.returncode == Exit.ENVIRONMENT
+    assert "could not reach http://127.0.0.1:9/v1" in done.stderr
+    assert not out.exists()
+
+
+def test_an_arm_that_dies_is_a_no(stub, other, prompts_file, tmp_path) -> None:
+    def dying(body: Body) -> Reply:
+        return fault(500, "out of memory") if len(other.requests) > 9 else Reply(stream(body, CHUNKS))
+
+    other.answer = dying
+    done = call(stub, other, prompts_file, tmp_path / "ab.json", "--repeats", "4")
+    assert done.returncode == Exit.NO, done.stderr
+    assert "new failed: " in done.stdout
+
+
+def test_a_damaged_result_is_named_and_fresh_gets_past_it(stub, other, prompts_file, tmp_path) -> None:
+    out = tmp_path / "ab.json"
+    assert call(stub, other, prompts_file, out).returncode in (0, 1, 4)
+    fields = json.loads(out.read_text())
+    fields["data"]["visits"][0]["cell"]["rows"] = 3
+    out.write_text(json.dumps(fields))
+    asked = len(stub.requests)
+    done = call(stub, other, prompts_file, out)
+    assert done.returncode == Exit.ENVIRONMENT
+    assert f"{out} is damaged: data.visits.0.cell.rows" in done.stderr
+    assert len(stub.requests) == asked
+    assert call(stub, other, prompts_file, out, "--fresh").returncode in (0, 1, 4)
+
+
+def test_another_comparison_is_not_replaced(stub, other, prompts_file, tmp_path) -> None:
+    out = tmp_path / "ab.json"
+    assert call(stub, other, prompts_file, out).returncode in (0, 1, 4)
+    before = out.read_bytes()
+    done = call(stub, other, prompts_file, out, "--temperature", "0.5")
+    assert (done.returncode, out.read_bytes()) == (Exit.USAGE, before)
+    assert f"{out} holds another comparison: the settings changed" in done.stderr
+    assert "--fresh" in done.stderr
+
+
+def test_against_a_recorded_run(stub, other, prompts_file, tmp_path) -> None:
+    then = tmp_path / "then.json"
+    other.answer = slower(0.01)
+    assert call(stub, other, prompts_file, then).returncode in (0, 1, 4)
+    stub.page = ("application/json", '{"version": "stub-2", "data": [{"id": "stub", "object": "model"}]}')
+    now = call(stub, other, prompts_file, tmp_path / "now.json", "--against", str(then))
+    assert now.returncode in (0, 1, 4), now.stderr
+    assert "stub-1" in now.stdout
+    assert "stub-2" in now.stdout
+    assert results.read(tmp_path / "now.json").data["against"]["changes"]
+    asked = len(stub.requests)
+    hot = call(stub, other, prompts_file, tmp_path / "hot.json", "--against", str(then), "--top-p", "0.9")
+    assert hot.returncode == Exit.USAGE
+    assert "top_p (1.0 then, 0.9 now)" in hot.stderr
+    assert len(stub.requests) == asked
+
+
+def test_a_server_that_slows_down_is_reported(stub, other, prompts_file, tmp_path) -> None:
+    def tiring(body: Body) -> Reply:
+        return Reply(stream(body, CHUNKS), gap_s=0.004 + 0.0002 * len(other.requests))
+
+    stub.answer, other.answer = slower(0.01), tiring
+    done = call(stub, other, prompts_file, tmp_path / "ab.json", "--repeats", "4", "--looks", "1")
+    flagged = [drift for drift in results.read(tmp_path / "ab.json").data["drift"] if drift["flagged"]]
+    assert "new" in {drift["arm"] for drift in flagged if drift["kind"] == "slow-down"}, done.stdout
+    assert "old" not in {drift["arm"] for drift in flagged if drift["kind"] == "slow-down"}
+
+
+def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub, other, prompts_file, tmp_path) -> None:
+    out = tmp_path / "ab.json"
+    other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 15)
+    words = command(stub, other, prompts_file, out, "--looks", "1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: len(other.requests) > 15, 60)
+        process.send_signal(signal.SIGINT)
+        shown, said = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (130, "")
+    assert "Traceback" not in said
+    assert f"what was measured is in {out}; the same command goes on from there" in said
+    partial = results.read(out)
+    assert partial.verdict == "partial"
+    whole = [visit for visit in partial.data["visits"] if visit["cell"]["complete"]]
+    assert len(whole) == len(partial.data["visits"]) - 1 >= 4
+    wait_until(lambda: other.in_flight == 0)
+    stub.requests.clear()
+    other.requests.clear()
+    other.answer = slower(0.0)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode in (0, 1, 4), done.stderr
+    assert f"{len(whole)} of " in done.stderr
+    assert results.read(out).data["visits"][: len(whole)] == whole
+    sent = sum(len(visit["cell"]["rows"]) for visit in whole)
+    assert len(stub.requests) + len(other.requests) == 2 + 2 * 2 * 12 - sent

@@ -1,0 +1,160 @@
+"""`compare` when something fails on the way: nothing measured is lost, and the answer says what failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from comparing import Decided, run, visits
+from stub import CHUNKS, Body, Reply, Stub, fault, running_stub, stream
+
+from specops import prometheus
+from specops.errors import EndpointError, FileError
+from specops.phases.ab import verdict
+from specops.phases.ab.settings import AbSettings
+from specops.results import Result
+
+ONE_LOOK = AbSettings(looks=1, mixed_prompts=0)
+
+
+@pytest.fixture(autouse=True)
+def never_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "look", lambda *_: Decided(False))
+
+
+def after(server: Stub, good: int, then: Reply) -> None:
+    """The server answers well so many times, the probe included."""
+    server.answer = lambda body: then if len(server.requests) > good else Reply(stream(body, CHUNKS))
+
+
+def test_a_challenger_that_dies_is_a_no_with_its_reason(stub, other, prompts_file) -> None:
+    after(other, 9, fault(500, "out of memory"))
+    kept: list[Result] = []
+    found = run((stub, other), prompts_file, kept=kept, abort_window=4, repeats=3)
+    assert found.verdict == "no"
+    assert "3 of the last 4 requests failed" in found.reason
+    assert found.data["failed"] == {"b": "stopped at 1 stream: 3 of the last 4 requests failed"}
+    assert len(other.requests) == 9 + 3  # then it is left in peace
+    assert len(stub.requests) < 1 + 3 * 12  # and the standard has nobody to be compared with
+    assert not visits(found)[-1].cell.complete
+    assert kept[-1].data["visits"] == found.data["visits"]
+
+
+def test_the_others_go_on_without_the_arm_that_failed(stub, other, prompts_file) -> None:
+    after(other, 9, fault(500, "x"))
+    with running_stub() as third:
+        found = run((stub, other, third), prompts_file, abort_window=4)
+        assert len(stub.requests) == len(third.requests) == 1 + 2 * 12
+        assert len(other.requests) == 9 + 3
+    assert list(found.data["failed"]) == ["b"]
+
+
+def test_a_failed_standard_ends_the_comparison_undecided(stub, other, prompts_file) -> None:
+    after(stub, 9, fault(500, "x"))
+    found = run((stub, other), prompts_file, abort_window=4, repeats=3)
+    assert found.verdict == "undecided"
+    assert list(found.data["failed"]) == ["a"]
+    assert len(other.requests) < 1 + 3 * 12
+
+
+def test_an_arm_with_too_many_failures_has_failed(stub, other, prompts_file) -> None:
+    def flaky(body: Body) -> Reply:
+        return fault(500, "boom") if len(other.requests) % 5 == 0 else Reply(stream(body, CHUNKS))
+
+    other.answer = flaky
+    found = run((stub, other), prompts_file)
+    assert found.verdict == "no"
+    assert "5 of 24 requests failed, such as:" in found.data["failed"]["b"]
+    assert "boom" in found.data["failed"]["b"]
+    tolerant = run((stub, other), prompts_file, max_error_share=0.5)
+    assert tolerant.data["failed"] == {}
+
+
+def test_a_failed_arm_is_asked_again_for_what_failed(stub, other, prompts_file) -> None:
+    after(other, 9, fault(500, "x"))
+    failed = run((stub, other), prompts_file, settings=ONE_LOOK, abort_window=4)
+    other.answer = lambda body: Reply(stream(body, CHUNKS))
+    found = run((stub, other), prompts_file, failed, ONE_LOOK, abort_window=4)
+    assert found.data["failed"] == {}
+    assert all(visit.cell.complete and not visit.cell.failed for visit in visits(found))
+
+
+def test_a_standard_of_which_nothing_succeeds_is_an_error(stub, other, prompts_file) -> None:
+    after(stub, 1, fault(500, "boom"))
+    with pytest.raises(EndpointError, match=r"all 20 requests failed; .*boom"):
+        run((stub, other), prompts_file)
+
+
+def test_an_arm_that_is_gone_when_a_comparison_goes_on_has_failed(stub, prompts_file) -> None:
+    kept: list[Result] = []
+    with running_stub() as other:
+        whole = run((stub, other), prompts_file, kept=kept, settings=ONE_LOOK)
+    gone = run((stub, other), prompts_file, kept[3], ONE_LOOK)
+    assert gone.verdict == "no"
+    assert "could not reach" in gone.data["failed"]["b"]
+    assert visits(gone) == visits(whole)[:4]
+
+
+def test_a_stop_while_the_counters_are_read_keeps_the_visit(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scrape(_: str) -> dict[Any, float]:
+        if len(stub.requests) > 1:  # the closing one of the first visit
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(prometheus, "scrape", scrape)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        run((stub, other), prompts_file, kept=kept)
+    assert kept[-1].verdict == "partial"
+    assert kept[-1].reason.startswith("stopped after 1 of ")
+    (visit,) = visits(kept[-1])
+    assert visit.cell.complete
+    assert visit.cell.drafts_missing == "stopped before they were read"
+
+
+def test_nothing_is_kept_of_a_comparison_without_a_visit(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specops.phases.ab.respondent.warm_up", stop)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        run((stub, other), prompts_file, kept=kept)
+    assert kept == []
+
+
+def test_a_fault_of_ours_keeps_what_was_measured(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specops.load.client.failure_of", lambda *_, **__: None)
+    after(stub, 3, fault(500, "x"))
+    kept: list[Result] = []
+    with pytest.raises(Exception, match="x"):
+        run((stub, other), prompts_file, kept=kept)
+    assert [len(visit.cell.rows) for visit in visits(kept[-1])] == [2]
+    assert kept[-1].verdict == "partial"
+
+
+def test_a_result_that_cannot_be_written_is_tried_once(stub, other, prompts_file) -> None:
+    class Full(list[Result]):
+        def append(self, result: Result) -> None:
+            super().append(result)
+            raise FileError("could not write it: No space left on device")
+
+    kept = Full()
+    with pytest.raises(FileError):
+        run((stub, other), prompts_file, kept=kept)
+    assert len(kept) == 1
+
+
+def test_the_api_key_is_sent_and_kept_nowhere(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECOPS_API_KEY", "sk-very-secret")
+    found = run((stub, other), prompts_file)
+    assert other.headers[0]["Authorization"] == "Bearer sk-very-secret"
+    assert "sk-very-secret" not in found.model_dump_json()

@@ -1,0 +1,244 @@
+"""`compare`: the visits that are made, what is kept of them, and how a comparison goes on where it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing import Decided, arms, asked, run, texts, visits
+from stub import CHUNKS, Reply, Stub, stream
+
+from specops.config import CommandPool, EndpointPool
+from specops.errors import EndpointError, FileError, PromptsError, UsageError
+from specops.phases.ab import verdict
+from specops.phases.ab.measure import compare
+from specops.phases.ab.records import kept_of
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.progress import Silent
+from specops.results import Result
+
+
+@pytest.fixture(autouse=True)
+def never_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve prompts to a stub decide nothing or all by chance; what stops early is tested on its own."""
+    monkeypatch.setattr(verdict, "look", lambda *_: Decided(False))
+
+
+def test_every_arm_is_asked_the_same_in_turn(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    found = run((stub, other), prompts_file, concurrency=[1, 4])
+    made = visits(found)
+    assert [v.arm for v in made[:8]] == ["a", "b", "b", "a", "a", "b", "b", "a"][: len(made[:8])]
+    for one, two in zip(made[::2], made[1::2], strict=True):
+        assert {one.arm, two.arm} == {"a", "b"}
+        assert one.key[:-1] == two.key[:-1]
+        assert one.began <= two.began
+        assert {row.prompt for row in one.cell.rows} == {row.prompt for row in two.cell.rows}
+    assert Counter(texts(stub)[1:]) == Counter({f"Prompt {i}": 4 for i in range(12)})
+    assert Counter(texts(stub)) == Counter(texts(other))
+    assert {v.period for v in made} == {0}
+
+
+def test_requests_are_equal_to_the_byte_and_in_order(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    run((stub, other), prompts_file)
+    assert stub.requests == other.requests
+
+
+def test_an_arm_is_warmed_up_once_at_each_level(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    run((stub, other), prompts_file, concurrency=[1, 4], warmup=3)
+    for server in (stub, other):
+        assert len(server.requests) == 1 + 2 * 3 + 2 * 2 * 12
+
+
+def test_what_a_result_says(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    other.metrics = lambda: 'vllm:cache_config_info{block_size="16"} 1.0\n'
+    kept: list[Result] = []
+    found = run((stub, other), prompts_file, kept=kept)
+    assert found.phase == "ab"
+    assert set(found.inputs) == {"prompts", "settings", "machine"}
+    assert found.data["prompts"]["sha256"] == found.inputs["prompts"]
+    assert found.data["looks"] == {"done": 2, "planned": 2}
+    assert found.settings["design"] == "interleaved"
+    assert found.settings["arms"]["b"]["base_url"] == other.base_url
+    told = found.environment["arms"]
+    assert (told["a"]["server"], told["a"]["model"], told["a"]["cache_config"]) == ("stub-1", "stub", None)
+    assert told["b"]["cache_config"] == {"block_size": "16"}
+    assert [len(partial.data["visits"]) for partial in kept] == list(range(1, len(visits(found)) + 1))
+    assert {(p.verdict, p.phase) for p in kept} == {("partial", "ab")}
+    assert kept[2].reason == f"stopped after 3 of {len(visits(found))} visits"
+
+
+def test_counters_are_read_around_each_visit(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    def metrics() -> str:
+        done = len(other.requests)
+        names = {"drafts": 3, "draft_tokens": 9, "accepted_tokens": 5}
+        series = [f'vllm:spec_decode_num_{n}_total{{model_name="stub"}} {k * done}' for n, k in names.items()]
+        return "\n".join(series) + "\n"
+
+    other.metrics = metrics
+    for visit in visits(run((stub, other), prompts_file, warmup=2)):
+        if visit.arm == "a":
+            assert visit.cell.drafts is None
+            assert "answered 404" in str(visit.cell.drafts_missing)
+        else:
+            assert visit.cell.drafts is not None
+            assert visit.cell.drafts.drafts == 3 * len(visit.cell.rows)
+
+
+def test_the_rate_cap_holds_for_all_arms_together(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    made = visits(run((stub, other), prompts_file, concurrency=[4], max_rps=100, repeats=1))
+    ends = made[-1].began + max(row.sent_s for row in made[-1].cell.rows)
+    assert ends - made[0].began >= (2 * 12 - 1) * 0.01 - 0.005
+
+
+def test_a_comparison_goes_on_with_the_visits_that_it_lacks(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    kept: list[Result] = []
+    whole = run((stub, other), prompts_file, kept=kept)
+    stub.requests.clear()
+    other.requests.clear()
+    found = run((stub, other), prompts_file, kept[4])
+    assert [v.key for v in visits(found)] == [v.key for v in visits(whole)]
+    assert visits(found)[:5] == visits(whole)[:5]
+    assert [v.period for v in visits(found)] == [0] * 5 + [1] * (len(visits(whole)) - 5)
+    sent = sum(len(v.cell.rows) for v in visits(whole)[5:])
+    assert len(stub.requests) + len(other.requests) == 2 + sent  # a probe each
+
+
+def test_a_whole_comparison_is_judged_again_without_a_request(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    whole = run((stub, other), prompts_file)
+    stub.requests.clear()
+    again = run((stub, other), prompts_file, whole)
+    assert (stub.requests, again.data, again.environment) == ([], whole.data, whole.environment)
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [({}, {"temperature": 0.5}), ({}, {"repeats": 3}), ({"looks": 3}, {}), ({"confidence": 0.9}, {})],
+)
+def test_another_plan_is_measured_anew(
+    stub: Stub, other: Stub, prompts_file: Path, settings: Any, chosen: Any
+) -> None:
+    whole = run((stub, other), prompts_file)
+    stub.requests.clear()
+    plan = AbSettings(**{"looks": 2, "mixed_prompts": 0} | settings)
+    found = run((stub, other), prompts_file, whole, plan, **chosen)
+    assert len(stub.requests) == 1 + 12 * chosen.get("repeats", 2)
+    assert {v.period for v in visits(found)} == {0}
+
+
+def test_it_ends_when_a_look_decides_and_does_not_begin_again(
+    stub: Stub, other: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[int, int, int]] = []
+
+    def look(records: Any, names: Any, settings: Any, done: int, looks: int) -> Decided:
+        looked.append((len(records), done, looks))
+        return Decided(done == 2)
+
+    monkeypatch.setattr(verdict, "look", look)
+    three = AbSettings(looks=3, mixed_prompts=0)
+    found = run((stub, other), prompts_file, settings=three)
+    assert {v.stage for v in visits(found)} == {0, 1}
+    assert looked == [(4, 1, 3), (8, 2, 3)]
+    assert found.data["looks"] == {"done": 2, "planned": 3}
+    stub.requests.clear()
+    run((stub, other), prompts_file, found, three)
+    assert stub.requests == []
+
+
+# greedy among sampled
+
+
+def test_greedy_requests_are_asked_again_among_sampled_ones(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05)
+    found = run((stub, other), prompts_file, settings=AbSettings(looks=2, mixed_prompts=3))
+    mixed = kept_of(found, "it").mixed
+    assert [v.arm for v in mixed] == ["a", "b"]
+    assert stub.most_in_flight == 6
+    last = stub.requests[-6:]
+    assert sorted(request["temperature"] for request in last) == [0, 0, 0, 0.7, 0.7, 0.7]
+    for server, visit in zip((stub, other), mixed, strict=True):
+        greedy = {r["messages"][0]["content"] for r in server.requests[-6:] if not r["temperature"]}
+        assert {f"Prompt {row.prompt[1:]}" for row in visit.cell.rows} == greedy
+    assert [row.prompt for row in mixed[0].cell.rows] == [row.prompt for row in mixed[1].cell.rows]
+    stub.requests.clear()
+    run((stub, other), prompts_file, found, AbSettings(looks=2, mixed_prompts=3))
+    assert stub.requests == []
+
+
+def test_the_longest_answers_are_asked_for_again(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    def answer(body: Any) -> Reply:
+        return Reply(stream(body, [("x", 1)] * (9 if body["messages"][0]["content"][-1] in "37" else 2)))
+
+    stub.answer = other.answer = answer
+    found = run((stub, other), prompts_file, settings=AbSettings(looks=1, mixed_prompts=2))
+    for visit in kept_of(found, "it").mixed:
+        assert {row.prompt for row in visit.cell.rows} == {"p3", "p7"}
+
+
+def test_no_greedy_answer_is_asked_for_where_all_is_sampled(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    found = run((stub, other), prompts_file, settings=AbSettings(looks=2), temperature=0.7)
+    assert found.data["mixed"] == []
+
+
+# what is refused
+
+
+def test_an_endpoint_cannot_be_restarted(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    with pytest.raises(UsageError, match="a is an endpoint that runs already") as caught:
+        run((stub, other), prompts_file, settings=AbSettings(design="abba-restart"))
+    assert "interleaved" in str(caught.value.hint)
+    assert stub.requests == []
+
+
+def test_prompts_that_cannot_be_sent_are_refused_before_the_first_request(
+    stub: Stub, other: Stub, tmp_path: Path
+) -> None:
+    (tmp_path / "batch.jsonl").write_text('{"body": {"prompt": [1, 2]}}\n')
+    with pytest.raises(PromptsError, match="token ids"):
+        run((stub, other), tmp_path / "batch.jsonl")
+    assert stub.requests == []
+
+
+def test_damaged_visits_are_named(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    whole = run((stub, other), prompts_file)
+    del whole.data["visits"][1]["cell"]["rows"][0]["ttft_ms"]
+    with pytest.raises(FileError, match=r"damaged: data\.visits\.1\.cell\.rows\.0\.ttft_ms"):
+        run((stub, other), prompts_file, whole)
+
+
+def test_an_arm_that_is_down_at_the_start_is_the_environments_failure(stub: Stub, prompts_file: Path) -> None:
+    down = EndpointPool(engine="endpoint", base_url="http://127.0.0.1:9/v1", model="x")
+    kept: list[Result] = []
+    with pytest.raises(EndpointError, match=r"could not reach http://127\.0\.0\.1:9/v1"):
+        compare(
+            [*arms(stub), Arm("b", down)],
+            asked(prompts_file),
+            AbSettings(),
+            Silent(),
+            logs=prompts_file.parent,
+            on_partial=kept.append,
+        )
+    assert kept == []
+    assert len(stub.requests) <= 1
+
+
+def test_a_command_that_is_not_there_is_wrong_configuration(stub: Stub, prompts_file: Path) -> None:
+    pool = CommandPool(engine="command", command="no-such-server --port {port}")
+    with pytest.raises(UsageError, match="there is no program no-such-server"):
+        compare(
+            [*arms(stub), Arm("b", pool)],
+            asked(prompts_file),
+            AbSettings(),
+            Silent(),
+            logs=prompts_file.parent,
+        )

@@ -1,0 +1,117 @@
+"""What changed on the way is found, and what did not change is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_visits import ARMS, judged, visits
+
+from specops.phases.ab.drift import Drift, found, one_sided
+from specops.phases.ab.settings import AbSettings
+
+
+def drifts(**made: Any) -> dict[tuple[str, str], Drift]:
+    return {(drift.kind, drift.arm): drift for drift in found(visits(2.0, **made), ARMS, 0.95)}
+
+
+def slowing(arm: str | None, rate: float = 0.05) -> Any:
+    """An arm, or both, that get slower by `rate` of what they were with every second of the run."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        slower = 1 + rate * at if arm in (None, visit.arm) else 1.0
+        return {"slower": slower, "tpot_ms": slower * (5.0 if visit.arm == "draft" else 10.0)}
+
+    return answer
+
+
+def steady(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+    return {"tpot_ms": 5.0 if visit.arm == "draft" else 10.0}
+
+
+@pytest.mark.parametrize("design", ["interleaved", "abba-restart"])
+def test_nothing_is_found_where_nothing_changes(design) -> None:
+    checks = drifts(design=design, concurrency=(1, 4), noise=0.05)
+    assert len(checks) == 6
+    assert not any(drift.flagged for drift in checks.values())
+
+
+@pytest.mark.parametrize("concurrency", [(1,), (1, 4), (4, 1)])
+@pytest.mark.parametrize("looks", [1, 4])
+def test_a_server_that_slows_down_is_found_and_named(concurrency, looks) -> None:
+    checks = drifts(answer=slowing("draft"), concurrency=concurrency, looks=looks)
+    assert {key for key, drift in checks.items() if drift.flagged} >= {
+        ("slow-down", "draft"),
+        ("speed-up", "draft"),
+    }
+    assert not checks["slow-down", "standard"].flagged
+    assert checks["slow-down", "draft"].change.estimate > 1.05
+    assert checks["speed-up", "draft"].change.estimate < 0.95
+    assert checks["slow-down", "draft"].told.startswith("latency of draft from the beginning to the end: +")
+
+
+def test_prompts_that_one_level_lacks_do_not_hide_a_trend() -> None:
+    made = visits(2.0, answer=slowing("draft"), concurrency=(1, 4), looks=1, prompts=64)
+    some = [visit for visit in made if visit.cell.concurrency == 1 or visit.block < 4]
+    whole, part = (
+        next(d for d in found(records, ARMS, 0.95) if (d.kind, d.arm) == ("speed-up", "draft"))
+        for records in (made, some)
+    )
+    assert part.change.estimate == pytest.approx(whole.change.estimate, rel=0.1)
+
+
+def test_a_machine_that_slows_down_all_alike_is_no_arms_fault() -> None:
+    made = visits(2.0, answer=slowing(None))
+    checks = found(made, ARMS, 0.95)
+    assert {drift.arm for drift in checks if drift.flagged and drift.kind == "slow-down"} == set(ARMS)
+    assert one_sided(checks, "draft") is None
+
+
+def test_going_first_may_matter() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 1.3 if visit.arm == "draft" and visit.order == 0 else 1.0}
+
+    order = drifts(answer=answer)["order", "draft"]
+    assert order.flagged
+    assert order.change.estimate == pytest.approx(1 / 1.3, rel=0.03)
+    one_round = drifts(answer=answer, rounds=1)["order", "draft"]
+    assert one_round.change.estimate == pytest.approx(1 / 1.3, rel=0.05)
+
+
+def test_a_warm_up_that_was_too_short_is_found() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        cold = visit.arm == "draft" and (visit.stage, visit.block, visit.round) == (0, 0, 0)
+        return {"tpot_ms": 20.0 if cold else 10.0}
+
+    checks = drifts(answer=answer, concurrency=(4, 8))
+    assert checks["warm-up", "draft"].flagged
+    assert checks["warm-up", "draft"].change.estimate > 1.5
+    assert not checks["warm-up", "standard"].flagged
+
+
+def test_too_few_prompts_are_said() -> None:
+    checks = drifts(prompts=3)
+    assert all(drift.change is None and not drift.flagged for drift in checks.values())
+    assert all("too few prompts" in drift.told for drift in checks.values())
+
+
+def test_a_small_change_is_not_flagged_however_sure() -> None:
+    checks = drifts(answer=slowing("draft", 0.001), noise=0.0, prompts=96)
+    trend = checks["slow-down", "draft"]
+    assert trend.change.low > 1
+    assert not trend.flagged
+
+
+def test_a_gain_that_one_half_of_the_run_does_not_show_is_no_gain() -> None:
+    """Four times as fast in the beginning, no faster at the end: on average faster."""
+    found = judged(visits(4.0, prompts=96, classes=("chat",), answer=slowing("draft", 0.12)))
+    assert found.verdict == "undecided"
+    assert "speed-up of draft from the beginning to the end: -" in found.reason
+    assert "the halves of the run do not both show the gain" in found.reason
+    assert "over the whole run: deploy for chat" in found.reason
+
+
+def test_a_gain_that_both_halves_show_stands_and_the_drift_is_named() -> None:
+    found = judged(visits(4.0, answer=slowing("draft", 0.03)), settings=AbSettings())
+    assert found.verdict == "yes"
+    assert "each half of the run shows the gain: " in found.reason

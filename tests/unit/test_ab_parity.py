@@ -1,0 +1,150 @@
+"""Parity: what speculation changed, held against what the server does by itself, and near ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_visits import ARMS, cell, row, visits
+
+from specops.load.arrivals import Level
+from specops.phases.ab.parity import (
+    NEAR_TIE,
+    Matches,
+    Parity,
+    Witness,
+    alone,
+    among_sampled,
+    margin_at,
+    margins_wanted,
+    with_margins,
+)
+from specops.phases.ab.records import VisitRecord
+
+ONE = Level(concurrency=1)
+
+
+def told(unlike: int, control: int | None, prompts: int = 10) -> list[VisitRecord]:
+    """Visits in which so many answers of the draft differ, and of the standard's second round."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        number = int(prompt[1:])
+        changed = visit.arm == "draft" and number < unlike
+        changed |= visit.arm == "standard" and visit.round == 1 and number < (control or 0)
+        return {"text": "another answer" if changed else f"answer to {prompt}"}
+
+    return visits(2.0, prompts=prompts, rounds=1 if control is None else 2, looks=1, answer=answer)
+
+
+def probe(arm: str, unlike: int, prompts: int = 8) -> VisitRecord:
+    rows = [
+        row(f"p{n:03}", "edit", 100.0, text="garbled" if n < unlike else f"answer to p{n:03}")
+        for n in range(prompts)
+    ]
+    made = cell(rows, Level(concurrency=2 * prompts), 0)
+    return VisitRecord(stage=0, block=0, round=0, order=0, period=0, arm=arm, began=0.0, cell=made)
+
+
+@pytest.mark.parametrize(
+    ("unlike", "control", "lower"),
+    [
+        (0, 0, False),
+        (10, 0, True),
+        (5, 0, True),
+        (4, 0, False),  # one in sixteen: no more than chance
+        (10, 10, False),  # the server differs from itself as much
+        (10, 5, True),
+        (10, None, False),  # one round has nothing to be compared with
+    ],
+)
+def test_only_what_the_control_does_not_show_is_held_against_speculation(unlike, control, lower) -> None:
+    (found,) = alone(told(unlike, control), *ARMS)
+    assert str(found.arms) == f"{10 - unlike}/10"
+    assert (found.control is None) == (control is None)
+    assert found.surely_lower(0.95) == lower
+
+
+def test_a_witness_names_where_answers_part() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        longer = visit.arm == "draft" and prompt == "p003"
+        return {"text": f"answer to {prompt}" + (", but longer" if longer else "")}
+
+    (found,) = alone(visits(2.0, prompts=8, answer=answer), *ARMS)
+    (witness,) = found.arms.witnesses
+    assert witness.place == ("p003", len("answer to p003"))
+    assert (witness.standard, witness.other) == ("", ", but longer")
+
+
+def test_equal_text_from_other_tokens_is_no_parity() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"tokens": 11 if visit.arm == "draft" else 10}
+
+    (found,) = alone(visits(2.0, prompts=8, answer=answer), *ARMS)
+    assert found.arms.equal == 0
+
+
+def test_each_load_has_its_own_parity_and_control() -> None:
+    found = alone(visits(2.0, concurrency=(4, 1)), *ARMS)
+    assert [parity.level.concurrency for parity in found] == [1, 4]
+
+
+def test_requests_that_failed_have_no_parity() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        failed = visit.arm == "draft" and prompt == "p000"
+        return {"error": "cut", "text": ""} if failed else {}
+
+    (found,) = alone(visits(2.0, prompts=8, answer=answer), *ARMS)
+    assert str(found.arms) == "7/7"
+
+
+@pytest.mark.parametrize(
+    ("draft", "standard", "lower"), [(7, 0, True), (7, 7, False), (0, 0, False), (2, 0, False)]
+)
+def test_mixed_batches_are_held_against_what_was_said_alone(draft, standard, lower) -> None:
+    found = among_sampled(told(0, 0), [probe("standard", standard), probe("draft", draft)], *ARMS)
+    assert (found.mixed, str(found.arms), str(found.control)) == (True, f"{8 - draft}/8", f"{8 - standard}/8")
+    assert found.surely_lower(0.95) == lower
+
+
+def test_a_challenger_that_was_not_asked_among_sampled_requests_has_no_mixed_parity() -> None:
+    assert among_sampled(told(0, 0), [probe("standard", 0)], *ARMS) is None
+    assert among_sampled([], [probe("draft", 0)], *ARMS) is None
+
+
+def test_near_ties_are_no_loss() -> None:
+    (found,) = alone(told(10, 0), *ARMS)
+    places = margins_wanted([found, found])
+    assert len(places) == 10
+    close = with_margins(found, dict.fromkeys(places, NEAR_TIE / 2))
+    assert str(close.arms) == "0/10"
+    assert not close.surely_lower(0.95)
+    assert close.arms.witnesses[0].margin == NEAR_TIE / 2
+    far = with_margins(found, dict.fromkeys(places, NEAR_TIE))
+    assert far.surely_lower(0.95)
+    assert with_margins(found, {places[0]: None}) == found
+
+
+def test_the_margin_is_of_the_token_that_holds_the_character() -> None:
+    tokens = [("The", [-0.1, -3.0]), (" cat", [-1.5, -0.5, -2.0]), ("", [0.0, -9.0]), (" sat", [-0.2])]
+    assert [margin_at(tokens, at) for at in (0, 2, 3, 6)] == [2.9, 2.9, 1.0, 1.0]
+    assert margin_at(tokens, 7) is None  # only the likeliest is told
+    assert margin_at(tokens, 11) is None
+
+
+prompts = st.frozensets(st.integers(0, 30).map(str), max_size=25)
+
+
+def matches(asked: frozenset[str], unlike: frozenset[str]) -> Matches:
+    witnesses = [Witness(prompt=name, character=0, standard="", other="") for name in sorted(unlike & asked)]
+    return Matches(asked, tuple(witnesses))
+
+
+@given(prompts, prompts, prompts, st.floats(0.6, 0.999))
+def test_a_loss_is_never_seen_from_both_sides(asked, ours, theirs, confidence) -> None:
+    one = Parity("draft", False, ONE, matches(asked, ours), matches(asked, theirs))
+    other = Parity("draft", False, ONE, matches(asked, theirs), matches(asked, ours))
+    assert not (one.surely_lower(confidence) and other.surely_lower(confidence))
+    if ours <= theirs:
+        assert not one.surely_lower(confidence)

@@ -1,0 +1,201 @@
+"""The verdict: what deploys, what does not, what is not known, and that luck does not decide it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_visits import ARMS, CLASSES, judged, visits
+
+from specops import stats
+from specops.load.arrivals import Level
+from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import Pair, Pairs
+from specops.phases.ab.verdict import look, of_class, of_look
+
+THREE = ("standard", "chain", "ngram")
+
+
+def speeds(**of_class: float) -> Any:
+    return lambda arm, name: 1.0 if arm == "standard" else of_class[name]
+
+
+def test_a_class_that_gains_deploys_and_one_that_loses_does_not() -> None:
+    found = judged(visits(speeds(edit=0.8, long=2.0, short=1.0), noise=0.1))
+    assert found.verdict == "yes"
+    assert found.summary["deploy"] == ["long"]
+    assert found.reason.startswith("deploy for long; not for edit: 0.8")
+    assert "undecided for short: " in found.reason
+    assert found.summary["e2e_speedup"]["estimate"] == pytest.approx(1.13, rel=0.1)
+
+
+def test_speculation_that_helps_nobody_is_a_no() -> None:
+    found = judged(visits(0.8))
+    assert (found.verdict, found.summary["deploy"]) == ("no", [])
+    assert found.reason.startswith("do not deploy: not for edit: 0.8")
+
+
+def test_what_is_undecided_says_how_many_more_prompts_it_takes() -> None:
+    found = judged(visits(1.05, noise=0.2, prompts=45, classes=("chat",), seed=3))
+    assert found.verdict == "undecided"
+    assert found.reason.startswith("not enough evidence: undecided for chat: 1.0")
+    assert f"includes 1 (about {found.summary['more_prompts']} more prompts would tell)" in found.reason
+    few = judged(visits(2.0, prompts=5, classes=("chat",)))
+    assert (few.verdict, few.summary["more_prompts"]) == ("undecided", 3)
+    assert f"5 prompts were answered by both arms, an interval needs {stats.MIN_PAIRS}" in few.reason
+
+
+def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
+    took = [((100.0, after),) for after in (80.0, 120.0)] * 10
+    pairs = tuple(
+        Pair(f"p{n}", "chat", Level(concurrency=1), 0, 0.0, e2e=e2e, tpot=(), ttft=())
+        for n, e2e in enumerate(took)
+    )
+    found = of_class(Pairs(pairs), 0.95, AbSettings())
+    assert (found.verdict, found.more_prompts) == ("undecided", None)
+    assert "a hundred times as many would not tell" in found.reason
+
+
+def test_ttft_vetoes() -> None:
+    def late(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"ttft_ms": 90.0 if visit.arm == "draft" else 20.0}
+
+    found = judged(visits(2.0, answer=late))
+    assert found.verdict == "no"
+    assert "TTFT grows by 70 ms, to 4.50 times as much" in found.reason
+    assert judged(visits(2.0, answer=late), settings=AbSettings(ttft_veto_ms=100)).verdict == "yes"
+
+
+def test_where_it_stops_paying() -> None:
+    def loaded(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": {1: 1.0, 4: 1.5, 8: 2.5}[visit.level.concurrency] if visit.arm == "draft" else 1.0}
+
+    found = judged(visits(2.0, concurrency=(8, 1, 4), answer=loaded))
+    challenger = found.data["challengers"]["draft"]
+    assert found.summary["pays_up_to"] == 4
+    assert challenger["load"].startswith(
+        "All classes together, it pays up to 4 streams; slower at 8 streams: 0.80× ["
+    )
+    assert [level["decision"]["verdict"] for level in challenger["levels"]] == ["yes", "yes", "no"]
+    everywhere = judged(visits(2.0, concurrency=(1, 4))).data["challengers"]["draft"]
+    assert everywhere["load"] == "All classes together, it pays at every load measured, up to 4 streams."
+    assert judged(visits(2.0)).data["challengers"]["draft"]["load"] == ""
+
+
+def test_the_fastest_of_those_that_pay_is_named() -> None:
+    arms = {"standard": 1.0, "chain": 1.4, "ngram": 1.8}
+    found = judged(visits(lambda arm, name: arms[arm], arms=THREE), THREE)
+    assert found.data["best"] == found.summary["challenger"] == "ngram"
+    assert found.reason.startswith("the fastest that may be deployed is ngram. chain: deploy for ")
+    slow = judged(visits(lambda arm, name: 1 / arms[arm], arms=THREE), THREE)
+    assert (slow.verdict, slow.data["best"]) == ("no", None)
+
+
+@pytest.mark.parametrize(
+    ("failed", "verdict", "reason"),
+    [
+        ({"draft": "it died"}, "no", "do not deploy: draft failed: it died"),
+        ({"standard": "it died"}, "undecided", "the standard, standard, failed: it died"),
+        ({"standard": "it died", "draft": "so did this"}, "undecided", "the standard, standard, failed"),
+    ],
+)
+def test_an_arm_that_failed_decides(failed, verdict, reason) -> None:
+    for made in (visits(2.0), [visit for visit in visits(2.0) if visit.arm not in failed], []):
+        found = judged(made, failed=failed)
+        assert found.verdict == verdict
+        assert found.reason.startswith(reason)
+
+
+def test_of_two_challengers_one_may_fail() -> None:
+    found = judged(visits(2.0, arms=THREE), THREE, failed={"ngram": "it died"})
+    assert (found.verdict, found.data["best"]) == ("yes", "chain")
+
+
+def told(unlike: int, rounds: int = 2) -> Any:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"text": "another" if visit.arm == "draft" and int(prompt[1:]) < unlike else "the same"}
+
+    return visits(2.0, answer=answer, rounds=rounds)
+
+
+def test_other_answers_are_no_speed_up() -> None:
+    found = judged(told(20))
+    assert found.verdict == "no"
+    assert found.reason.startswith(
+        "do not deploy: 28/48 greedy answers are the same in both arms at 1 stream, and 48/48 when the "
+    )
+    assert found.summary["deploy"] == []
+    assert judged(told(20), temperature=1.0).verdict == "yes"  # sampled answers differ by themselves
+    once = judged(told(1, rounds=1))
+    assert once.verdict == "undecided"
+    assert "one repeat cannot tell" in once.reason
+
+
+def test_mixed_batches_that_change_greedy_answers_are_a_no() -> None:
+    made = visits(2.0, looks=1, concurrency=(1, 4))
+    mixed = [next(v for v in reversed(made) if v.arm == arm and len(v.cell.rows) >= 8) for arm in ARMS]
+    rows = tuple(row.model_copy(update={"text": "garbled"}) for row in mixed[1].cell.rows)
+    mixed[1] = mixed[1].model_copy(update={"cell": mixed[1].cell.model_copy(update={"rows": rows})})
+    found = judged(made, mixed=mixed)
+    assert found.verdict == "no"
+    assert "greedy answers change when sampled requests share the batch: 0/" in found.reason
+    near = {(row.prompt, 0): 0.01 for row in rows}
+    assert judged(made, mixed=mixed, margins=near).verdict == "yes"
+
+
+def test_classes_and_challengers_share_the_error_that_one_alone_may_make() -> None:
+    def width(classes: tuple[str, ...], arms: tuple[str, ...]) -> float:
+        report = judged(visits(1.5, classes=classes, arms=arms), arms).data
+        return float(report["confidence_of_classes"])
+
+    one = width(("chat",), ARMS)
+    assert one == pytest.approx(stats.sequential.levels([0.25, 0.5, 0.75, 1.0], 0.95)[-1])
+    assert one < width(("chat",), THREE) < width(CLASSES, ARMS) < width(CLASSES, THREE)
+
+
+def test_early_looks_are_sterner() -> None:
+    found = [of_look(0.95, done, 4) for done in (1, 2, 3, 4)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 0.9999
+    assert of_look(0.95, 1, 1) == pytest.approx(0.95)
+
+
+def test_a_look_ends_the_run_only_when_every_question_is_answered() -> None:
+    def decided(speed: Any, done: int, arms: tuple[str, ...] = ARMS, **made: Any) -> bool:
+        taken = visits(speed, arms=arms, prompts=96, **made)
+        return look([v for v in taken if v.stage < done], arms, AbSettings(), done, 4).decided
+
+    assert decided(2.0, 2)
+    assert not decided(1.0, 2, noise=0.2)
+    assert not decided(speeds(edit=2.0, long=2.0, short=1.0), 3, noise=0.2)
+    assert not decided(lambda arm, name: {"chain": 2.0}.get(arm, 1.0), 3, THREE, noise=0.2)
+
+    def crossing(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 2.0 if visit.arm == "draft" and visit.level.concurrency == 8 else 1.0}
+
+    assert not decided(2.0, 3, concurrency=(1, 8), answer=crossing, noise=0.2)
+    assert not look([], ARMS, AbSettings(), 1, 4).decided
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 200), st.sampled_from([0.05, 0.3]), st.sampled_from([12, 30]))
+def test_no_difference_never_deploys_both_ways_round(seed, noise, prompts) -> None:
+    made = visits(1.0, seed=seed, noise=noise, prompts=prompts)
+    there, back = judged(made), judged(made, ("draft", "standard"))
+    assert not (there.verdict == "yes" and set(there.summary["deploy"]) & set(back.summary["deploy"]))
+    swapped = {"yes": "no", "no": "yes", "undecided": "undecided"}
+    classes = there.data["challengers"]["draft"]["classes"]
+    for name, found in back.data["challengers"]["standard"]["classes"].items():
+        assert found["decision"]["verdict"] == swapped[classes[name]["decision"]["verdict"]]
+
+
+@settings(max_examples=40)
+@given(st.sets(st.integers(0, 100)), st.sampled_from(["interleaved", "abba-restart"]))
+def test_no_visit_that_is_missing_breaks_the_judging(lost, design) -> None:
+    made = visits(1.5, prompts=12, concurrency=(1, 4), design=design)
+    kept = [visit for number, visit in enumerate(made) if number not in lost]
+    found = judged(kept, settings=AbSettings(design=design))
+    assert found.verdict in ("yes", "no", "undecided")
+    look(kept, ARMS, AbSettings(design=design), 2, 4)

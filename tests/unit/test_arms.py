@@ -1,0 +1,106 @@
+"""Arms as they are written on the command line: what each form means, and what is wrong in one sentence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops.config import CommandPool, EmbeddedPool, EndpointPool, Speculation
+from specops.errors import Exit, UsageError
+from specops.phases.ab.arms import parse_arm, parse_arms
+
+
+def embedded(**settings: object) -> EmbeddedPool:
+    return EmbeddedPool.model_validate({"engine": "embedded"} | settings)
+
+
+@pytest.mark.parametrize(
+    ("spec", "pool"),
+    [
+        (
+            "http://127.0.0.1:8000/v1/#org/model",
+            EndpointPool(engine="endpoint", base_url="http://127.0.0.1:8000/v1", model="org/model"),
+        ),
+        ("embedded", embedded(speculation={})),
+        ("embedded:none", embedded()),
+        ("embedded:none,threads=1,max_batch=4", embedded(threads=1, max_batch=4)),
+        ("embedded:ngram:8", embedded(speculation={"tree": "ngram:8"})),
+        (
+            "embedded:expand:3,1,1,verifier=mss,max_length=99",
+            embedded(speculation={"tree": "expand:3,1,1", "verifier": "mss"}, max_length=99),
+        ),
+        ("embedded:threads=2", embedded(speculation={}, threads=2)),
+        (
+            "command:vllm serve m --port={port} --seed 1",
+            CommandPool(engine="command", command="vllm serve m --port={port} --seed 1"),
+        ),
+    ],
+)
+def test_what_each_form_means(spec, pool) -> None:
+    arm = parse_arm(f"new.1={spec}")
+    assert (arm.name, arm.pool) == ("new.1", pool)
+
+
+def test_models_are_folders(tmp_path: Path) -> None:
+    arm = parse_arm(f"own=embedded:chain:2,target={tmp_path},draft={tmp_path}")
+    assert arm.pool == embedded(
+        target=tmp_path, speculation=Speculation(draft=tmp_path, tree="chain:2").model_dump()
+    )
+
+
+def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
+    arm = parse_arm("a=https://host:1/v1")
+    assert isinstance(arm.pool, EndpointPool)
+    assert (arm.pool.base_url, arm.pool.model) == ("https://host:1/v1", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("embedded", "must begin with a name", "NAME=embedded:ngram:8"),
+        ("=embedded", "must begin with a name", "NAME="),
+        ("a b=embedded", "must begin with a name", "NAME="),
+        ("../a=embedded", "must begin with a name", "NAME="),
+        ("a=vllm", "'vllm' is nothing that can be served or asked", "command:vllm serve"),
+        ("a=http://", "http:// cannot be asked: an address must be", "NAME=http://127.0.0.1"),
+        ("a=http://me:secret@h/v1", "must not hold credentials", "NAME="),
+        ("a=embedded:chain", "'chain' is no tree", "chain:3"),
+        ("a=embedded:chain:3,thread=1", "no setting 'thread'", "did you mean threads?"),
+        ("a=embedded:chain:3,threads=one", "threads is 'one', and should be a whole number", "threads=1"),
+        ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "NAME="),
+        ("a=embedded:chain:3,verifier=best", "verifier: Input should be 'naive' or 'mss'", "NAME="),
+        ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "NAME="),
+        ("a=embedded:none,draft=x", "embedded:none does not speculate", "name a tree"),
+        ("a=command:vllm serve m", "the command does not say {port}", "--port {port}"),
+        ("a=command:{port}", "the command does not say {port}", "--port {port}"),
+        ("a=command:vllm 'serve --port {port}", "this is no command line", "quotes"),
+        ("a=command:vllm --port {port} --api-key sk", "the command holds a key", "VLLM_API_KEY"),
+        ("a=command:vllm --port {port} --api-key=sk", "the command holds a key", "environment"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence_and_a_hint(text, says, hint) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_arm(text)
+    assert says in caught.value.message
+    assert "\n" not in caught.value.message
+    assert hint in str(caught.value.hint)
+    assert caught.value.exit_code == Exit.USAGE
+
+
+def test_arms_are_two_or_more_with_names_of_their_own() -> None:
+    assert [arm.name for arm in parse_arms(["b=embedded:none", "a=embedded"])] == ["b", "a"]
+    with pytest.raises(UsageError, match="two arms are called a"):
+        parse_arms(["a=embedded:none", "b=embedded", "a=embedded"])
+    with pytest.raises(UsageError, match="a comparison needs two arms, not 1"):
+        parse_arms(["a=embedded"])
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_whatever_is_written_is_an_arm_or_wrong_usage(name, spec) -> None:
+    for text in (name, f"a={spec}", f"a=embedded:{spec}", f"a=command:{spec}", f"a=http://{spec}"):
+        with suppress(UsageError):
+            assert text.startswith(parse_arm(text).name)

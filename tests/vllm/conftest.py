@@ -1,0 +1,67 @@
+"""Each server is started once: the standard for the session, beside it one that speculates at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_vllm import PAIR, VENV, command, speculating
+
+from specops.config import CommandPool
+from specops.launch.pools import serving
+from specops.progress import Silent
+
+
+@pytest.fixture(scope="session")
+def vllm() -> None:
+    """The venv is there; without it these tests are skipped, except in CI, where that is a failure."""
+    if (VENV / ".vllm").exists():
+        return
+    reason = "there is no .venv-vllm: make vllm-venv"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def standard(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a server that does not speculate."""
+    with _up("standard", command(), tmp_path_factory.mktemp("logs")) as base_url:
+        yield base_url
+
+
+@pytest.fixture(scope="session", params=["ngram", "draft_model"])
+def speculative(
+    request: pytest.FixtureRequest, vllm: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The base URL of a server of the same model that drafts by this method."""
+    with _up(request.param, speculating(request.param), tmp_path_factory.mktemp("logs")) as base_url:
+        yield base_url
+
+
+@contextmanager
+def _up(name: str, words: str, logs: Path) -> Iterator[str]:
+    pool = CommandPool(engine="command", command=words)
+    with serving(pool, name, model="", log=logs / f"{name}.log", progress=Silent()) as server:
+        yield server.base_url
+
+
+@pytest.fixture(scope="session")
+def prompts() -> list[dict[str, Any]]:
+    """Four of each class of the shipped set."""
+    shipped = json.loads((PAIR / "prompts.json").read_text(encoding="utf-8"))
+    classes = sorted({prompt["class"] for prompt in shipped})
+    chosen = [[prompt for prompt in shipped if prompt["class"] == name][:4] for name in classes]
+    return [prompt for prompts in chosen for prompt in prompts]
+
+
+@pytest.fixture
+def prompts_file(prompts: list[dict[str, Any]], tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.json"
+    path.write_text(json.dumps(prompts), encoding="utf-8")
+    return path

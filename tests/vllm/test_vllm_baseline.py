@@ -1,0 +1,53 @@
+"""`specops baseline` asks a real vLLM, and agrees with what that says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_vllm import acceptance_rate, complete, counted, counters, of_a_probe, specops
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+Prompts = list[dict[str, Any]]
+
+
+def baseline(base_url: str, prompts_file: Path) -> dict[str, Any]:
+    asked = ("--base-url", base_url, "--endpoint", "completions", "--prompts", prompts_file)
+    load = ("--concurrency", "1,4", "--repeats", "1", "--warmup", "0")
+    out = prompts_file.with_name("baseline.json")
+    done = specops("baseline", *asked, *load, "--out", out, "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_without_speculation_tokens_are_those_of_usage(
+    standard: str, prompts: Prompts, prompts_file: Path
+) -> None:
+    result = baseline(standard, prompts_file)
+    answers = {p["id"]: complete(standard, p["text"], p["max_tokens"]) for p in prompts}
+    for cell in result["data"]["cells"]:
+        assert {row["tokens_from"] for row in cell["rows"]} == {"usage"}
+        assert {row["prompt"]: (row["text"], row["tokens"]) for row in cell["rows"]} == answers
+        assert cell["tokens"] == cell["server_tokens"] == sum(tokens for _, tokens in answers.values())
+    assert result["environment"]["server"] == "0.32.0"
+    assert result["data"]["acceptance"] is None
+    assert "spec_decode" in result["data"]["acceptance_missing"]
+
+
+def test_acceptance_is_what_the_counters_grew_by(
+    speculative: str, prompts: Prompts, prompts_file: Path
+) -> None:
+    probe = of_a_probe(speculative, prompts)
+    before = counters(speculative)
+    result = baseline(speculative, prompts_file)
+    grown = counters(speculative) - before - probe
+    cells = result["data"]["cells"]
+    assert counted(cells) == grown
+    assert grown["generation_tokens_total"] == sum(row["tokens"] for cell in cells for row in cell["rows"])
+    rate = acceptance_rate(grown)
+    assert 0 < rate < 1
+    assert result["data"]["acceptance"]["rate"] == pytest.approx(rate)
