@@ -40,6 +40,8 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
+	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/repeated.py
 
 generate: $(VENV)/.serve
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json

@@ -218,7 +218,9 @@ def _children_cpu() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stub", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--guidellm", metavar="PYTHON", help="interpreter of a venv with GuideLLM 0.8.1")
+    parser.add_argument(
+        "--guidellm", type=Path, metavar="PYTHON", help="interpreter of a venv with GuideLLM 0.8.1"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.stub:
@@ -227,7 +229,7 @@ def main() -> None:
     with stub_process() as port:
         found: dict[str, dict[str, float]] = {"specops": asyncio.run(drive(port))}
         if options.guidellm:
-            found["guidellm"] = guidellm(options.guidellm, port)
+            found["guidellm"] = guidellm(str(options.guidellm.absolute()), port)
             ratio = found["specops"]["cpu_per_chunk_ms"] / found["guidellm"]["cpu_per_chunk_ms"]
             found["specops"]["cpu_of_guidellm"] = ratio
     if options.json:
