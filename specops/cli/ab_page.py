@@ -116,7 +116,7 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
                     str(found.level),
                     times(found.e2e),
                     times(found.tpot),
-                    "",
+                    times(found.stream_throughput),
                     change_ms(found.ttft_change_ms),
                     _WORDS[of_class.decision.verdict] if number == 0 else "",
                 ]

@@ -125,3 +125,17 @@ def test_restarts_widen_the_interval() -> None:
     side_by_side = speedups(pair_up(made, *ARMS, "interleaved"), ONE, 0.95).e2e
     assert restarted.estimate == side_by_side.estimate
     assert restarted.high / restarted.low > 2 * side_by_side.high / side_by_side.low
+
+
+def test_the_throughput_of_a_stream_counts_its_tokens() -> None:
+    made = visits(1.5, prompts=12)
+    longer = []
+    for visit in made:
+        rows = tuple(row.model_copy(update={"tokens": 2 * (row.tokens or 0)}) for row in visit.cell.rows)
+        cell = visit.cell.model_copy(update={"rows": rows})
+        longer.append(visit.model_copy(update={"cell": cell}) if visit.arm == "draft" else visit)
+    same, doubled = (speedups(pair_up(v, *ARMS, "interleaved"), ONE, 0.95) for v in (made, longer))
+    assert same.stream_throughput is not None
+    assert doubled.stream_throughput is not None
+    assert doubled.stream_throughput.estimate == pytest.approx(2 * same.stream_throughput.estimate)
+    assert doubled.e2e == same.e2e

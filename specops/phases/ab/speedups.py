@@ -2,7 +2,8 @@
 
 A speed-up is the standard's latency over the challenger's, so above 1 the challenger is faster; so is one of
 throughput, the challenger's over the standard's. A pair is one prompt at one level of load: each arm's mean
-over the rounds in which both answered. Of throughput it is one block of prompts.
+over the rounds in which both answered. Of throughput it is one block of prompts; a class has no blocks of
+its own, and its throughput is that of its streams.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import Design
 from specops.stats import Interval, Starts
 
-Figure = Literal["e2e", "tpot", "ttft"]
-FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
+Figure = Literal["e2e", "tpot", "ttft", "per_token"]
+FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft", "per_token")
 
 Taken = tuple[float, float]
 """What the standard took and what the challenger did."""
@@ -50,6 +51,7 @@ class Pair:
     e2e: tuple[Taken, ...]
     tpot: tuple[Taken, ...]
     ttft: tuple[Taken, ...]
+    per_token: tuple[Taken, ...]
 
     def rounds(self, figure: Figure) -> tuple[Taken, ...]:
         taken: tuple[Taken, ...] = getattr(self, figure)
@@ -109,6 +111,8 @@ class Speedups(BaseModel):
     tpot: Shown | None
     ttft: Shown | None
     ttft_change_ms: float | None
+    stream_throughput: Shown | None
+    """From the milliseconds that a request took for each token of its answer."""
 
 
 class Throughput(BaseModel):
@@ -158,6 +162,7 @@ def pair_up(visits: Iterable[VisitRecord], standard: str, challenger: str, desig
                     e2e=tuple(_taken(both, "e2e_ms")),
                     tpot=tuple(_taken(both, "tpot_ms")),
                     ttft=tuple(_taken(both, "ttft_ms")),
+                    per_token=tuple(_taken(both, "per_token_ms")),
                 )
             )
     return Pairs(tuple(found), _starts(found) if design == "abba-restart" else {})
@@ -174,6 +179,7 @@ def speedups(pairs: Pairs, level: Level, confidence: float) -> Speedups:
         tpot=ours.ratio("tpot", confidence),
         ttft=ours.ratio("ttft", confidence),
         ttft_change_ms=None if change is None else round(change, 4),
+        stream_throughput=ours.ratio("per_token", confidence),
     )
 
 
