@@ -69,11 +69,6 @@ class Row(_Record):
     error: str | None
     detail: str | None
 
-    @property
-    def per_token_ms(self) -> float | None:
-        """Of the whole request for each token of its answer: the reciprocal of its stream's throughput."""
-        return self.e2e_ms / self.tokens if self.tokens else None
-
     @classmethod
     def of(cls, observation: Observation, started: float) -> Self:
         answer = observation.answer

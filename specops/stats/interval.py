@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,10 @@ class Interval:
     """What was resampled or averaged over: pairs of prompts, or repeats."""
 
     level: float = 0.95
+
+    def times(self, factor: float) -> Interval:
+        """Of the quantity times a known positive factor."""
+        return replace(self, estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor)
 
 
 def mean_interval(samples: Sequence[float], level: float = 0.95) -> Interval | None:

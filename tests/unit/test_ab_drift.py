@@ -114,4 +114,4 @@ def test_a_gain_that_one_half_of_the_run_does_not_show_is_no_gain() -> None:
 def test_a_gain_that_both_halves_show_stands_and_the_drift_is_named() -> None:
     found = judged(visits(4.0, answer=slowing("draft", 0.03)), settings=AbSettings())
     assert found.verdict == "yes"
-    assert "each half of the run shows the gain: " in found.reason
+    assert "both halves of the run show the gain" in found.reason

@@ -50,7 +50,7 @@ def test_what_is_undecided_says_how_many_more_prompts_it_takes() -> None:
 def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
     took = [((100.0, after),) for after in (80.0, 120.0)] * 10
     pairs = tuple(
-        Pair(f"p{n}", "chat", Level(concurrency=1), 0, 0.0, e2e=e2e, tpot=(), ttft=(), per_token=())
+        Pair(f"p{n}", "chat", Level(concurrency=1), 0, 0.0, e2e=e2e, tpot=(), ttft=(), tokens=())
         for n, e2e in enumerate(took)
     )
     found = of_class(Pairs(pairs), 0.95, AbSettings())

@@ -24,8 +24,8 @@ from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import Design
 from specops.stats import Interval, Starts
 
-Figure = Literal["e2e", "tpot", "ttft", "per_token"]
-FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft", "per_token")
+Figure = Literal["e2e", "tpot", "ttft"]
+FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
 
 Taken = tuple[float, float]
 """What the standard took and what the challenger did."""
@@ -51,7 +51,8 @@ class Pair:
     e2e: tuple[Taken, ...]
     tpot: tuple[Taken, ...]
     ttft: tuple[Taken, ...]
-    per_token: tuple[Taken, ...]
+    tokens: tuple[Taken, ...]
+    """Of the answers, where both are known."""
 
     def rounds(self, figure: Figure) -> tuple[Taken, ...]:
         taken: tuple[Taken, ...] = getattr(self, figure)
@@ -92,6 +93,11 @@ class Pairs:
         ours, theirs = [ours for ours, _ in means], [theirs for _, theirs in means]
         return stats.paired_ratio(ours, theirs, level=confidence, starts=starts)
 
+    def tokens_ratio(self) -> float | None:
+        """The challenger's over the standard's; None where the tokens of no answer are known."""
+        tokens = [taken for pair in self.all for taken in pair.tokens]
+        return sum(theirs for _, theirs in tokens) / sum(ours for ours, _ in tokens) if tokens else None
+
     def ttft_change_ms(self) -> float | None:
         """The challenger's less the standard's, the mean over prompts."""
         changes = [mean[1] - mean[0] for pair in self.all if (mean := pair.mean("ttft")) is not None]
@@ -112,7 +118,8 @@ class Speedups(BaseModel):
     ttft: Shown | None
     ttft_change_ms: float | None
     stream_throughput: Shown | None
-    """From the milliseconds that a request took for each token of its answer."""
+    """Of tokens a second of a request: the speed-up end to end, times the challenger's tokens over the
+    standard's. The interval is of the times; the tokens are taken as they fell (all greedy: the same)."""
 
 
 class Throughput(BaseModel):
@@ -162,7 +169,7 @@ def pair_up(visits: Iterable[VisitRecord], standard: str, challenger: str, desig
                     e2e=tuple(_taken(both, "e2e_ms")),
                     tpot=tuple(_taken(both, "tpot_ms")),
                     ttft=tuple(_taken(both, "ttft_ms")),
-                    per_token=tuple(_taken(both, "per_token_ms")),
+                    tokens=tuple(_taken(both, "tokens")),
                 )
             )
     return Pairs(tuple(found), _starts(found) if design == "abba-restart" else {})
@@ -171,15 +178,15 @@ def pair_up(visits: Iterable[VisitRecord], standard: str, challenger: str, desig
 def speedups(pairs: Pairs, level: Level, confidence: float) -> Speedups:
     """Of those of `pairs` that are at `level`."""
     ours = pairs.at(level)
-    change = ours.ttft_change_ms()
+    change, e2e, tokens = ours.ttft_change_ms(), ours.ratio("e2e", confidence), ours.tokens_ratio()
     return Speedups(
         level=level,
         prompts=len(ours.all),
-        e2e=ours.ratio("e2e", confidence),
+        e2e=e2e,
         tpot=ours.ratio("tpot", confidence),
         ttft=ours.ratio("ttft", confidence),
         ttft_change_ms=None if change is None else round(change, 4),
-        stream_throughput=ours.ratio("per_token", confidence),
+        stream_throughput=e2e.times(tokens) if e2e is not None and tokens is not None else None,
     )
 
 

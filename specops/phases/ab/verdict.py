@@ -179,10 +179,10 @@ def unless_drifted(
     told = f"it drifted: {drift.told}"
     if decision.verdict != "yes":
         return decision.model_copy(update={"reason": f"{decision.reason}; {told}"})
-    each = " then ".join("too few prompts" if half is None else times(half) for half in halves)
     if all(half is not None and half.low > 1 for half in halves):
-        reason = f"{decision.reason}; {told}, yet each half of the run shows the gain: {each}"
-        return decision.model_copy(update={"reason": reason})
+        reason = f"{decision.reason}; it drifted, and both halves of the run show the gain"
+        return decision.model_copy(update={"reason": reason})  # the drift's own line has the figures
+    each = " then ".join("too few prompts" if half is None else times(half) for half in halves)
     return Decision(
         verdict="undecided",
         reason=f"{told}, and the halves of the run do not both show the gain: {each}; "
