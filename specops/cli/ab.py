@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import load_settings, names, whole_numbers, wrong_option
+from specops.cli.load_options import (
+    ApiKeyOption,
+    EndpointOption,
+    IgnoreEosFlag,
+    MaxRpsOption,
+    MaxTokensOption,
+    PromptsOption,
+    TimeoutOption,
+    TokenizerOption,
+    TopPOption,
+    load_settings,
+    names,
+    whole_numbers,
+    wrong_option,
+)
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
 from specops.cli.progress import progress
 from specops.errors import SpecopsError, UsageError
@@ -42,27 +56,21 @@ def ab(
         typer.Option(help="Times that the evidence is looked at; it stops once decided. 4; abba-restart: 1."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of all intervals of a kind together.")] = 0.95,
-    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
-    ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
-    ] = None,
+    endpoint: EndpointOption = "chat",
+    api_key_env: ApiKeyOption = None,
+    prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to compare, by commas; all by default.")] = "",
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
-    ] = None,
+    tokenizer: TokenizerOption = None,
     concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "1",
     repeats: Annotated[int, typer.Option(help="Times that each prompt is sent to each arm.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
+    top_p: TopPOption = 1.0,
     seed: Annotated[int, typer.Option(help="Of order and sampling.")] = 0,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False,
-    max_tokens: Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
-    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None,
+    ignore_eos: IgnoreEosFlag = False,
+    max_tokens: MaxTokensOption = None,
+    timeout: TimeoutOption = 120.0,
+    max_rps: MaxRpsOption = None,
     max_error_share: Annotated[
         float, typer.Option(help="An arm with more failures than this share has failed.")
     ] = 0.05,

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import load_settings, names, whole_numbers
+from specops.cli.load_options import (
+    ApiKeyOption,
+    EndpointOption,
+    IgnoreEosFlag,
+    MaxRpsOption,
+    MaxTokensOption,
+    PromptsOption,
+    TimeoutOption,
+    TokenizerOption,
+    TopPOption,
+    load_settings,
+    names,
+    whole_numbers,
+)
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json, print_table
 from specops.cli.progress import progress
 from specops.errors import SpecopsError, UsageError
@@ -23,17 +36,11 @@ DEFAULT_OUT = Path("baseline.json")
 def baseline(
     base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
-    endpoint: Annotated[str, typer.Option(help="chat or completions.")] = "chat",
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
-    ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
-    ] = None,
+    endpoint: EndpointOption = "chat",
+    api_key_env: ApiKeyOption = None,
+    prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to measure, by commas; all by default.")] = "",
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
-    ] = None,
+    tokenizer: TokenizerOption = None,
     concurrency: Annotated[str, typer.Option(help="Levels of a closed loop, by commas.")] = "1",
     arrivals: Annotated[str, typer.Option(help="closed, poisson or gamma.")] = "closed",
     rate: Annotated[float | None, typer.Option(help="Requests a second of an open loop.")] = None,
@@ -41,14 +48,14 @@ def baseline(
     repeats: Annotated[int, typer.Option(help="Times that each level is measured.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
+    top_p: TopPOption = 1.0,
     seed: Annotated[int, typer.Option(help="Of order, arrivals and sampling.")] = 0,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")] = False,
-    max_tokens: Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one request.")] = 120.0,
+    ignore_eos: IgnoreEosFlag = False,
+    max_tokens: MaxTokensOption = None,
+    timeout: TimeoutOption = 120.0,
     stall: Annotated[float, typer.Option(help="Seconds of silence within an answer.")] = 30.0,
     retries: Annotated[int, typer.Option(help="After 429, 503 and a refused connection; counted.")] = 2,
-    max_rps: Annotated[float | None, typer.Option(help="Never send more requests a second.")] = None,
+    max_rps: MaxRpsOption = None,
     slo_ttft_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_tpot_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,
     slo_e2e_ms: Annotated[float | None, typer.Option(help="Objective for goodput.")] = None,

@@ -1,13 +1,32 @@
-"""What the commands that drive an endpoint have in common: options as text -> checked settings."""
+"""What the commands that drive an endpoint have in common: their options, and text -> checked settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
+
+EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
+TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
+IgnoreEosFlag = Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")]
+MaxTokensOption = Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")]
+TimeoutOption = Annotated[float, typer.Option(help="Seconds for one request.")]
+MaxRpsOption = Annotated[float | None, typer.Option(help="Never send more requests a second.")]
+ApiKeyOption = Annotated[
+    str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
+]
+PromptsOption = Annotated[
+    Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
+]
+TokenizerOption = Annotated[
+    Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
+]
 
 
 def load_settings(fields: dict[str, Any], command: str) -> BaselineSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,9 +15,9 @@ class Linear:
 
     With few tokens the time is that of reading W. Weights that were published in bfloat16 or float16 are
     float16 values but for a power of two, so they are kept in half the bytes, and multiplied as float32 all
-    the same (FBGEMM). Other weights are kept in two forms of float32. One token is a
-    matrix-vector product, which a transposed copy serves best; more go through oneDNN's packed form, whose
-    call costs 9 us more, and whose time then hardly grows up to six tokens.
+    the same (FBGEMM). Other weights are kept in two forms of float32: one token is a matrix-vector product,
+    which a transposed copy serves best; more go through oneDNN's packed form, whose call costs 9 us more,
+    and whose time then hardly grows up to six tokens.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -58,7 +59,6 @@ class Linear:
 PACKED_FROM = 3
 """Tokens; measured with AVX-512."""
 
-
 UNSEEN = 2.0**-38
 """Of a matrix's largest weight: what is lost of its smallest ones may be so much, a 2^14th of float32's own
 rounding of a product with the largest."""
@@ -66,10 +66,10 @@ rounding of a product with the largest."""
 LARGEST = torch.finfo(torch.float16).max
 
 
+@dataclass(frozen=True)
 class _Halved:
-    def __init__(self, packed: Tensor, scale: float) -> None:
-        self.packed = packed
-        self.scale = scale  # a power of two that the weights were multiplied with
+    packed: Tensor
+    scale: float  # a power of two that the weights were multiplied with
 
 
 def _halved(weight: Tensor) -> _Halved | None:
