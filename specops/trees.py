@@ -3,32 +3,82 @@
 chain:K            K tokens in a line, from the draft model
 expand:3,1,1       SpecInfer's expansion <3,1,1>, from the draft model
 dynamic:N:D        the N best nodes of the draft's most likely continuations, at most D deep
+shape:0,0,1        any shape (Sequoia's trees), from the draft model: parents of nodes 1, 2, …; 0 is the root
 ngram:K            up to K tokens copied from where the last few tokens occurred before
+suffix:N           the N likeliest continuations of every such place, in earlier outputs too (SuffixDecoding)
+chain:3+ngram:8    the union of several, drafted side by side
+ngram:8/chain:3    copies alone where they are likely to hold, which costs no draft pass; else the other tree
+auto:N             what the planner chooses at each step by what it measures, of up to N nodes; auto: 16
 none               nothing: autoregressive decoding
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from specops.errors import UsageError
 
-FORMS = "chain:3, expand:3,1,1, dynamic:16:6, ngram:8 or none"
+FORMS = (
+    "chain:3, expand:3,1,1, dynamic:16:6, shape:0,0,1, ngram:8, suffix:16, chain:3+ngram:8, "
+    "ngram:8/chain:3, auto or none"
+)
 MOST_NODES = 1024
 """A larger tree is a slip of the pen: no verification of it was ever worth its forward pass."""
 
-_SIZES = {"chain": 1, "ngram": 1, "dynamic": 2, "expand": None, "none": 0}
+PLANNED, MOST_PLANNED = 16, 32
+"""Nodes of a tree that is planned: unless said otherwise, and at most."""
+
+COPYING = ("ngram", "suffix")
+"""Kinds that copy what was seen before: no model runs for them."""
+
+_SIZES = {
+    "chain": 1,
+    "ngram": 1,
+    "suffix": 1,
+    "dynamic": 2,
+    "expand": None,
+    "shape": None,
+    "auto": 1,
+    "none": 0,
+}
+_GROWN = ("chain", "expand", "dynamic", "shape")
 
 
 @dataclass(frozen=True)
 class TreeSpec:
     kind: str
     sizes: tuple[int, ...]
+    parts: tuple[TreeSpec, ...] = ()
+    """Of a union (kind "merged"), or of two of which each step takes one (kind "either"): these have no sizes
+    of their own."""
 
     @property
     def needs_draft(self) -> bool:
-        """Whether a draft model grows it."""
-        return self.kind in ("chain", "expand", "dynamic")
+        """Whether a draft model grows it, or a part of it."""
+        return self.kind in _GROWN or any(part.needs_draft for part in self.parts)
+
+    @property
+    def takes_draft(self) -> bool:
+        """Whether a draft is of use to it; a planner does without one where there is none."""
+        return self.kind == "auto" or self.needs_draft
+
+    @property
+    def drafts(self) -> int:
+        """How many parts a draft model grows, each of which may have a draft of its own."""
+        return sum(part.drafts for part in self.parts) if self.parts else int(self.needs_draft)
+
+    @property
+    def branches(self) -> bool:
+        """Of what it drafts, most cannot be accepted."""
+        if self.kind == "either":
+            return any(part.branches for part in self.parts)
+        return self.kind in ("expand", "dynamic", "shape", "suffix", "merged", "auto")
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Of a shape: the parent of each node, the root's being -1."""
+        return (-1, *self.sizes)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -36,9 +86,31 @@ class TreeSpec:
         return (1,) * self.sizes[0] if self.kind == "chain" else self.sizes
 
     @property
+    def depth(self) -> int:
+        """Tokens that it can draft ahead; 0 of none."""
+        if self.parts:
+            return max(part.depth for part in self.parts)
+        if self.kind == "dynamic":
+            return self.sizes[1]
+        if self.kind == "chain":
+            return self.sizes[0]
+        if self.kind == "shape":
+            depth = [0]
+            for parent in self.sizes:
+                depth.append(depth[parent] + 1)
+            return max(depth)
+        return len(self.widths) if self.needs_draft else self.nodes
+
+    @property
     def nodes(self) -> int:
         """Without the root, at most."""
-        if self.kind in ("none", "ngram", "dynamic"):
+        if self.kind == "either":
+            return max(part.nodes for part in self.parts)
+        if self.parts:
+            return sum(part.nodes for part in self.parts)
+        if self.kind == "shape":
+            return len(self.sizes)
+        if self.kind in ("none", "chain", "dynamic", "auto", *COPYING):
             return self.sizes[0] if self.sizes else 0
         total, level = 0, 1
         for width in self.widths:
@@ -47,20 +119,55 @@ class TreeSpec:
         return total
 
 
+@lru_cache(maxsize=1024)
 def parse_tree(text: str) -> TreeSpec:
     """UsageError where `text` is no tree, or one of too many nodes."""
-    kind, _, rest = text.partition(":")
-    try:
-        sizes = tuple(int(part) for part in rest.replace(":", ",").split(",")) if rest else ()
-    except ValueError:
-        sizes = (0,)
-    count = _SIZES.get(kind, -1)
-    right_count = len(sizes) == count if count is not None else len(sizes) > 0
-    if kind not in _SIZES or not right_count or min(sizes, default=1) < 1:
-        raise UsageError(f"{text!r} is no tree", hint=f"write a tree like {FORMS}")
-    spec = TreeSpec(kind, sizes)
-    if max(sizes, default=0) > MOST_NODES or spec.nodes > MOST_NODES:
+    first, either, other = text.partition("/")
+    spec = _union(text, first)
+    if either:
+        spec = TreeSpec("either", (), (spec, _union(text, other)))
+        if spec.parts[0].kind not in COPYING or not spec.parts[1].needs_draft:
+            raise UsageError(
+                f"{text!r} is no tree: before '/' stands what is copied, after it what a draft model grows",
+                hint="such as ngram:8/chain:3 or suffix:16/chain:3+ngram:4",
+            )
+    if spec.nodes > MOST_NODES or spec.depth > MOST_NODES:
         raise UsageError(
             f"the tree {text!r} has more than {MOST_NODES} nodes", hint=f"write a tree like {FORMS}"
         )
     return spec
+
+
+def _union(whole: str, text: str) -> TreeSpec:
+    parts = tuple(_parse(whole, part) for part in text.split("+"))
+    if len(parts) == 1:
+        return parts[0]
+    if any(part.kind in ("none", "auto") for part in parts):
+        raise UsageError(f"{whole!r} is no tree", hint=f"write a tree like {FORMS}")
+    return TreeSpec("merged", (), parts)
+
+
+def _parse(whole: str, text: str) -> TreeSpec:
+    kind, _, rest = text.partition(":")
+    if kind == "auto" and not rest:
+        rest = str(PLANNED)
+    try:
+        sizes = tuple(int(part) for part in rest.replace(":", ",").split(",")) if rest else ()
+    except ValueError:
+        sizes = (-1,)
+    count = _SIZES.get(kind, -1)
+    right_count = len(sizes) == count if count is not None else len(sizes) > 0
+    if kind not in _SIZES or not right_count or min(sizes, default=1) < (0 if kind == "shape" else 1):
+        raise UsageError(f"{whole!r} is no tree", hint=f"write a tree like {FORMS}")
+    if kind == "auto" and sizes[0] > MOST_PLANNED:
+        raise UsageError(
+            f"{whole!r} plans trees of more than {MOST_PLANNED} nodes", hint=f"such as auto:{PLANNED}"
+        )
+    if kind == "shape":
+        for node, parent in enumerate(sizes, start=1):
+            if parent >= node:
+                raise UsageError(
+                    f"{whole!r} is no tree: node {node} follows node {parent}, which comes no earlier",
+                    hint="number nodes from 1 in an order in which parents come first; 0 is the root",
+                )
+    return TreeSpec(kind, sizes)

@@ -9,7 +9,8 @@ for emission in engine.stream("def main(", Sampling(max_tokens=64)):
 
 from specops.engine.load import load_engine
 from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
-from specops.engine.step import Completion, Engine
+from specops.engine.step import Engine
+from specops.engine.streaming import Completion
 
 __all__ = [
     "Completion",

@@ -1,20 +1,23 @@
-"""Tree attention over a slotted KV cache, through SDPA with the topology's mask.
+"""Tree attention over a slotted KV cache: compiled loops for trees, SDPA with a mask for prompts.
 
 A forward pass takes the tokens of many sequences packed in one row of n tokens, without padding: linear
-layers see [n, hidden], and only attention looks at which sequence a token is of. Adjacent cache rows that
-feed equally many tokens under one mask form a group, which is one SDPA call over a view of the cache.
+layers see [n, hidden], and only attention looks at which sequence a token is of. The compiled loops take a
+table of the sequences. For SDPA, adjacent cache rows that feed equally many tokens under one mask form a
+group, which is one call over a view of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 import torch.nn.functional as F
+from specops_kernels.ragged import Ragged, pack
 from torch import Tensor
 
+from specops.engine import compiled
 from specops.engine.cache import KVCache
 
 
@@ -26,10 +29,15 @@ class Mask:
     """
 
     def __init__(self, sees: Tensor) -> None:
-        self.sees = sees  # [n, m] bool
+        self.sees = sees.contiguous()  # [n, m] bool
         self.everything = bool(sees.all())
         self._wide: dict[tuple[int, torch.dtype], Tensor] = {}
         self._used = False
+
+    @cached_property
+    def words(self) -> Tensor:
+        """[n, ceil(m / 64)] int64: `sees`, a bit a slot, as the kernel reads it."""
+        return pack(self.sees)
 
     def over(self, prefix: int, width: int, tile: int, dtype: torch.dtype) -> Tensor:
         """[tile * n, width] additive, for `prefix` slots before the m and padding after them."""
@@ -95,43 +103,81 @@ class Group:
     values: tuple[Tensor, ...]
 
 
-class Layout:
-    """Where the tokens of one packed forward pass go, and what each of them sees.
+SHORT = 32
+"""Tokens that a sequence feeds; with more of them SDPA's matrix products are faster than compiled loops."""
 
-    All views of the cache are made here, for all layers at once: making them layer by layer costs as much
-    as the attention itself when a step is one token.
-    """
+
+class Layout:
+    """Where the tokens of one packed forward pass go, and what each of them sees."""
 
     def __init__(self, spans: Sequence[Span], cache: KVCache, tile: int) -> None:
         """`spans` in the order of their rows; `tile`: query heads that share a KV head."""
-        self.groups: list[Group] = []
-        first = 0
+        self._spans, self._cache, self._tile = spans, cache, tile
+        on_cpu = cache.data.device.type == "cpu"
+        here = on_cpu and cache.data.dtype == torch.float32 and not cache.kernel
+        self.short = here and all(span.count <= SHORT for span in spans)
+        positions = [span.positions for span in spans]
+        self.positions = (positions[0] if len(spans) == 1 else torch.cat(positions)).contiguous()
+        """[n] int64"""
+        if not on_cpu:
+            self.positions = self.positions.to(cache.data.device)
+
+    def layer(self, index: int) -> Tensor:
+        """[rows, capacity, 2 * kv_heads, head_dim], of the cache."""
+        return self._cache.layers[index]
+
+    @cached_property
+    def table(self) -> Tensor:
+        """[spans, SPAN] int64, as compiled.py reads it."""
+        return torch.tensor(
+            [(s.row, s.start, s.count, s.mask.sees.shape[1], s.mask.sees.data_ptr()) for s in self._spans]
+        )
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """Room for those of any span, on a KV head."""
+        return torch.empty(max(span.count * span.stop for span in self._spans) * self._tile)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """For all layers at once: making views of the cache layer by layer costs as much as the attention."""
+        groups, first, spans = [], 0, self._spans
         for index in range(1, len(spans) + 1):
             if index == len(spans) or not _together(spans[index - 1], spans[index]):
-                self.groups.append(_group(spans[first:index], cache, tile))
+                groups.append(_group(spans[first:index], self._cache, self._tile))
                 first = index
-        self.positions: Tensor  # [n]
-        self._destination: tuple[Tensor, ...]  # for each layer, where new keys and values go
-        self._slots: Tensor | None = None  # [n] which of the destination's; None: all of them
-        if len(spans) == 1:
-            span = spans[0]
-            self.positions = span.positions
-            self._destination = cache.data[:, span.row, span.start : span.stop].unbind()
-        else:
-            self.positions = torch.cat([span.positions for span in spans])
-            self._destination = cache.data.flatten(1, 2).unbind()
-            starts = [span.row * cache.capacity + span.start for span in spans]
-            slots = [
-                s for start, span in zip(starts, spans, strict=True) for s in range(start, start + span.count)
-            ]
-            self._slots = torch.tensor(slots)
+        return groups
+
+    @cached_property
+    def _slots(self) -> Tensor | slice:
+        """Of the rows laid end to end, where new keys and values go."""
+        starts = [span.row * self._cache.capacity + span.start for span in self._spans]
+        if len(starts) == 1:
+            return slice(starts[0], starts[0] + self._spans[0].count)
+        return torch.tensor(
+            [s for a, span in zip(starts, self._spans, strict=True) for s in range(a, a + span.count)],
+            device=self._cache.data.device,
+        )
+
+    @cached_property
+    def ragged(self) -> Ragged:
+        """As the kernel reads it."""
+        device = self._cache.data.device
+        reaches = [span.mask.sees.shape[1] for span in self._spans]
+        return Ragged.of(
+            torch.tensor([span.row for span in self._spans], device=device),
+            [span.stop - reach for span, reach in zip(self._spans, reaches, strict=True)],
+            [span.mask.words for span in self._spans],
+            reaches,
+        )
+
+    @property
+    def kernel(self) -> bool:
+        return self._cache.kernel
 
     def write(self, layer: int, kv: Tensor) -> None:
         """kv: [n, 2 * kv_heads, head_dim]."""
-        if self._slots is None:
-            self._destination[layer].copy_(kv)
-        else:
-            self._destination[layer].index_copy_(0, self._slots, kv)
+        self.layer(layer).flatten(0, 1)[self._slots] = kv
 
 
 def _together(one: Span, other: Span) -> bool:
@@ -143,10 +189,11 @@ def _group(spans: Sequence[Span], cache: KVCache, tile: int) -> Group:
     rows = slice(spans[0].row, spans[-1].row + 1)
     past = cache.data[:, rows, :width].transpose(2, 3)  # [layers, rows, 2 * kv_heads, width, dim]
     half = past.shape[2] // 2
+    mask = _mask(spans, width, tile, cache.data.dtype)
     return Group(
         len(spans),
         spans[0].count,
-        _mask(spans, width, tile, cache.data.dtype),
+        None if mask is None else mask.to(cache.data.device),
         past[:, :, :half].unbind(),
         past[:, :, half:].unbind(),
     )
@@ -170,13 +217,35 @@ def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | Non
     returns [n, heads * head_dim]
     """
     layout.write(layer, kv)
-    kv_heads, dim = kv.shape[1] // 2, kv.shape[2]
+    return _attended(layout, layer, q.contiguous() if layout.short else q, q.size(1), scale)
+
+
+def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope: Tensor) -> Tensor:
+    """As `attend`, of factor * qkv, [n, heads + 2 * kv_heads, head_dim] float32, queries first, with queries
+    and keys rotated by `rope` at their positions; qkv is overwritten."""
+    cache = layout.layer(layer)
+    compiled.store(qkv, factor, rope, layout.positions, cache, layout.table)
+    heads = qkv.size(1) - cache.size(2)
+    return _attended(layout, layer, qkv if layout.short else qkv[:, :heads], heads, None)
+
+
+def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | None) -> Tensor:
+    """q: [n, heads or more, head_dim], the queries first; exactly `heads` where the layout is not short."""
+    dim = q.size(2)
+    if layout.short:
+        scale = dim**-0.5 if scale is None else scale
+        return compiled.attend(q, heads, layout.layer(layer), layout.table, layout.scores, scale)
+    if layout.kernel:
+        from specops_kernels.tree_attention import tree_attention  # Triton is no part of the engine extra
+
+        return tree_attention(q.contiguous(), layout.layer(layer), layout.ragged, scale).flatten(1)
     outputs, start = [], 0
     for group in layout.groups:
         rows, count = group.rows, group.count
         stop = start + rows * count
         queries = q[start:stop] if len(layout.groups) > 1 else q
         start = stop
+        kv_heads = group.keys[layer].size(1)
         if count == 1:
             queries = queries.view(rows, kv_heads, -1, dim)
         else:

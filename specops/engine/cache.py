@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+CPU = torch.device("cpu")
+
 
 class KVCache:
     """[layers, rows, capacity, 2 * kv_heads, head_dim]; keys before values.
@@ -15,10 +17,21 @@ class KVCache:
     """
 
     def __init__(
-        self, layers: int, rows: int, capacity: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+        self,
+        layers: int,
+        rows: int,
+        capacity: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+        *,
+        kernel: bool = False,
     ) -> None:
-        self.capacity = capacity
-        self.data = torch.zeros(layers, rows, capacity, 2 * kv_heads, head_dim, dtype=dtype)
+        """kernel: attention over it is the Triton kernel's (attention.py)."""
+        self.capacity, self.kernel = capacity, kernel
+        self.data = torch.zeros(layers, rows, capacity, 2 * kv_heads, head_dim, dtype=dtype, device=device)
+        self.layers = self.data.unbind()
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Move `slots` (ascending, each >= its destination) to `start`, start + 1, …: commit by gather."""

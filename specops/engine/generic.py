@@ -6,6 +6,7 @@ queries, keys and values to `attend`, which writes them to the engine's cache. N
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,10 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from specops.engine.attention import Layout, Span, attend, causal
+from specops.engine.cache import CPU
 from specops.engine.model import Shape
+from specops.engine.ranks import Ranks
+from specops.engine.shards import cut
 from specops.errors import ModelError
 
 _NAME = "specops_tree"
@@ -45,25 +49,48 @@ AttentionInterface.register(_NAME, _tree_attention)
 
 
 class GenericModel:
-    def __init__(self, source: Any) -> None:
+    def __init__(
+        self,
+        source: Any,
+        device: torch.device = CPU,
+        *,
+        kernel: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """ranks: of which this one runs its part alone.
+
+        Raises ModelError where the result would not be the model's own.
+        """
         name = type(source).__name__
+        self._ranks = ranks
         self._source = source
         self._features: Tensor
         try:
-            self.shape = _shape(source)
+            self.shape = replace(_shape(source), device=device, kernel=kernel)
+            if ranks is None:
+                source.to(device)
             self.output = source.get_output_embeddings().weight
             self.width = self.output.shape[1]
-            source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             probe = torch.arange(min(8, self.shape.max_positions)) % self.shape.vocab
-            own = source(input_ids=probe[None], use_cache=False).logits[0].float()
+            own = (
+                source(input_ids=probe[None].to(source.device), use_cache=False).logits[0].float().to(device)
+            )
+            if ranks is not None:
+                layers, parts = cut(source, ranks)  # of the whole, which lies in host memory until then
+                source.to(device)
+                whole = self.shape
+                heads, kv_heads = whole.heads // parts, whole.kv_heads // parts
+                self.shape = replace(whole, layers=layers, heads=heads, kv_heads=kv_heads)
+            source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             source.set_attn_implementation(_NAME)
             found = self._in_two_parts(probe)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"could not run {name} over the engine's cache: {reason}", _HINT) from error
+        # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
         # Windows, biases, sinks or caps that the interface does not see would change the output silently.
         tolerance = torch.finfo(source.dtype).eps ** 0.5 * float(own.abs().max())
-        if not torch.allclose(found, own, rtol=0, atol=tolerance):
+        if found.numel() and not torch.allclose(found, own, rtol=0, atol=tolerance):
             raise ModelError(
                 f"could not run {name} over the engine's cache: its logits differ from its own attention's",
                 _HINT,
@@ -80,11 +107,12 @@ class GenericModel:
         return torch.cat(logits)
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        device = self.shape.device
         output = self._source(
-            input_ids=tokens[None],
+            input_ids=tokens[None].to(device),
             position_ids=layout.positions[None],
             use_cache=False,
-            logits_to_keep=0 if wanted is None else wanted,
+            logits_to_keep=0 if wanted is None else wanted.to(device),
             specops_layout=layout,
         )
         logits: Tensor = output.logits[0].float()
@@ -94,7 +122,10 @@ class GenericModel:
         self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         logits = self.forward(tokens, layout)  # of all, so that the output layer reads all
-        return logits if wanted is None else logits[wanted], self._features
+        features = self._features
+        if self._ranks is not None and self._ranks.parallel.kind == "pipeline":
+            features = self._ranks.from_first(features.contiguous())
+        return logits if wanted is None else logits[wanted.to(logits.device)], features
 
     def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._features = inputs[0].flatten(0, -2).float()  # [1, n, width] or [n, width]

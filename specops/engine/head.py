@@ -8,30 +8,28 @@ at i + 1, from which the target's own output layer predicts. Fed its own guesses
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.nn.functional as F
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specops.engine.attention import Layout
-from specops.engine.lean import Norm, lean_layer, rotations
+from specops.engine import compiled
+from specops.engine.attention import Layout, attend_rotated
+from specops.engine.lean import Norm, adjacent, rotations
 from specops.engine.linear import Linear
-from specops.engine.model import FeatureModel, Shape
+from specops.engine.model import FeatureModel, Shape, reason_of
+from specops.engine.token_table import TokenTable
 from specops.errors import ModelError
 
 WEIGHTS = "model.safetensors"
 FUSE = "fc.weight"
 """[hidden, 2 * hidden], over the embedding and the feature side by side: what tells a head from a model."""
-
-
-def is_head(folder: Path) -> bool:
-    try:
-        with safe_open(folder / WEIGHTS, framework="pt") as weights:
-            return FUSE in list(weights.keys())
-    except (OSError, SafetensorError):
-        return False  # load_model says what is wrong
+FUSE_BIAS = "fc.bias"
+"""[hidden], which some of the authors' heads have."""
 
 
 class Head:
@@ -44,6 +42,8 @@ class Head:
             with safe_open(folder / WEIGHTS, framework="pt") as file:
                 weights = {name: file.get_tensor(name).float() for name in list(file.keys())}
             config = LlamaConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+            if config.hidden_act != "silu":
+                raise ValueError(f"its activation is {config.hidden_act}, not silu")
             layer = LlamaDecoderLayer(config, 0)
             prefix = "layers.0."
             found = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
@@ -51,11 +51,21 @@ class Head:
             if set(lacking) - {"input_layernorm.weight"}:
                 raise KeyError(f"the weights {', '.join(sorted(lacking))} are missing")
             fuse, embedding = weights[FUSE], weights["embed_tokens.weight"]
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ModelError(f"could not load a draft head from {folder}: {reason}") from error
+            width = config.hidden_size
+            if fuse.shape != (width, 2 * width) or embedding.shape != (len(embedding), width):
+                shapes = f"{tuple(fuse.shape)} and {tuple(embedding.shape)}"
+                raise ValueError(f"{FUSE} and embed_tokens.weight are {shapes}, and its width is {width}")
+        except (
+            OSError,
+            SafetensorError,
+            StrictDataclassError,
+            ValueError,
+            KeyError,
+            TypeError,
+            RuntimeError,
+        ) as error:
+            raise ModelError(f"could not load a draft head from {folder}: {reason_of(error)}") from error
         layer.eval().requires_grad_(False)
-        width = embedding.shape[1]
         self.shape = Shape(
             layers=1,
             heads=config.num_attention_heads,
@@ -71,15 +81,55 @@ class Head:
                 f"tokens and features of {width}, not for {target.shape.vocab} and {target.width}",
                 hint="a head is trained for one target; take that one's",
             )
-        self._embedding = embedding
-        self._fuse = Linear(fuse)
-        norm = Norm(layer.post_attention_layernorm.weight, config.rms_norm_eps)
-        self._layer = lean_layer(layer.self_attn, layer.mlp, self.shape, None, norm)
+        self._width = width
+        self._enter_with(layer.self_attn, fuse, weights.get(FUSE_BIAS), embedding)
+        self._out = Linear(layer.self_attn.o_proj.weight, layer.self_attn.o_proj.bias)
+        self._norm = Norm(layer.post_attention_layernorm.weight, config.rms_norm_eps)
+        mlp = layer.mlp
+        bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
+        self._gate_up = Linear(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)), bias)
+        self._down = Linear(mlp.down_proj.weight, mlp.down_proj.bias)
         rotary = LlamaRotaryEmbedding(config)
         self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
         self.logits = Linear(target.output.float())  # [n, hidden] features -> [n, vocab]
 
-    def forward(self, tokens: Tensor, features: Tensor, layout: Layout) -> Tensor:
-        """tokens [n], features [n, hidden] of the positions before them -> guesses at theirs, [n, hidden]."""
-        x = self._fuse(torch.cat((F.embedding(tokens, self._embedding), features), -1))
-        return self._layer(x, self._rope[layout.positions], layout, 0, self.shape)
+    def _enter_with(self, attention: Any, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor) -> None:
+        """Nothing stands between fc and the projections: one matrix does both, and of tokens a table."""
+        shape = self.shape
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        weights = [p.weight for p in projections]
+        biases = [p.bias for p in projections]
+        for index, count in ((0, shape.heads), (1, shape.kv_heads)):
+            weights[index] = adjacent(weights[index], count, shape.head_dim)
+            if biases[index] is not None:
+                biases[index] = adjacent(biases[index][:, None], count, shape.head_dim)[:, 0]
+        behind = torch.cat((torch.eye(self._width), *weights))
+        whole = behind @ fuse  # [hidden + q, k and v, 2 * hidden]
+        self._of_feature = Linear(halved(whole[:, self._width :]))
+        bias = None
+        if biases[0] is not None:
+            bias = torch.cat((torch.zeros(self._width), *biases))
+        if fuse_bias is not None:
+            bias = behind @ fuse_bias + (0 if bias is None else bias)
+        self._of_token = TokenTable(embedding, whole[:, : self._width], bias)
+
+    def forward(
+        self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> Tensor:
+        """tokens [n], features [n, hidden] of the positions before them -> guesses at theirs, [n, hidden], or
+        at the `wanted` ones only: of the others keys and values alone are made."""
+        of_feature = self._of_feature
+        y = torch.add(self._of_token(tokens), of_feature.product(features), alpha=of_feature.scale)
+        x, qkv = y[:, : self._width].contiguous(), y[:, self._width :].contiguous()
+        seen = attend_rotated(layout, 0, qkv.view(len(y), -1, self.shape.head_dim), 1.0, self._rope)
+        if wanted is not None:
+            x, seen = x[wanted], seen[wanted]
+        h = self._norm(x, (self._out.product(seen), self._out.scale))
+        h = compiled.gate(self._gate_up.product(h), self._gate_up.scale)
+        return torch.add(x, self._down.product(h), alpha=self._down.scale)
+
+
+def halved(weight: Tensor) -> Tensor:
+    """Rounded to what `Linear` can keep in half the bytes. A draft may be a little off."""
+    up = 2.0 ** (14 - math.frexp(float(weight.abs().max()))[1])  # float16 has no small exponents to speak of
+    return (weight * up).half().float() / up

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Linear:
-    """y = x W^T + b, and residual + y where one is given.
+    """y = x W^T + b.
 
     With few tokens the time is that of reading W. Weights that were published in bfloat16 or float16 are
     float16 values but for a power of two, so they are kept in half the bytes, and multiplied as float32 all
@@ -23,37 +23,38 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._bias = bias
         self._halved = _halved(weight)
+        self.scale = 1.0
+        """Of `product`."""
         if self._halved is not None:
             self._scale = 1 / self._halved.scale
+            self.scale = self._scale if bias is None else 1.0
             return
         self._transposed = weight.t().contiguous()  # [in, out]
         self._packed: Tensor | None = None
         if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 8)
-            self._plain = torch.ops.mkldnn._linear_pointwise.default
-            self._adding = torch.ops.mkldnn._linear_pointwise.binary
+            self._multiply = torch.ops.mkldnn._linear_pointwise.default
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
+        """y but for a factor: what reads it multiplies with `scale`, where a pass over y would cost more."""
+        if self._halved is None or self._bias is not None:
+            return self(x)
+        y: Tensor = torch.fbgemm_linear_fp16_weight_fp32_activation(x, self._halved.packed, None)
+        return y
+
+    def __call__(self, x: Tensor) -> Tensor:
         y: Tensor
         if self._halved is not None:
             y = torch.fbgemm_linear_fp16_weight_fp32_activation(x, self._halved.packed, None)
-            if residual is not None:
-                y = torch.add(residual, y, alpha=self._scale)
-            elif self._scale != 1:
+            if self._scale != 1:
                 y = y.mul_(self._scale)
             return y if self._bias is None else y.add_(self._bias)
         if self._packed is not None and x.size(0) >= PACKED_FROM:
-            if residual is not None:
-                y = self._adding(x, residual, self._packed, self._bias, "add")
-            else:
-                y = self._plain(x, self._packed, self._bias, "none", [], "")
+            y = self._multiply(x, self._packed, self._bias, "none", [], "")
             return y
-        if residual is None:
-            if self._bias is not None:
-                return torch.addmm(self._bias, x, self._transposed)
-            return torch.mm(x, self._transposed)
-        y = torch.addmm(residual, x, self._transposed)
-        return y if self._bias is None else y.add_(self._bias)
+        if self._bias is not None:
+            return torch.addmm(self._bias, x, self._transposed)
+        return torch.mm(x, self._transposed)
 
 
 PACKED_FROM = 3

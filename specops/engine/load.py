@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import torch
 
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
+from specops.engine.drafters.auto import Auto
 from specops.engine.drafters.grower import Draft
-from specops.engine.head import Head, is_head
-from specops.engine.model import FeatureModel, Model, eos_token_ids, load_model
+from specops.engine.drafts import grower_of, open_draft
+from specops.engine.model import FeatureModel, eos_token_ids, load_model
+from specops.engine.offload import Offload
+from specops.engine.place import find_place
+from specops.engine.planning.warm_up import warm_up
+from specops.engine.ranks import Parallel, Ranks
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
@@ -23,7 +27,7 @@ from specops.trees import parse_tree
 
 def load_engine(
     target: str | Path,
-    draft: str | Path | None = None,
+    draft: str | Path | Sequence[str | Path] | None = None,
     *,
     tree: str = "chain:3",
     verifier: str | None = None,
@@ -32,14 +36,52 @@ def load_engine(
     max_length: int | None = None,
     prefill_chunk: int = 256,
     threads: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    attention: str = "reference",
+    offload: Offload | None = None,
+    parallel: Parallel | None = None,
+    ranks: Ranks | None = None,
 ) -> Engine:
     """An engine over a target and, for trees that need one, a draft; local folders in transformers' format.
 
+    draft: one for each part of a union that a model grows, or one for all.
     tree: see specops.trees.
     verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
     max_length: tokens of one sequence, prompt included; default: the target's positions.
     threads: of torch; None leaves them as they are.
+    device: cpu, or cuda with or without a number; target and draft model run there.
+    dtype: float32, float16 or bfloat16, of both.
+    attention: reference (PyTorch's, with a mask) or kernel (Triton's).
+    offload: leave the target's layers on disk or in host memory, and read them for every step.
+    parallel: lay the target on several devices of this machine (parallel.py), and draft on all of them.
+    ranks: what a process that `parallel` started gives, of which it is one.
     """
+    folders = [draft] if isinstance(draft, str | Path) else draft or []
+    if parallel is not None:
+        from specops.engine.parallel import start
+
+        if offload is not None:
+            raise UsageError(
+                "a target that lies on several devices cannot be offloaded", hint="choose one of the two"
+            )
+        return start(
+            parallel,
+            {
+                "target": str(target),
+                "draft": [str(folder) for folder in folders],
+                "tree": tree,
+                "verifier": verifier,
+                "speculate": speculate,
+                "max_batch": max_batch,
+                "max_length": max_length,
+                "prefill_chunk": prefill_chunk,
+                "threads": threads,
+                "device": device,
+                "dtype": dtype,
+                "attention": attention,
+            },
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     if max_batch < 1 or prefill_chunk < 1:
@@ -48,15 +90,29 @@ def load_engine(
         )
     spec = parse_tree(tree if speculate else "none")
     chosen = make_verifier(verifier) if verifier is not None else None
-    model = load_model(Path(target))
+    place = find_place(device if ranks is None else f"{device}:{ranks.rank}", dtype, attention)
+    model = load_model(
+        Path(target),
+        place.dtype,
+        device=place.device,
+        kernel=place.kernel,
+        offload=offload,
+        ranks=ranks,
+    )
     positions = model.shape.max_positions
     length = positions if max_length is None else max_length
     if not 2 <= length <= positions:
         raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
-    grower = load_draft(Path(draft), Path(target), model) if spec.needs_draft and draft else None
+    growers = [load_draft(folder, target, model) for folder in folders if spec.takes_draft]
     draw = chosen.prefers if chosen is not None else Draw.WITHOUT_REPLACEMENT
-    drafter = make_drafter(tree if speculate else "none", draw, grower, max_batch, length)
-    return Engine(
+    drafter = make_drafter(tree if speculate else "none", draw, growers, max_batch, length)
+    make: Callable[..., Engine] = Engine
+    if ranks is not None:
+        from specops.engine.drafters.data_parallel import DataParallel
+        from specops.engine.parallel import ParallelEngine
+
+        drafter, make = DataParallel(drafter, ranks), partial(ParallelEngine, ranks)
+    engine = make(
         model,
         drafter,
         chosen or best_verifier(drafter.draws),
@@ -66,25 +122,14 @@ def load_engine(
         max_length=length,
         prefill_chunk=prefill_chunk,
     )
+    if isinstance(drafter, Auto):
+        warm_up(engine, drafter)
+    return engine
 
 
-def load_draft(folder: Path, target: Path, model: FeatureModel) -> Draft:
-    """A draft model, or a draft head over `model`'s features, whichever the folder holds."""
-    if is_head(folder):
-        return partial(Eagle, Head(folder, model))
-    draft = load_model(folder)
-    check_pair(target, model, folder, draft)
-    return partial(DraftModel, draft)
-
-
-def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model: Model) -> None:
-    """ModelError where the two do not share their token ids, as far as a count can tell."""
-    if draft_model.shape.vocab != model.shape.vocab:
-        raise ModelError(
-            f"could not pair {target} with {draft}: their vocabularies have {model.shape.vocab} and "
-            f"{draft_model.shape.vocab} entries",
-            hint="a draft must share the target's token ids; take one of the same family",
-        )
+def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Draft:
+    """What grows trees for `model`, of whichever kind the draft of that name is (drafts.py)."""
+    return grower_of(open_draft(name, target, model))
 
 
 def load_tokenizer(folder: Path) -> Any:

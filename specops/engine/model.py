@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
 
 from specops.engine.attention import Layout
-from specops.engine.cache import KVCache
+from specops.engine.cache import CPU, KVCache
+from specops.engine.offload import Offload
+from specops.engine.ranks import Ranks
 from specops.errors import ModelError
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the cache and the attention need to know of a model."""
+    """What the cache and the attention need to know of a model, as far as it lies here."""
 
     layers: int
     heads: int
@@ -27,6 +30,9 @@ class Shape:
     vocab: int
     max_positions: int
     dtype: torch.dtype
+    device: torch.device = CPU
+    kernel: bool = False
+    """Attention by the Triton kernel, in place of PyTorch's."""
 
     @property
     def tile(self) -> int:
@@ -34,7 +40,8 @@ class Shape:
         return self.heads // self.kv_heads
 
     def cache(self, rows: int, capacity: int) -> KVCache:
-        return KVCache(self.layers, rows, capacity, self.kv_heads, self.head_dim, self.dtype)
+        form = self.layers, rows, capacity, self.kv_heads, self.head_dim
+        return KVCache(*form, self.dtype, self.device, kernel=self.kernel)
 
 
 class Model(Protocol):
@@ -64,8 +71,23 @@ class FeatureModel(Model, Protocol):
         """As `forward`, and the features of all n tokens, [n, width]."""
 
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel:
-    """Load a decoder-only model from a local folder in transformers' format."""
+def load_model(
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    *,
+    device: torch.device = CPU,
+    kernel: bool = False,
+    offload: Offload | None = None,
+    ranks: Ranks | None = None,
+) -> FeatureModel:
+    """Load a decoder-only model from a local folder in transformers' format.
+
+    device: where it runs; the lean forward is for CPUs alone.
+    kernel: attention by the Triton kernel, which needs a GPU (or Triton's interpreter).
+    offload: leave its layers on disk or in host memory, and read them for every pass.
+    ranks: hold the part of this one of them.
+    Raises ModelError.
+    """
     from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
     from transformers.utils import logging
 
@@ -76,6 +98,8 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel
             f"could not load a model from {folder}: there is no config.json",
             hint="give a folder in transformers' format: config.json, weights and tokenizer",
         )
+    if offload is not None:
+        return _offloaded(folder, dtype, device, kernel, offload)
     try:
         source, loading = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -84,9 +108,8 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelError(f"could not load a model from {folder}: {reason}") from error
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise ModelError(f"could not load a model from {folder}: {reason_of(error)}") from error
     missing = sorted(loading["missing_keys"])
     if missing:  # transformers would go on with random ones
         raise ModelError(
@@ -99,7 +122,32 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> FeatureModel
     from specops.engine.generic import GenericModel
     from specops.engine.lean import LeanLlama
 
+    if ranks is not None or kernel or device.type != "cpu":
+        return GenericModel(source, device, kernel=kernel, ranks=ranks)
     return LeanLlama.of(source) or GenericModel(source)
+
+
+def _offloaded(
+    folder: Path, dtype: torch.dtype, device: torch.device, kernel: bool, offload: Offload
+) -> FeatureModel:
+    from transformers import AutoConfig
+
+    from specops.engine.generic import GenericModel
+    from specops.engine.streamed import load_streamed
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+        _refuse(folder, config)
+        source = load_streamed(folder, config, dtype, offload, device)
+    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
+        raise ModelError(f"could not load a model from {folder}: {reason_of(error)}") from error
+    return GenericModel(source.eval().requires_grad_(False), device, kernel=kernel)
+
+
+def reason_of(error: Exception) -> str:
+    """One line: the first that is no heading of those below it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if not line.endswith(":")), lines[0])
 
 
 def _refuse(folder: Path, config: Any) -> None:

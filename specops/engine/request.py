@@ -1,9 +1,11 @@
-"""What is asked of the engine, and what comes back: plain data, no behaviour."""
+"""What is asked of the engine, and what comes back: plain data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+from specops.errors import UsageError
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
@@ -21,6 +23,23 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None  # None: none; k: each token's own and the k most likely ones
+
+
+def refuse_bad(prompt: list[int], sampling: Sampling, *, room: int, vocabulary: int) -> None:
+    """UsageError for what cannot be decoded by a model of that vocabulary in `room` tokens."""
+    if not prompt:
+        raise UsageError("a prompt must have at least one token")
+    if len(prompt) >= room:
+        raise UsageError(f"a prompt of {len(prompt)} tokens leaves no room: a sequence holds {room} tokens")
+    if min(prompt) < 0 or max(prompt) >= vocabulary:
+        raise UsageError(f"a prompt's token ids must be from 0 to {vocabulary - 1}")
+    if sampling.max_tokens < 1:
+        raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
+    if not (sampling.temperature >= 0 and 0 < sampling.top_p <= 1 and sampling.top_k >= 0):
+        raise UsageError(
+            "temperature and top_k must be at least 0, and top_p above 0 and at most 1, not "
+            f"{sampling.temperature}, {sampling.top_k} and {sampling.top_p}"
+        )
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,16 @@ class Emission:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None  # the stop string or stop token id that ended it
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    error: str | None = None  # why a sequence was cancelled that nobody had taken back
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds that the parts of a step took."""
+
+    draft: float
+    verify: float  # target forward and verification
+    commit: float
 
 
 @dataclass
@@ -58,3 +87,12 @@ class Counters:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # target forward and verification
     commit_seconds: float = 0.0
+    evictions: int = 0  # sequences that lost their row while they were held
+    steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
+
+    def add(self, times: StepTimes) -> None:
+        """A step has been made."""
+        self.steps += 1
+        self.draft_seconds += times.draft
+        self.verify_seconds += times.verify
+        self.commit_seconds += times.commit

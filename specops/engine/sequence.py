@@ -34,6 +34,7 @@ class Sequence:
         self.chance: Chance = Dice(sampling.seed)
         self.cached = 0
         self.row = -1  # in the cache; -1 while waiting
+        self.held: int | None = None  # it waits for somebody else, and since which hold
         self.finish_reason: FinishReason | None = None
         self._stop_reason: str | int | None = None
         self._end = min(self.prompt_length + sampling.max_tokens, room)
@@ -54,6 +55,11 @@ class Sequence:
     def depth_left(self) -> int:
         """How deep a draft is worth while: the token after it is the target's own."""
         return self.remaining - 1
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end it."""
+        return self._eos | self._stop_ids
 
     @property
     def uncached(self) -> int:

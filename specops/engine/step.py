@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import Any
@@ -14,25 +12,17 @@ from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal, causal_then
 from specops.engine.chance import Distributions
-from specops.engine.drafters import Drafter
+from specops.engine.drafters import Drafter, Learner
 from specops.engine.model import FeatureModel
-from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
+from specops.engine.request import Counters, Emission, Sampling, StepTimes, TokenLogprob, refuse_bad
 from specops.engine.sequence import Sequence
+from specops.engine.streaming import Streaming
 from specops.engine.tree import TokenTree
 from specops.engine.verifiers import Verified, Verifier, check
 from specops.engine.verifiers.greedy import verify_greedy
-from specops.errors import UsageError
 
 
-@dataclass(frozen=True)
-class Completion:
-    tokens: list[int]
-    text: str
-    finish_reason: FinishReason
-    logprobs: list[TokenLogprob]
-
-
-class Engine:
+class Engine(Streaming):
     """Continuous batching of tree-speculative decoding. Not thread-safe: one thread owns an engine.
 
     Sequences in the batch lie in cache rows 0, 1, … without gaps, in the order of `_running`.
@@ -55,14 +45,20 @@ class Engine:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.max_batch = max_batch
+        self.prefill_chunk = prefill_chunk
         self.counters = Counters(accepted_per_position=[0] * drafter.depth)
         self.target, self._drafter, self._verifier = target, drafter, verifier
-        self._eos, self._chunk = eos, prefill_chunk
+        self._learner = drafter if isinstance(drafter, Learner) else None
+        if self._learner is not None:
+            self.counters.steps_by_tree = self._learner.steps_by_tree
+        self.eos = eos
         self._cache = target.shape.cache(max_batch, max_length + drafter.nodes)
         self._line = torch.arange(max_length + drafter.nodes).clamp_(max=target.shape.max_positions - 1)
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self._by_id: dict[int, Sequence] = {}  # all that have not ended; neither waiting nor in a row: parked
         self._next_id = 0
+        self._holds = 0  # how often one was held: tells which was first
 
     @torch.inference_mode()
     def step(self) -> list[Emission]:
@@ -84,22 +80,24 @@ class Engine:
         emissions = [self._commit(*each, features.get(each[0].row)) for each in verified]
         for sequence in [s for s in sequences if s.finish_reason is not None]:
             self._leave(sequence)
-        self.counters.steps += 1
-        self.counters.draft_seconds += drafted - started
-        self.counters.verify_seconds += decided - drafted
-        self.counters.commit_seconds += perf_counter() - decided
+            del self._by_id[sequence.id]
+        times = StepTimes(drafted - started, decided - drafted, perf_counter() - decided)
+        self.counters.add(times)
+        if self._learner is not None:
+            self._learner.learn(times)
         return emissions
 
     def _schedule(self) -> list[Sequence]:
         """Who has a turn: every decoding sequence, and as many prompts as fit in one chunk."""
-        while self._waiting and len(self._running) < self.max_batch:
+        while self._waiting and (len(self._running) < self.max_batch or self._evict()):
             sequence = self._waiting.popleft()
             sequence.row = len(self._running)
             self._running.append(sequence)
-        turn = [sequence for sequence in self._running if sequence.uncached == 1]
-        budget = self._chunk
-        for sequence in sorted((s for s in self._running if s.uncached > 1), key=lambda s: s.id):
-            budget -= min(sequence.uncached, self._chunk)
+        able = [sequence for sequence in self._running if sequence.held is None]
+        turn = [sequence for sequence in able if sequence.uncached == 1]
+        budget = self.prefill_chunk
+        for sequence in sorted((s for s in able if s.uncached > 1), key=lambda s: s.id):
+            budget -= min(sequence.uncached, self.prefill_chunk)
             if budget < 0:  # nobody overtakes
                 break
             turn.append(sequence)
@@ -168,7 +166,7 @@ class Engine:
             features = features[: len(kept)] if chain else features[kept]
         self._cache.compact(sequence.row, root + 1, [root + node for node in path])
         counters = self.counters
-        if sequence.cached < sequence.prompt_length:
+        if len(sequence.tokens) == sequence.prompt_length:  # and not when it is read again
             counters.prompt_tokens += sequence.prompt_length
         if len(tree) > 1:
             counters.drafts += 1
@@ -193,46 +191,73 @@ class Engine:
             self._running[last.row] = last
         sequence.row = -1
 
+    # --- sequences that wait for somebody else -------------------------------------------------
+
+    def hold(self, sequence_id: int) -> None:
+        """No turn for this one until `resume`; where rows are short it lends out its own, the one that was
+        last held longest ago before others. Unknown ids are ignored."""
+        if (sequence := self._by_id.get(sequence_id)) is not None:
+            self._holds += 1
+            if sequence.held is None and sequence.row < 0:
+                self._waiting.remove(sequence)
+            sequence.held = self._holds
+
+    def resume(self, sequence_id: int) -> None:
+        """It may have its turns again. One that has no row, or lost it, reads all that it has."""
+        sequence = self._by_id.get(sequence_id)
+        if sequence is not None and sequence.held is not None:
+            sequence.held = None
+            if sequence.row < 0:
+                self._waiting.append(sequence)
+
+    def unread(self, sequence_id: int) -> int:
+        """Tokens before its last one that it has yet to read, or to read again."""
+        return self._by_id[sequence_id].uncached - 1
+
+    def _evict(self) -> bool:
+        """Whether a row could be taken from a sequence that is held."""
+        held = [sequence for sequence in self._running if sequence.held is not None]
+        if not held:
+            return False
+        longest = min(held, key=lambda s: s.held or 0)
+        self._leave(longest)
+        longest.cached = 0
+        self.counters.evictions += 1
+        return True
+
     # --- asking for work ----------------------------------------------------------------------
 
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
         """Queue a sequence -> its id. Output ends at `max_tokens` or at `max_length`, whatever is first."""
-        if not prompt:
-            raise UsageError("a prompt must have at least one token")
-        if len(prompt) >= self.max_length:
-            raise UsageError(
-                f"a prompt of {len(prompt)} tokens leaves no room: a sequence holds {self.max_length} tokens"
-            )
-        if min(prompt) < 0 or max(prompt) >= self.target.shape.vocab:
-            raise UsageError(f"a prompt's token ids must be from 0 to {self.target.shape.vocab - 1}")
-        if sampling.max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
-        if not (sampling.temperature >= 0 and 0 < sampling.top_p <= 1 and sampling.top_k >= 0):
-            raise UsageError(
-                "temperature and top_k must be at least 0, and top_p above 0 and at most 1, not "
-                f"{sampling.temperature}, {sampling.top_k} and {sampling.top_p}"
-            )
+        refuse_bad(prompt, sampling, room=self.max_length, vocabulary=self.target.shape.vocab)
         sequence = Sequence(
             self._next_id,
             prompt,
             sampling,
             room=self.max_length,
-            chunk=self._chunk,
-            eos=self._eos,
+            chunk=self.prefill_chunk,
+            eos=self.eos,
             tokenizer=self.tokenizer.backend_tokenizer,
         )
         self._next_id += 1
+        self._by_id[sequence.id] = sequence
         self._waiting.append(sequence)
         return sequence.id
 
     def cancel(self, sequence_id: int) -> None:
         """Drop a sequence and free its row; nothing more is emitted for it. Unknown ids are ignored."""
-        for sequence in self._running:
-            if sequence.id == sequence_id:
-                sequence.finish_reason = "cancelled"
-                self._leave(sequence)
-                return
-        self._waiting = deque(s for s in self._waiting if s.id != sequence_id)
+        sequence = self._by_id.pop(sequence_id, None)
+        if sequence is None:
+            return
+        if sequence.row >= 0:
+            sequence.finish_reason = "cancelled"
+            self._leave(sequence)
+        elif sequence.held is None:
+            self._waiting.remove(sequence)
+
+    @property
+    def drafter(self) -> Drafter:
+        return self._drafter
 
     @property
     def running(self) -> int:
@@ -244,42 +269,13 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        return not self._running and not self._waiting
+        """Nobody waits for a step: there are no sequences, or all are held."""
+        return not self._waiting and all(sequence.held is not None for sequence in self._running)
 
     @property
     def kv_usage(self) -> float:
         """Share of the KV cache that committed tokens fill."""
         return sum(s.cached for s in self._running) / (self.max_batch * self._cache.capacity)
-
-    def stream(self, prompt: str | list[int], sampling: Sampling) -> Iterator[Emission]:
-        """Decode one sequence, an emission a step. For several at a time there are `submit` and `step`."""
-        if not self.idle:
-            raise UsageError(
-                "an engine streams one sequence at a time",
-                hint="use submit and step to decode several together",
-            )
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        wanted = self.submit(tokens, sampling)
-        try:
-            while True:
-                for emission in self.step():
-                    yield emission
-                    if emission.finish_reason is not None:
-                        return
-        finally:
-            self.cancel(wanted)
-
-    def generate(self, prompt: str | list[int], sampling: Sampling) -> Completion:
-        tokens: list[int] = []
-        logprobs: list[TokenLogprob] = []
-        text = ""
-        reason: FinishReason = "cancelled"
-        for emission in self.stream(prompt, sampling):
-            tokens += emission.tokens
-            logprobs += emission.logprobs
-            text += emission.text
-            reason = emission.finish_reason or reason
-        return Completion(tokens, text, reason, logprobs)
 
 
 def _logprobs(sampling: Sampling, tree: TokenTree, verified: Verified, logits: Tensor) -> list[TokenLogprob]:

@@ -6,6 +6,7 @@ so that index order is a topological order, and the children of a node stand in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -40,7 +41,6 @@ class Topology:
         return Topology(parents)
 
     @staticmethod
-    @lru_cache(maxsize=256)
     def expansion(widths: tuple[int, ...]) -> Topology:
         """SpecInfer's <k1..km>: every node of depth i-1 has k_i children, numbered level by level."""
         parents, level = [-1], [0]
@@ -52,6 +52,26 @@ class Topology:
 
     def __len__(self) -> int:
         return len(self.parents)
+
+    @cached_property
+    def level_order(self) -> Topology:
+        """The same shape with its nodes numbered level by level, and siblings side by side as they stood."""
+        order = [0]
+        for node in order:
+            order += self.children[node]
+        return self._only(order)
+
+    def without(self, nodes: Iterable[int]) -> Topology:
+        """What is left when `nodes` and all that is below them are cut off; the others keep their order."""
+        cut = set(nodes)
+        for node, parent in enumerate(self.parents):
+            if parent in cut:
+                cut.add(node)
+        return self._only([node for node in range(len(self)) if node not in cut])
+
+    def _only(self, nodes: list[int]) -> Topology:
+        number = {node: place for place, node in enumerate(nodes)}
+        return Topology.of((-1, *(number[self.parents[node]] for node in nodes[1:])))
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -115,18 +135,29 @@ class Topology:
         return self._level_masks[start, stop]
 
 
+Turns = tuple[tuple[int, int | None], ...]
+"""Of one node, what a verifier tries, in this order: a child, and which of the node's draft distributions it
+was drawn from; None where it was not drawn but sure. A token that several drafts proposed is one child with
+several turns: whatever it was drawn from was drawn, also where it can no longer be accepted."""
+
+
 @dataclass(frozen=True)
 class TokenTree:
-    """A draft for one sequence: n nodes, the root included.
-
-    `q`, where the draw has one, holds the distribution that the children of a node were drawn from, by
-    node: [n, V]-like, a row for each node that has children (`q[node]`), None for leaves.
-    """
+    """A draft for one sequence: n nodes, the root included."""
 
     topology: Topology
     tokens: list[int]  # n
     draw: Draw
-    q: tuple[Tensor | None, ...] | None = None  # n rows of [V]
+    """Of what was drawn; in a merged tree other children may be sure."""
+
+    q: tuple[tuple[Tensor, ...], ...] | None = None
+    """By node: the distributions, [V], that children were drawn from, one for each draft that drew any."""
+
+    merged: tuple[Turns, ...] | None = None
+    """By node; None in the tree of one draft, whose children have a turn each, in their order."""
+
+    odds: tuple[float, ...] | None = None
+    """By node, 1 at the root: how likely the drafter takes it to be accepted; None where it does not say."""
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.topology):
@@ -139,6 +170,12 @@ class TokenTree:
     def bare(root: int) -> TokenTree:
         """A root and nothing drafted: its verification is one autoregressive step."""
         return TokenTree(Topology.of((-1,)), [root], Draw.DETERMINISTIC)
+
+    def turns(self, node: int) -> Turns:
+        if self.merged is not None:
+            return self.merged[node]
+        source = None if self.draw is Draw.DETERMINISTIC else 0
+        return tuple((child, source) for child in self.topology.children[node])
 
     def path_to(self, node: int) -> list[int]:
         """Nodes from below the root down to `node`."""

@@ -83,14 +83,39 @@ class TableModel:
 class TableHead(TableModel):
     """A draft head: the feature before a token and the token make the feature, and the table reads it."""
 
-    def forward(self, tokens: Tensor, features: Tensor, layout: Layout) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> Tensor:
         n = len(tokens)
         zeros = torch.zeros(n, 2, self.shape.head_dim, dtype=torch.float64)
         attend(layout, 0, zeros[:, :1], zeros)  # the slots are written as a head's are
         after = features.view(n, -1, VOCABULARY).clone()
         # The slot of a token beside the feature at i is i; the token itself stands at i + 1.
         after[torch.arange(n), layout.positions + 1, tokens] = 1.0
+        return after.flatten(1) if wanted is None else after.flatten(1)[wanted]
+
+
+class TableRecurrent(TableModel):
+    """A recurrent head whose state is the prefix: a token makes the next, and the table reads it."""
+
+    vocab = VOCABULARY
+
+    def forward(self, states: Tensor, tokens: Tensor) -> Tensor:  # type: ignore[override]
+        after = states.view(len(tokens), -1, VOCABULARY).clone()
+        after[torch.arange(len(tokens)), after.sum((1, 2)).round().long(), tokens] = 1.0
         return after.flatten(1)
+
+
+class TableMedusa(TableModel):
+    """Medusa heads: of each depth a distribution that knows the prefix before the root and nothing below."""
+
+    vocab = VOCABULARY
+
+    def predict(self, features: Tensor, depth: int) -> Tensor:
+        prefixes = [
+            _prefix(row, int(row.sum().round()) - 1) for row in features.view(len(features), -1, VOCABULARY)
+        ]
+        return torch.stack([self.table((*prefix, *[-1] * depth)) for prefix in prefixes]).log()
 
 
 def _prefix(seen: Tensor, position: int) -> Prefix:

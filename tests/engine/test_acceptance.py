@@ -31,7 +31,7 @@ def enumerated(verifier: Verifier, draw: Draw, p: Tensor, q: Tensor, width: int)
             children = q.topk(width).indices.tolist()
         else:
             children = chance.draw(q, width, replace=draw is Draw.IID)
-        rows = None if draw is Draw.DETERMINISTIC else (q, *[None] * len(children))
+        rows = None if draw is Draw.DETERMINISTIC else ((q,), *[()] * len(children))
         tree = TokenTree(Topology.expansion((len(children),)), [0, *children], draw, rows)
         return bool(verifier.verify(tree, p.expand(len(tree), -1), chance).path)
 
@@ -82,3 +82,35 @@ def test_greedy_counts_the_targets_choice_among_the_drafts_best() -> None:
     p = torch.tensor([[0.1, 0.6, 0.3], [0.8, 0.1, 0.1]])
     q = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]])
     assert acceptance.greedy(p, q, 3).tolist() == [[0, 1, 1], [1, 1, 1]]
+
+
+def test_given_the_token_that_came_out() -> None:
+    """Of each rank, given the output: against every draw and decision of the production verifier."""
+    p, q = random_distributions(5, 1), random_distributions(6, 1)
+    count = 4000
+    generator = torch.Generator().manual_seed(0)
+
+    def run(chance: Script) -> tuple[int, int | None]:
+        children = chance.draw(q[0], WIDTHS, replace=False)
+        rows = ((q[0],), *[()] * len(children))
+        topology = Topology.expansion((len(children),))
+        tree = TokenTree(topology, [0, *children], Draw.WITHOUT_REPLACEMENT, rows)
+        verified = MultiStep().verify(tree, p[0].expand(len(tree), -1), chance)
+        if not verified.path:
+            return verified.bonus, None
+        return tree.tokens[verified.path[0]], topology.rank[verified.path[0]]
+
+    joint = distribution_of(run)
+    # An accepted child is followed by a bonus token, which the outcome leaves out: the first token decides.
+    for token in range(VOCAB):
+        tokens = torch.full((count,), token)
+        found = acceptance.multi_step_of(p.expand(count, -1), q.expand(count, -1), tokens, WIDTHS, generator)
+        for rank in range(WIDTHS):
+            expected = joint.get((token, rank), 0.0) / float(p[0, token])
+            error = max(float(found[:, rank].std()) / count**0.5, 1e-9)
+            assert abs(float(found[:, rank].mean()) - expected) < 5 * error
+
+
+def test_greedy_given_the_token() -> None:
+    q = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.02, 0.08]])
+    assert acceptance.greedy_of(q, torch.tensor([1, 2]), 2).tolist() == [[0, 1], [0, 1]]

@@ -1,8 +1,10 @@
-"""Ragged tree attention over the slotted cache equals attention written out token by token in float64."""
+"""Ragged tree attention over the slotted cache equals attention written out token by token in float64, by the
+compiled loops (of up to SHORT tokens a sequence) and by SDPA."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 import torch
@@ -79,8 +81,11 @@ def naive(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (3, 1)])
 @pytest.mark.parametrize("scale", [None, 0.7])
+@pytest.mark.parametrize("short", [0, 7, 32])
 @given(batch=batches(), seed=st.integers(0, 100))
-def test_attend(heads: int, kv_heads: int, scale: float | None, batch: list[Row], seed: int) -> None:
+def test_attend(
+    heads: int, kv_heads: int, scale: float | None, short: int, batch: list[Row], seed: int
+) -> None:
     dim, layers = 4, 2
     generator = torch.Generator().manual_seed(seed)
     cache = KVCache(layers, rows=6, capacity=20, kv_heads=kv_heads, head_dim=dim, dtype=torch.float32)
@@ -91,7 +96,8 @@ def test_attend(heads: int, kv_heads: int, scale: float | None, batch: list[Row]
         for r in batch
     ]
     n = sum(span.count for span in spans)
-    layout = Layout(spans, cache, heads // kv_heads)
+    with mock.patch("specops.engine.attention.SHORT", short):
+        layout = Layout(spans, cache, heads // kv_heads)
     for layer in range(layers):
         q = torch.randn(n, heads, dim, generator=generator)
         kv = torch.randn(n, 2 * kv_heads, dim, generator=generator)

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from specops.engine import Sampling, load_engine
 from specops.engine.model import load_model
 
-TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4"]
+TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4", "chain:3+ngram:4"]
 COUNT = 20
 LENGTHS = [1, 2, 5, 9, 17, 23, 40, 64]
 # Sequences that end at different times leave their rows to others in mid-flight.

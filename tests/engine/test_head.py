@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.head import WEIGHTS, Head, is_head
+from specops.engine.head import WEIGHTS, Head
 from specops.engine.load import load_draft
 from specops.errors import ModelError
 
@@ -118,10 +118,19 @@ def predicted(head: Head, target, tokens: list[int]) -> Tensor:  # type: ignore[
     return head.logits(guessed[-1:])[0]
 
 
-def test_a_head_is_told_from_a_model(llama: Pair, tmp_path: Path) -> None:
-    assert is_head(save_head(tmp_path / "head", llama.target_model.width))
-    assert not is_head(llama.draft)
-    assert not is_head(tmp_path / "nothing")
+def test_a_bias_behind_the_fusion(llama: Pair, tmp_path: Path) -> None:
+    """It is as if every token's embedding were another one."""
+    target = llama.target_model
+    width = target.width
+    plain, biased = save_head(tmp_path / "plain", width), save_head(tmp_path / "biased", width)
+    bias = torch.randn(width, generator=torch.Generator().manual_seed(1))
+    weights = load_file(plain / WEIGHTS)
+    save_file(weights | {"fc.bias": bias}, str(biased / WEIGHTS))
+    moved = torch.linalg.solve(weights["fc.weight"][:, :width].double(), bias.double()).float()
+    weights["embed_tokens.weight"] += moved
+    save_file(weights, str(plain / WEIGHTS))
+    one, other = (predicted(Head(folder, target), target, [5, 6, 7, 8]) for folder in (plain, biased))
+    assert (one - other).abs().max() < 1e-3 * one.std()
 
 
 def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> None:
@@ -131,6 +140,35 @@ def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> Non
     many = save_head(tmp_path / "many", llama.target_model.width, vocabulary=VOCABULARY + 1)
     with pytest.raises(ModelError, match="could not pair"):
         load_engine(llama.target, many)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hidden_act": "gelu"}, "its activation is gelu"),
+        ({"num_attention_heads": 5}, "not a multiple of the number of attention heads"),
+        ({"hidden_size": 64}, "size mismatch|its width is 64"),
+    ],
+    ids=["activation", "heads", "width"],
+)
+def test_a_head_whose_config_is_not_its_own_is_refused(
+    changed: dict[str, object], words: str, llama: Pair, tmp_path: Path
+) -> None:
+    path = save_head(tmp_path / "head", llama.target_model.width) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(ModelError, match=f"could not load a draft head.*({words})"):
+        load_engine(llama.target, path.parent)
+
+
+@pytest.mark.parametrize("columns", [16, 96])
+def test_a_head_that_reads_something_else_is_refused(columns: int, llama: Pair, tmp_path: Path) -> None:
+    """Such as several layers' features: EAGLE-3's has three times the width."""
+    folder = save_head(tmp_path / "head", llama.target_model.width)
+    weights = load_file(folder / WEIGHTS)
+    weights["fc.weight"] = torch.zeros(llama.target_model.width, columns)
+    save_file(weights, str(folder / WEIGHTS))
+    with pytest.raises(ModelError, match=rf"fc.weight .* \(32, {columns}\)"):
+        load_engine(llama.target, folder)
 
 
 @pytest.mark.parametrize("lost", ["layers.0.mlp.up_proj.weight", "embed_tokens.weight"])

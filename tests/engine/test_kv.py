@@ -72,7 +72,10 @@ def gathers(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 @pytest.mark.parametrize("chunk", [1, 7, 256])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("tree", ["none", "ngram:4", "chain:3", "expand:3,2,1", "dynamic:8:3"])
+@pytest.mark.parametrize(
+    "tree",
+    ["none", "ngram:4", "chain:3", "expand:3,2,1", "shape:0,0,0,1,1,2,4", "dynamic:8:3", "chain:3+ngram:4"],
+)
 def test_both_caches(
     tree: str, temperature: float, batch: int, chunk: int, llama: Pair, gathers: list[list[int]]
 ) -> None:
@@ -85,7 +88,7 @@ def test_both_caches(
     while not engine.idle:
         inspected.step()
     assert inspected.rows_moved > 0 or batch == 1
-    if tree.startswith(("expand", "dynamic")):
+    if tree.startswith(("expand", "shape", "dynamic")):
         assert gathers
 
 

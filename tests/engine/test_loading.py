@@ -91,6 +91,12 @@ def broken_config(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "lla')
 
 
+def config_that_contradicts_itself(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["num_attention_heads"] += 3
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def unknown_architecture(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "no-such-model"}')
 
@@ -119,6 +125,7 @@ def broken_tokenizer(folder: Path) -> None:
         one_more_layer,
         no_config,
         broken_config,
+        config_that_contradicts_itself,
         unknown_architecture,
         broken_generation_config,
         no_tokenizer,

@@ -6,6 +6,7 @@ verifiers, both under every answer that chance can give. Nothing here is sampled
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from enumeration import Script, distribution_of, total_variation
 from joint import Joint, after_cuts, continuations, drafted, target_rows, verified
-from tables import Prefix, Table, TableHead, TableModel, random_table
+from tables import Prefix, Table, TableHead, TableMedusa, TableModel, TableRecurrent, random_table
 from tokenizers import Tokenizer, models
 
 from specops.engine import sequence as sequence_module
@@ -21,6 +22,8 @@ from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.grower import Draft
+from specops.engine.drafters.medusa import MedusaGrower
+from specops.engine.drafters.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -28,11 +31,17 @@ from specops.engine.verifiers import Verifier, check
 from specops.engine.verifiers.greedy import verify_greedy
 from specops.engine.verifiers.mss import MultiStep
 from specops.engine.verifiers.naive import Naive
+from specops.engine.verifiers.ranked import Ranked
+from specops.engine.verifiers.traversal import Traversal
 
 EXACT = 1e-12
 Q = TableModel(random_table(1))
 PLAIN = Sampling(temperature=1.0)
 RULES = [
+    pytest.param(Ranked(), Draw.IID, id="ranked-iid"),
+    pytest.param(Ranked(), Draw.WITHOUT_REPLACEMENT, id="ranked-wor"),
+    pytest.param(Traversal(), Draw.IID, id="traversal-iid"),
+    pytest.param(Traversal(), Draw.WITHOUT_REPLACEMENT, id="traversal-wor"),
     pytest.param(MultiStep(), Draw.IID, id="mss-iid"),
     pytest.param(MultiStep(), Draw.WITHOUT_REPLACEMENT, id="mss-wor"),
     pytest.param(Naive(), Draw.IID, id="naive-iid"),
@@ -43,7 +52,7 @@ DEPTHS = {"expand:2": 1, "expand:3": 1, "chain:2": 2, "expand:2,1": 2, "expand:2
 
 
 def drafter_of(spec: str, draw: Draw, q: Table) -> Drafter:
-    return make_drafter(spec, draw, partial(DraftModel, TableModel(q)), rows=1, length=12)
+    return make_drafter(spec, draw, [partial(DraftModel, TableModel(q))], rows=1, length=12)
 
 
 def distance(verifier: Verifier, drafter: Drafter, p: Table, sampling: Sampling, depth: int) -> float:
@@ -100,11 +109,12 @@ def test_degenerate_distributions(p: Table, q: Table, verifier: Verifier, draw: 
         assert distance(verifier, drafter_of(spec, draw, q), p, PLAIN, DEPTHS[spec]) < EXACT
 
 
+@pytest.mark.parametrize("verifier", [MultiStep(), Ranked()], ids=lambda verifier: verifier.name)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT])
-def test_many_random_models(draw: Draw) -> None:
+def test_many_random_models(draw: Draw, verifier: Verifier) -> None:
     for seed in range(20):
         drafter = drafter_of("expand:3", draw, random_table(1000 + seed))
-        assert distance(MultiStep(), drafter, random_table(seed), PLAIN, 1) < EXACT
+        assert distance(verifier, drafter, random_table(seed), PLAIN, 1) < EXACT
 
 
 @pytest.mark.parametrize("spec", ["dynamic:4:2", "dynamic:3:3", "dynamic:6:2"])
@@ -114,7 +124,7 @@ def test_dynamic_trees(spec: str) -> None:
 
 
 def test_ngram_drafts() -> None:
-    drafter = make_drafter("ngram:2", Draw.IID, None, rows=1, length=12)
+    drafter = make_drafter("ngram:2", Draw.IID, [], rows=1, length=12)
     prompt = (0, 1, 2, 0, 1)
     ((tree, _),) = trees = drafted(drafter, PLAIN, prompt)
     assert tree.tokens == [1, 2, 0]
@@ -150,19 +160,27 @@ def test_greedy_verification_is_argmax_decoding(spec: str) -> None:
         ("chain:2", MultiStep(), Draw.WITHOUT_REPLACEMENT),
         ("dynamic:4:2", Naive(), Draw.DETERMINISTIC),
         ("ngram:2", Naive(), Draw.DETERMINISTIC),
+        ("expand:2+ngram:2", Traversal(), Draw.WITHOUT_REPLACEMENT),
+        ("expand:2+ngram:2", Ranked(), Draw.WITHOUT_REPLACEMENT),
         ("none", Naive(), Draw.DETERMINISTIC),
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 256])
 @pytest.mark.parametrize(
-    "grower", [partial(DraftModel, Q), partial(Eagle, TableHead(Q.table))], ids=["draft model", "head"]
+    "grower",
+    [
+        pytest.param(partial(DraftModel, Q), id="draft model"),
+        pytest.param(partial(Eagle, TableHead(Q.table)), id="head"),
+        pytest.param(partial(RecurrentGrower, TableRecurrent(Q.table)), id="recurrent head"),
+        pytest.param(partial(MedusaGrower, TableMedusa(Q.table)), id="Medusa heads"),
+    ],
 )
 def test_the_whole_engine_over_several_steps(
     spec: str, verifier: Verifier, draw: Draw, chunk: int, grower: Draft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drafts, forward passes, verification, compaction, EOS and max_tokens together, for 3 tokens out.
 
-    The head's table refuses features that are not those of its very prefix, at its very position.
+    The heads' tables refuse features that are not those of their very prefix, at their very position.
     """
     p, eos, prompt = random_table(0), 2, (0, 1, 0, 1)
     tokenizer = SimpleNamespace(
@@ -174,7 +192,7 @@ def test_the_whole_engine_over_several_steps(
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)
         engine = Engine(
             TableModel(p),
-            make_drafter(spec, draw, grower, rows=1, length=12),
+            make_drafter(spec, draw, [grower], rows=1, length=12),
             verifier,
             tokenizer,
             frozenset({eos}),
@@ -192,6 +210,7 @@ def test_the_whole_engine_over_several_steps(
 
 
 def test_a_sampled_tree_without_its_draft_distribution_is_not_verified() -> None:
-    (tree, _), *_ = drafted(drafter_of("expand:2", Draw.DETERMINISTIC, random_table(1)), PLAIN)
+    (tree, _), *_ = drafted(drafter_of("expand:2", Draw.IID, random_table(1)), PLAIN)
+    tree = replace(tree, q=None)
     with pytest.raises(ValueError, match="no draft distribution"):
         MultiStep().verify(tree, torch.full((3, 3), 1 / 3), Script([]))

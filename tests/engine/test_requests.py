@@ -11,7 +11,7 @@ from specops.engine.request import Sampling
 from specops.errors import UsageError
 
 PROMPT = [11, 90, 3, 207]
-TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4"]
+TREES = ["none", "chain:3", "expand:3,2,1", "dynamic:8:3", "ngram:4", "chain:3+ngram:4"]
 
 
 @pytest.mark.parametrize(

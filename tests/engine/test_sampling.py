@@ -13,7 +13,7 @@ from tiny_models import VOCABULARY, Pair, drain, reference_logits, tokens_of
 from specops.engine.chance import distribution
 from specops.engine.request import Sampling
 
-TREES = ["none", "ngram:4", "chain:3", "expand:3,2,1", "dynamic:8:3"]
+TREES = ["none", "ngram:4", "chain:3", "expand:3,2,1", "dynamic:8:3", "chain:3+ngram:4"]
 PROMPT = [17, 4, 250, 17, 4]
 
 

@@ -70,6 +70,31 @@ def test_expansion_has_k_children_at_each_level(widths: list[int]) -> None:
     assert list(topology.depth) == sorted(topology.depth)  # level by level
 
 
+@given(parents(max_nodes=40))
+def test_level_order_is_the_same_shape(shape: tuple[int, ...]) -> None:
+    topology = Topology.of(shape)
+    ordered = topology.level_order
+    assert list(ordered.depth) == sorted(topology.depth)
+    assert ordered.level_order is ordered
+    # Siblings stand side by side in their order: from the root down, both have the same children.
+    pairs = [(0, 0)]
+    for node, other in pairs:
+        children = ordered.children[other]
+        assert len(children) == len(topology.children[node])
+        assert list(children) == list(range(children[0], children[-1] + 1)) if children else True
+        pairs += zip(topology.children[node], children, strict=True)
+    assert len({other for _, other in pairs}) == len(shape)
+
+
+@given(parents(max_nodes=30), st.data())
+def test_without_cuts_off_what_is_below(shape: tuple[int, ...], data: st.DataObject) -> None:
+    cut = data.draw(st.sets(st.integers(1, len(shape)), max_size=4))
+    left = Topology.of(shape).without(cut)
+    kept = [node for node in range(len(shape)) if not cut & set(ancestors(shape, node))]
+    assert left.parents[0] == -1
+    assert [kept[parent] for parent in left.parents[1:]] == [shape[node] for node in kept[1:]]
+
+
 def test_expansion_of_two_levels() -> None:
     assert Topology.expansion((2, 2)).parents == (-1, 0, 0, 1, 1, 2, 2)
     assert Topology.expansion(()).parents == (-1,)

@@ -116,7 +116,7 @@ class Pair:
         grower: Draft = partial(DraftModel, draft or self.draft_model)
         if head is not None:
             grower = partial(Eagle, Head(head, self.target_model))
-        drafter = make_drafter(tree, draw, grower, max_batch, max_length)
+        drafter = make_drafter(tree, draw, [grower], max_batch, max_length)
         return Engine(
             self.target_model,
             drafter,

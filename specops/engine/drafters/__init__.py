@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Batch
-from typing import Protocol
+from itertools import cycle
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from specops.engine.drafters.grower import Draft
+from specops.engine.request import StepTimes
 from specops.engine.sequence import Sequence
-from specops.engine.tree import Draw, TokenTree
+from specops.engine.tree import Draw, TokenTree, Topology
 from specops.errors import UsageError
-from specops.trees import parse_tree
+from specops.trees import TreeSpec, parse_tree
 
 
 class Drafter(Protocol):
@@ -51,21 +53,65 @@ class Drafter(Protocol):
         """`sequence` has ended."""
 
 
-def make_drafter(tree: str, draw: Draw, draft: Draft | None, rows: int, length: int) -> Drafter:
-    """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens."""
+@runtime_checkable
+class Learner(Protocol):
+    """A drafter that chooses its trees by what steps take (auto.py)."""
+
+    @property
+    def steps_by_tree(self) -> dict[str, int]:
+        """How many steps it chose each tree for: the very dictionary, which the engine's counters hold."""
+
+    def learn(self, times: StepTimes) -> None:
+        """The step that it drafted for has been committed."""
+
+
+def make_drafter(tree: str, draw: Draw, drafts: Batch[Draft], rows: int, length: int) -> Drafter:
+    """`draw`: how a drafter that can choose should draw; `rows` sequences of up to `length` tokens.
+
+    Of several parts, every one that needs a draft takes the next of `drafts`; a single one grows them all.
+    """
+    from specops.engine.drafters.auto import Auto
     from specops.engine.drafters.autoregressive import Autoregressive
     from specops.engine.drafters.dynamic import Dynamic
+    from specops.engine.drafters.either import Either
     from specops.engine.drafters.expansion import Expansion
+    from specops.engine.drafters.merged import Merged
     from specops.engine.drafters.ngram import NGram
+    from specops.engine.drafters.suffix import Suffix
 
     spec = parse_tree(tree)
-    if spec.kind == "none":
-        return Autoregressive()
-    if spec.kind == "ngram":
-        return NGram(spec.sizes[0])
-    if draft is None:
-        raise UsageError(f"the tree {tree!r} needs a draft model", hint="give one, or take an ngram tree")
-    if spec.kind == "dynamic":
-        nodes, depth = spec.sizes
-        return Dynamic(nodes, depth, draft, rows, length)
-    return Expansion(spec.widths, draw, draft, rows, length)
+    if spec.needs_draft and len(drafts) not in (1, spec.drafts):
+        raise UsageError(
+            f"the tree {tree!r} needs {spec.drafts} drafts, not {len(drafts)}"
+            if spec.drafts > 1
+            else f"the tree {tree!r} needs a draft model",
+            hint="give one for each part that a model grows, or one for all; ngram and suffix need none",
+        )
+    if spec.kind == "auto" and len(drafts) > 1:
+        raise UsageError(
+            f"the tree {tree!r} plans for one draft, not {len(drafts)}", hint="give the best one"
+        )
+    next_draft = cycle(drafts)
+
+    def made(spec: TreeSpec) -> Drafter:
+        if spec.kind == "either":
+            copying, grown = map(made, spec.parts)
+            return Either(copying, grown)
+        if spec.kind == "merged":
+            return Merged([made(part) for part in spec.parts])
+        if spec.kind == "none":
+            return Autoregressive()
+        if spec.kind == "ngram":
+            return NGram(spec.nodes)
+        if spec.kind == "suffix":
+            return Suffix(spec.nodes)
+        if spec.kind == "auto":
+            return Auto(spec.nodes, draw, drafts[0] if drafts else None, rows, length)
+        draft = next(next_draft)
+        if spec.kind == "dynamic":
+            nodes, depth = spec.sizes
+            return Dynamic(nodes, depth, draft, rows, length)
+        shape = Topology.of(spec.parents) if spec.kind == "shape" else Topology.expansion(spec.widths)
+        return Expansion(shape, draw, draft, rows, length)
+
+    return made(spec)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import Span
-from specops.engine.drafters.grower import Grower, Level
+from specops.engine.drafters.grower import Cached, Level
 from specops.engine.model import Model
 from specops.engine.sequence import Sequence
 
 
-class DraftModel(Grower):
+class DraftModel(Cached):
     reads_features = False
 
     def __init__(self, model: Model, rows: int, length: int, nodes: int) -> None:
@@ -45,8 +45,5 @@ class DraftModel(Grower):
         return self._model.forward(torch.tensor(tokens), self._layout(spans))
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
-        if sequence.reading:
-            return
-        read = self._read[sequence.row]
-        self._cache.compact(sequence.row, read, [read - 1 + place for place in places])
-        self._read[sequence.row] = read + len(places)
+        if not sequence.reading:
+            self.splice(sequence, places, [])

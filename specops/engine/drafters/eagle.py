@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import Span
-from specops.engine.drafters.grower import Grower, Level
+from specops.engine.drafters.grower import Cached, Level
 from specops.engine.head import Head
 from specops.engine.sequence import Sequence
 
 
-class Eagle(Grower):
+class Eagle(Cached):
     reads_features = True
 
     def __init__(self, head: Head, rows: int, length: int, nodes: int) -> None:
@@ -49,9 +49,8 @@ class Eagle(Grower):
                 ends.append(len(tokens) - 1)
         if not tokens:
             return [], torch.empty(0, self._head.shape.vocab)
-        guessed = self._run(tokens, features, spans)
-        if len(ends) < len(tokens):
-            guessed = guessed[ends]
+        wanted = torch.tensor(ends, dtype=torch.int64) if len(ends) < len(tokens) else None
+        guessed = self._run(tokens, features, spans, wanted)
         for index, guess in zip(ready, guessed[:, None].unbind(), strict=True):
             self._guessed[sequences[index].row] = [guess]
         return ready, self._head.logits(guessed)
@@ -77,6 +76,8 @@ class Eagle(Grower):
         super().release(sequence)
         self._known[sequence.row] = []
 
-    def _run(self, tokens: list[int], features: list[Tensor], spans: list[Span]) -> Tensor:
+    def _run(
+        self, tokens: list[int], features: list[Tensor], spans: list[Span], wanted: Tensor | None = None
+    ) -> Tensor:
         beside = features[0] if len(features) == 1 else torch.cat(features)
-        return self._head.forward(torch.tensor(tokens), beside, self._layout(spans))
+        return self._head.forward(torch.tensor(tokens), beside, self._layout(spans), wanted)

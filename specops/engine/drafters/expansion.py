@@ -1,96 +1,170 @@
-"""Expansion-based trees (SpecInfer, arXiv 2305.09781): <k1..km>, of which a chain is <1,..,1>."""
+"""Trees of a shape that is fixed before anything is drafted, grown level by level.
+
+SpecInfer's expansions <k1..km> (arXiv 2305.09781), of which a chain is <1,..,1>; and uneven ones, where each
+node has its own number of children (Sequoia, arXiv 2402.12374: the better a node's chance, the more). The
+shape does not depend on what is drawn, so the draws at each node are those that the verifiers know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Batch
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor
 
+from specops.engine.attention import Mask
 from specops.engine.chance import distribution
 from specops.engine.drafters.grower import Draft, Level
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 
 
+@dataclass(frozen=True)
+class _Round:
+    """The nodes of one depth that have children: what is run together, the root in the first round."""
+
+    nodes: tuple[int, ...]
+    counts: tuple[int, ...]  # of the children of each
+    stop: int  # the tree's nodes down to these children
+    parents: list[int]  # the place of each one's parent in the draft's cache
+    place: int  # of the first of them there
+    mask: Mask | None  # what they see there; None of the root, which is read and not grown
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A shape, numbered level by level, and how it is grown."""
+
+    topology: Topology
+    rounds: tuple[_Round, ...]
+    places: tuple[int, ...]  # by node, in the draft's cache behind the root; -1 of a leaf, which is never run
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(topology: Topology) -> _Plan:
+        children, depth = topology.children, topology.depth
+        run = [node for node in range(len(topology)) if children[node]]
+        places = [-1] * len(topology)
+        for place, node in enumerate(run):
+            places[node] = place
+        cached = Topology.of((-1, *(places[topology.parents[node]] for node in run[1:])))
+        rounds = []
+        for level in range(max(depth)):
+            nodes = tuple(node for node in run if depth[node] == level)
+            start = places[nodes[0]]
+            stop = start + len(nodes)
+            rounds.append(
+                _Round(
+                    nodes,
+                    tuple(len(children[node]) for node in nodes),
+                    children[nodes[-1]][-1] + 1,
+                    list(cached.parents[start:stop]),
+                    start,
+                    cached.level_mask(start, stop) if level else None,
+                )
+            )
+        return _Plan(topology, tuple(rounds), tuple(places))
+
+    def to_depth(self, depth: int) -> _Plan:
+        """The plan without what lies deeper."""
+        if depth >= len(self.rounds):
+            return self
+        kept = sum(d <= max(depth, 0) for d in self.topology.depth)
+        return _Plan.of(Topology.of(self.topology.parents[:kept]))
+
+
 class _Growing:
-    """The tree of one sequence on its way: levels are numbered in order, so a node's place is its number."""
+    """The tree of one sequence on its way: nodes are grown in the order of their numbers."""
 
-    def __init__(self, sequence: Sequence) -> None:
+    def __init__(self, sequence: Sequence, plan: _Plan) -> None:
         self.sequence = sequence
+        self.plan = plan
         self.tokens = [sequence.tokens[-1]]
-        self.parents = [-1]
-        self.q: list[Tensor | None] = [None]
-        self.level = range(1)  # the deepest nodes
-        self.run = 0  # nodes that the draft model has seen
+        self.q: dict[int, tuple[Tensor, ...]] = {}
 
-    def branch(self, children: list[list[int]], q: Tensor | None) -> None:
-        """children[i], drawn from q[i], follow the i-th node of the level."""
-        start = len(self.tokens)
-        for index, (node, tokens) in enumerate(zip(self.level, children, strict=True)):
-            if q is not None and tokens:
-                self.q[node] = q[index]
+    def branch(self, depth: int, drawn: list[list[int]], q: Tensor | None) -> None:
+        """drawn[i], from q[i], follow the i-th node that has children at this depth."""
+        here = self.plan.rounds[depth]
+        for tokens in drawn:
             self.tokens += tokens
-            self.parents += [node] * len(tokens)
-        self.level = range(start, len(self.tokens))
-        self.q += [None] * len(self.level)
+        if q is not None:
+            self.q.update((node, (row,)) for node, row in zip(here.nodes, q, strict=True))
+        if len(self.tokens) < here.stop:  # q had fewer tokens than were planned for
+            self._cut(here, drawn)
 
-    def next_level(self, depth: int) -> Level:
-        start, stop = self.level.start, self.level.stop
-        self.run = stop - 1
-        mask = Topology.of(tuple(self.parents)).level_mask(start, stop)
-        return Level(self.sequence, self.tokens[start:], self.parents[start:], start, depth, mask)
+    def _cut(self, here: _Round, drawn: list[list[int]]) -> None:
+        """What was to be below a child that is not there goes too."""
+        shape = self.plan.topology
+        lacking = [
+            child
+            for node, tokens in zip(here.nodes, drawn, strict=True)
+            for child in shape.children[node][len(tokens) :]
+        ]
+        self.plan = _Plan.of(shape.without(lacking))
+
+    def level(self, depth: int) -> Level:
+        here = self.plan.rounds[depth]
+        assert here.mask is not None
+        tokens = [self.tokens[node] for node in here.nodes]
+        return Level(self.sequence, tokens, here.parents, here.place, depth, here.mask)
 
     def tree(self, draw: Draw) -> TokenTree:
-        topology = Topology.of(tuple(self.parents))
+        topology = self.plan.topology
         if self.sequence.greedy or draw is Draw.DETERMINISTIC:
             return TokenTree(topology, self.tokens, Draw.DETERMINISTIC)
-        return TokenTree(topology, self.tokens, draw, tuple(self.q))
+        q = tuple(self.q.get(node, ()) for node in range(len(self.tokens)))
+        return TokenTree(topology, self.tokens, draw, q)
 
 
 class Expansion:
-    def __init__(self, widths: tuple[int, ...], draw: Draw, draft: Draft, rows: int, length: int) -> None:
-        self._widths = widths
+    def __init__(self, shape: Topology, draw: Draw, draft: Draft, rows: int, length: int) -> None:
+        self._plan = _Plan.of(shape.level_order)
         self.draws = draw
-        self.depth = len(widths)
-        self.nodes = len(Topology.expansion(widths)) - 1
+        self.depth = len(self._plan.rounds)
+        self.nodes = len(shape) - 1
         self._grower = draft(rows, length, self.nodes)
         self.reads_features = self._grower.reads_features
-        self._run: dict[int, int] = {}  # by row: nodes of the last tree that the model has seen
+        self._places: dict[int, tuple[int, ...]] = {}  # by row: of the nodes of its last tree
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         ready, logits = self._grower.read(sequences)
-        trees = [_Growing(sequence) for sequence in sequences]
-        growing = [trees[i] for i in ready]
-        for depth, width in enumerate(self._widths, start=1):
+        nothing = self._plan.to_depth(0)
+        trees = [_Growing(sequence, nothing) for sequence in sequences]
+        growing = [trees[index] for index in ready]
+        for tree in growing:
+            tree.plan = self._plan.to_depth(tree.sequence.depth_left)
+        for depth in range(self.depth):
+            if depth > 0:
+                logits = self._grower.grow([tree.level(depth) for tree in growing])
+            self._branch(growing, depth, logits)
+            growing = [tree for tree in growing if len(tree.plan.rounds) > depth + 1]
             if not growing:
                 break
-            self._branch(growing, logits, width)
-            growing = [tree for tree in growing if tree.level and tree.sequence.depth_left > depth]
-            if growing and depth < len(self._widths):
-                logits = self._grower.grow([tree.next_level(depth) for tree in growing])
-        self._run.update((tree.sequence.row, tree.run) for tree in trees)
+        self._places.update((tree.sequence.row, tree.plan.places) for tree in trees)
         return [tree.tree(self.draws) for tree in trees]
 
-    def _branch(self, trees: list[_Growing], logits: Tensor, width: int) -> None:
-        """logits: a row for each node of the trees' levels, tree after tree."""
-        ends = [0]
-        for tree in trees:
-            ends.append(ends[-1] + len(tree.level))
+    def _branch(self, trees: list[_Growing], depth: int, logits: Tensor) -> None:
+        """logits: a row for each node of the trees that has children at this depth, tree after tree."""
+        rounds = [tree.plan.rounds[depth] for tree in trees]
         best: list[list[int]] | None = None
-        for tree, (start, stop) in zip(trees, pairwise(ends), strict=True):
+        stop = 0
+        for tree, here in zip(trees, rounds, strict=True):
+            start, stop = stop, stop + len(here.nodes)
             sequence = tree.sequence
             if sequence.greedy or self.draws is Draw.DETERMINISTIC:
-                best = best or _most_likely(logits, width)
-                tree.branch(best[start:stop], None)
+                best = best or _most_likely(logits, max(max(here.counts) for here in rounds))
+                drawn = [row[:n] for row, n in zip(best[start:stop], here.counts, strict=True)]
+                tree.branch(depth, drawn, None)
                 continue
             q = distribution(logits[start:stop], sequence.sampling)
-            replace = self.draws is Draw.IID
-            tree.branch([sequence.chance.draw(row, width, replace=replace) for row in q], q)
+            chance, replace = sequence.chance, self.draws is Draw.IID
+            drawn = [chance.draw(row, n, replace=replace) for row, n in zip(q, here.counts, strict=True)]
+            tree.branch(depth, drawn, q)
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
-        run = self._run[sequence.row]
-        self._grower.commit(sequence, [node for node in path if node <= run], features)
+        places = self._places.get(sequence.row, ())
+        self._grower.commit(sequence, [places[node] for node in path if places[node] > 0], features)
 
     def move(self, sequence: Sequence, row: int) -> None:
         self._grower.move(sequence, row)

@@ -1,11 +1,11 @@
-"""What grows trees level by level, over a KV cache of its own: a draft model, or a draft head."""
+"""What grows trees level by level: a draft model, or a draft head."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,8 +31,32 @@ class Level:
     mask: Mask  # [len(tokens), m] over places 1 up to their own
 
 
-class Grower(ABC):
-    reads_features: bool
+class Grower(Protocol):
+    @property
+    def reads_features(self) -> bool:
+        """Whether `commit` is to be given the target's features."""
+
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        """Catch up with each sequence.
+
+        Returns which of the sequences can be drafted for, and [those, V] logits of their last tokens.
+        """
+
+    def grow(self, levels: Batch[Level]) -> Tensor:
+        """Run the nodes of every level -> [nodes, V] logits, level after level."""
+
+    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
+        """The nodes in `places`, ascending, were accepted: they follow the root at once."""
+
+    def move(self, sequence: Sequence, row: int) -> None:
+        """`sequence` is about to go on in another row."""
+
+    def release(self, sequence: Sequence) -> None:
+        """`sequence` has ended."""
+
+
+class Cached:
+    """The part of a grower that attends to what it read: a KV cache of its own, a row a sequence."""
 
     def __init__(self, shape: Shape, rows: int, length: int, nodes: int) -> None:
         """`rows` sequences of up to `length` tokens, each with up to `nodes` nodes that are run."""
@@ -41,20 +65,12 @@ class Grower(ABC):
         self._read = [0] * rows  # slots whose KV is of committed tokens
         self._line = torch.arange(length + nodes).clamp_(max=shape.max_positions - 1)
 
-    @abstractmethod
-    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
-        """Catch up with each sequence.
-
-        Returns which of the sequences can be drafted for, and [those, V] logits of their last tokens.
-        """
-
-    @abstractmethod
-    def grow(self, levels: Batch[Level]) -> Tensor:
-        """Run the nodes of every level -> [nodes, V] logits, level after level."""
-
-    @abstractmethod
-    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
-        """The nodes in `places`, ascending, were accepted: they follow the root at once."""
+    def splice(self, sequence: Sequence, places: list[int], kept: list[int]) -> None:
+        """The nodes in `places` follow the root at once, and those in `kept` stay, as places 1, 2, … behind
+        the last of them; all ascending."""
+        read = self._read[sequence.row]
+        self._cache.compact(sequence.row, read, [read - 1 + place for place in (*places, *kept)])
+        self._read[sequence.row] = read + len(places)
 
     def move(self, sequence: Sequence, row: int) -> None:
         self._read[row], self._read[sequence.row] = self._read[sequence.row], 0

@@ -6,6 +6,7 @@ distribution; for any other tree it refuses.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,22 +47,104 @@ def check(verifier: Verifier, draw: Draw) -> None:
         )
 
 
+ALSO_CALLED = {"block": "traversal"}
+"""On a chain, traversal is block verification (arXiv 2403.10444): one rule, known by two names."""
+
+
 def make_verifier(name: str) -> Verifier:
     for verifier in _registry():
-        if verifier.name == name:
+        if verifier.name == ALSO_CALLED.get(name, name):
             return verifier
-    names = ", ".join(verifier.name for verifier in _registry())
+    names = ", ".join([*(verifier.name for verifier in _registry()), *ALSO_CALLED])
     raise UsageError(f"there is no verifier {name!r}", hint=f"choose one of: {names}")
 
 
 def best_verifier(draw: Draw) -> Verifier:
-    """The one that accepts most, of those that are lossless for the draw."""
+    """The one to take where nothing is known of the pair, of those that are lossless for the draw."""
     return next(verifier for verifier in _registry() if draw in verifier.lossless_for)
 
 
+class Proposals:
+    """The children of a node, in the order in which they are tried, each beside what it was drawn from then.
+
+    A child that is sure, the top of a draft or a copied token, is as if drawn from a one-hot distribution.
+    """
+
+    def __init__(self, tree: TokenTree, node: int) -> None:
+        self.draw = tree.draw
+        self._tokens = tree.tokens
+        self._left = deque(tree.turns(node))
+        self._q = list(tree.q[node]) if tree.q is not None else []
+        self.child = -1
+        self.token = -1
+        self._source: int | None = None
+
+    def next(self) -> bool:
+        """Whether there is another child, which `child` and `token` then are."""
+        if not self._left:
+            return False
+        self.child, self._source = self._left.popleft()
+        self.token = self._tokens[self.child]
+        if self._source is not None and self._source >= len(self._q):
+            raise ValueError(f"a tree drawn {self.draw.value} has no draft distribution at a node")
+        return True
+
+    def siblings(self, most: int | None = None) -> list[tuple[int, int]]:
+        """The child in turn and its token, and those behind it, `most` in all, that were drawn from the same
+        distribution; a child that is sure is alone."""
+        found = [(self.child, self.token)]
+        for child, source in self._left:
+            if self._source is None or source != self._source or len(found) == most:
+                break
+            found.append((child, self._tokens[child]))
+        return found
+
+    def skip(self, count: int) -> None:
+        """So many children were tried already."""
+        for _ in range(count):
+            self._left.popleft()
+
+    @property
+    def q(self) -> Tensor:
+        """[V], what the child in turn was drawn from."""
+        if self._source is not None:
+            return self._q[self._source]
+        raise ValueError("a child that is sure was not drawn")
+
+    @property
+    def chance(self) -> float:
+        """That this token was drawn."""
+        return 1.0 if self._source is None else float(self.q[self.token])
+
+    def reject(self, p: Tensor, weight: float = 1.0) -> Tensor:
+        """max(0, weight * p - q), [V], q being what the child was drawn from; on to the next one."""
+        if self._source is None:
+            rest = weight * p
+            rest[self.token] = 0  # of a one-hot q
+            return rest
+        rest = (weight * p - self.q).clamp_(min=0)
+        self.forget([self.token])
+        return rest
+
+    def forget(self, tokens: list[int]) -> None:
+        """They were rejected, being drawn from what the child in turn was: draws that follow know."""
+        if self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
+            self._q[self._source] = _without(self.q, tokens)
+
+
+def _without(q: Tensor, tokens: list[int]) -> Tensor:
+    q = q.clone()
+    q[tokens] = 0
+    total = q.sum()
+    return q / total if total > 0 else q
+
+
 def _registry() -> list[Verifier]:
-    """Best first."""
+    """The one to take first, first. Ranked accepts more than traversal, and sorts the vocabulary at every
+    node for it: that pays where the target's pass is long (`specops bench verifiers`), so it is asked for."""
     from specops.engine.verifiers.mss import MultiStep
     from specops.engine.verifiers.naive import Naive
+    from specops.engine.verifiers.ranked import Ranked
+    from specops.engine.verifiers.traversal import Traversal
 
-    return [MultiStep(), Naive()]
+    return [Traversal(), Ranked(), MultiStep(), Naive()]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specops.engine.chance import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Target, Verified
+from specops.engine.verifiers import Proposals, Target, Verified
 
 
 class MultiStep:
@@ -23,40 +23,21 @@ class MultiStep:
         node = 0
         path: list[int] = []
         while True:
-            children = tree.topology.children[node]
-            if not children:
-                return Verified(path, chance.sample(p[node]))
-            accepted, left = _try(tree, node, children, p[node], chance)
+            accepted, left = _try(Proposals(tree, node), p[node], chance)
             if accepted is None:
                 return Verified(path, chance.sample(left))
             node = accepted
             path.append(node)
 
 
-def _try(
-    tree: TokenTree, node: int, children: tuple[int, ...], p: Tensor, chance: Chance
-) -> tuple[int | None, Tensor]:
+def _try(children: Proposals, p: Tensor, chance: Chance) -> tuple[int | None, Tensor]:
     """The accepted child, or None and the residual that the next token is to be sampled from."""
-    q = _q(tree, node)
-    for place, child in enumerate(children):
-        token = tree.tokens[child]
-        drawn, wanted = float(q[token]), float(p[token])
-        if chance.accept(min(1.0, wanted / drawn)):
-            return child, p
-        residual = (p - q).clamp_(min=0)
+    while children.next():
+        if chance.accept(min(1.0, float(p[children.token]) / children.chance)):
+            return children.child, p
+        residual = children.reject(p)
         total = float(residual.sum())
         if total <= 0:  # p equals q to the last bit, where a rejection has probability zero
-            return child, p
+            return children.child, p
         p = residual / total
-        if tree.draw is Draw.WITHOUT_REPLACEMENT and place + 1 < len(children):
-            q = q.clone()
-            q[token] = 0
-            q = q / q.sum()
     return None, p
-
-
-def _q(tree: TokenTree, node: int) -> Tensor:
-    q = tree.q[node] if tree.q is not None else None
-    if q is None:
-        raise ValueError(f"a tree drawn {tree.draw.value} has no draft distribution at node {node}")
-    return q

@@ -1,0 +1,155 @@
+"""config.json: what a model says of itself. Sizes are those of the text model where there are several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specops.checkpoints.source import Checkpoint, read_json
+from specops.errors import ModelError
+
+TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where multimodal configs keep the text model's, by those transformers and vLLM know."""
+
+NO_CACHE = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp")
+"""Layer types that keep no keys and values: their state does not grow with the text."""
+
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1}
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """What a text's tokens keep in the KV cache."""
+
+    layers: int
+    """Those that keep something."""
+
+    windowed: int
+    """Of these, those that keep only the last `window` tokens."""
+
+    window: int | None
+    heads: int | None
+    """Of keys and of values: divided among GPUs. None for latent attention (MLA), whole on each GPU."""
+
+    values: int
+    """Numbers that one token keeps in one layer: of one head, or of the whole layer for MLA."""
+
+    def bytes_per_token(self, width: int, tensor_parallel: int = 1) -> int:
+        """On one GPU, in numbers of `width` bytes; a head that cannot be divided is kept more than once."""
+        heads = 1 if self.heads is None else max(1, -(-self.heads // tensor_parallel))
+        return self.layers * heads * self.values * width
+
+
+@dataclass(frozen=True)
+class Config:
+    raw: dict[str, Any]
+    text: dict[str, Any]
+    """The text model's part, or all of it."""
+
+    name: str
+    """Of the checkpoint, for messages."""
+
+    @property
+    def architectures(self) -> list[str]:
+        found = self.raw.get("architectures") or self.text.get("architectures") or []
+        return [str(name) for name in found] if isinstance(found, list) else []
+
+    @property
+    def model_type(self) -> str:
+        return str(self.raw.get("model_type") or self.text.get("model_type") or "")
+
+    @property
+    def text_type(self) -> str:
+        return str(self.text.get("model_type") or self.model_type)
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self.whole("vocab_size")
+
+    @property
+    def hidden_size(self) -> int | None:
+        return self.whole("hidden_size")
+
+    @property
+    def layers(self) -> int | None:
+        return self.whole("num_hidden_layers") or self.whole("n_layer")
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.whole("max_position_embeddings")
+
+    @property
+    def dtype(self) -> str | None:
+        """Of weights as published, such as bfloat16."""
+        for part in (self.raw, self.text):
+            named = part.get("dtype") or part.get("torch_dtype")
+            if isinstance(named, str):
+                return named.removeprefix("torch.")
+        return None
+
+    @property
+    def quantization(self) -> str | None:
+        found = self.raw.get("quantization_config") or self.text.get("quantization_config")
+        return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else None
+
+    def whole(self, key: str) -> int | None:
+        """A whole number of the config; None where it is not there. ModelError for anything else."""
+        value = self.text.get(key, self.raw.get(key))
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ModelError(
+                f"could not use config.json of {self.name}: {key} is {value!r}, not a whole number",
+                hint="copy or download the model again",
+            )
+        return value
+
+    def kv_cache(self) -> KvCache | None:
+        """None where the config does not say enough."""
+        layers = self.layers
+        if layers is None:
+            return None
+        types = self.text.get("layer_types")
+        windowed = 0
+        if isinstance(types, list) and types:
+            named = [str(kind) for kind in types]
+            layers = sum(not kind.startswith(NO_CACHE) for kind in named)
+            windowed = sum(kind.startswith(("sliding", "chunked")) for kind in named)
+        elif self._window():
+            pattern = self.whole("sliding_window_pattern")
+            windowed = layers - layers // pattern if pattern else layers
+        window = self._window() if windowed else None
+        windowed = windowed if window else 0
+        latent, rope = self.whole("kv_lora_rank"), self.whole("qk_rope_head_dim")
+        if latent and rope is not None:
+            return KvCache(layers, windowed, window, None, latent + rope)
+        heads = self.whole("num_attention_heads") or self.whole("n_head")
+        hidden = self.hidden_size or self.whole("n_embd")
+        if not heads or not (hidden or self.whole("head_dim")):
+            return None
+        head_dim = self.whole("head_dim") or (hidden or 0) // heads
+        return KvCache(layers, windowed, window, self.whole("num_key_value_heads") or heads, 2 * head_dim)
+
+    def _window(self) -> int | None:
+        if self.text.get("use_sliding_window") is False:  # Qwen names a window and does not use it
+            return None
+        return self.whole("sliding_window") or self.whole("attention_chunk_size")
+
+
+def config_of(checkpoint: Checkpoint) -> Config:
+    """Raises ModelError where the checkpoint has no config.json, or a damaged one."""
+    raw = read_json(checkpoint, "config.json")
+    if raw is None:
+        raise ModelError(
+            f"could not read {checkpoint.name}: it has no config.json",
+            hint="give a model in transformers' format: config.json, tokenizer and weights",
+        )
+    return Config(raw, _text(raw), checkpoint.name)
+
+
+def _text(raw: dict[str, Any]) -> dict[str, Any]:
+    for section in TEXT_SECTIONS:
+        inner = raw.get(section)
+        if isinstance(inner, dict) and inner:
+            return _text(inner)
+    return raw

@@ -1,0 +1,163 @@
+"""What kind of draft a checkpoint is, from its config; the weights' names where the config leaves it open.
+
+In the order in which vLLM would find out (0.33). vLLM also guesses from the path's text; that is no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specops.checkpoints.config import Config
+from specops.checkpoints.headers import Weights
+
+Kind = Literal[
+    "independent",
+    "eagle",
+    "eagle3",
+    "medusa",
+    "mlp_speculator",
+    "mtp",
+    "dflash",
+    "dspark",
+    "ngram",
+    "suffix",
+    "early_exit",
+    "recurrent",
+]
+WITHOUT_MODEL: tuple[Kind, ...] = ("ngram", "suffix")
+WORDS: dict[Kind, str] = {
+    "independent": "independent model",
+    "eagle": "EAGLE head",
+    "eagle3": "EAGLE-3 head",
+    "medusa": "Medusa heads",
+    "mlp_speculator": "MLP speculator",
+    "mtp": "multi-token prediction (MTP)",
+    "dflash": "DFlash head",
+    "dspark": "DSpark head",
+    "ngram": "n-gram look-up",
+    "suffix": "suffix decoding",
+    "early_exit": "early exit",
+    "recurrent": "recurrent head",
+}
+SPECULATORS: dict[str, Kind] = {
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "peagle": "eagle3",
+    "dflash": "dflash",
+    "dflash2": "dflash",
+    "dspark": "dspark",
+    "mlp": "mlp_speculator",
+}
+"""`speculators_model_type` of the speculators format (vllm-project/speculators)."""
+
+MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+FUSE = "fc.weight"
+"""Joins an embedding and the target's features: what tells a head of EAGLE's from a model."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    kind: Kind
+    evidence: str
+    """What in the files says so."""
+
+    ambiguous: bool = False
+    """The files would look the same if it were an EAGLE head of the first form."""
+
+    parallel: bool = False
+    """It drafts all its tokens in one pass (P-EAGLE)."""
+
+    speculators: bool = False
+    """In the speculators format."""
+
+    lacks: tuple[str, ...] = ()
+    """What its format requires and its config does not have."""
+
+    tokens: int | None = None
+    """That it was made to draft at a time, where its config says so."""
+
+    verifier: str | None = None
+    """The target that its config names."""
+
+    layers: int | None = None
+    """Of the target, that it runs through (early exit)."""
+
+
+def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any], *, is_target: bool) -> Draft:
+    """`is_target`: the draft is the target's own checkpoint. `generation`: its generation_config.json."""
+    text, architecture = config.text, next(iter(config.architectures), "")
+    found = _speculators(config)
+    if found is not None:
+        return found
+    block_kinds: tuple[Kind, ...] = ("dflash", "dspark")
+    for kind in block_kinds:
+        if kind in architecture.lower():
+            return Draft(kind, f"architecture {architecture}", tokens=config.whole("block_size"))
+    parallel = re.search(r"P[Ee]agle", architecture) is not None
+    if "Eagle3" in architecture or parallel:
+        return Draft("eagle3", f"architecture {architecture}", parallel=parallel)
+    for key in ("draft_vocab_size", "eagle_config"):
+        if text.get(key) or config.raw.get(key):
+            return Draft("eagle3", f"{key} in config.json")
+    if architecture.startswith("Eagle") and not architecture.endswith("ConditionalGeneration"):
+        return Draft("eagle", f"architecture {architecture}")
+    if config.model_type == "eagle":
+        return Draft("eagle", "model_type eagle")
+    if config.model_type == "medusa" or "medusa_num_heads" in config.raw:
+        heads = config.whole("medusa_num_heads") or config.whole("num_heads")
+        return Draft("medusa", "Medusa's config.json", tokens=heads)
+    if config.model_type == "specops_recurrent":
+        return Draft("recurrent", f"model_type {config.model_type}")
+    if config.model_type == "specops_early_exit":
+        return Draft("early_exit", f"model_type {config.model_type}", layers=config.whole("exit_layers"))
+    if config.model_type == "mlp_speculator":
+        return Draft("mlp_speculator", "model_type mlp_speculator", tokens=config.whole("n_predict"))
+    if config.model_type.endswith("_mtp") or config.model_type == "mtp":
+        return Draft("mtp", f"model_type {config.model_type}", tokens=config.whole("n_predict"))
+    if is_target:
+        for key in MTP_LAYERS:
+            layers = config.whole(key)
+            if layers:
+                return Draft("mtp", f"the target's own {key} is {layers}", tokens=layers)
+    if "assistant_early_exit" in generation:
+        told = generation["assistant_early_exit"]
+        return Draft("early_exit", f"assistant_early_exit is {told} in generation_config.json")
+    return _model_or_head(config, architecture, weights)
+
+
+def _speculators(config: Config) -> Draft | None:
+    section = config.raw.get("speculators_config")
+    if not isinstance(section, dict):
+        return None
+    named = str(config.raw.get("speculators_model_type", ""))
+    methods = section.get("proposal_methods")
+    first = methods[0] if isinstance(methods, list) and methods and isinstance(methods[0], dict) else {}
+    verifier = section.get("verifier")
+    target = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    tokens = first.get("speculative_tokens")
+    required = {
+        "speculators_model_type": named,
+        "speculators_config.proposal_methods[0].speculative_tokens": tokens,
+        "speculators_config.verifier.name_or_path": target,
+    }
+    return Draft(
+        SPECULATORS.get(named, "eagle3"),
+        f"the speculators format, speculators_model_type {named or 'not said'}",
+        parallel=named == "peagle",
+        speculators=True,
+        lacks=tuple(key for key, value in required.items() if not value),
+        tokens=tokens if isinstance(tokens, int) else None,
+        verifier=str(target) if target else None,
+    )
+
+
+def _model_or_head(config: Config, architecture: str, weights: Weights | None) -> Draft:
+    """EAGLE's first heads call themselves LlamaForCausalLM: the weights tell, or nothing does."""
+    told = f"architecture {architecture or 'not said'}, {config.layers} hidden layers"
+    if weights is not None and weights.tensors:
+        if FUSE in weights.tensors:
+            return Draft("eagle", f"{FUSE} among its weights, though its config.json says {architecture}")
+        return Draft("independent", f"{told}, and no {FUSE} among its weights")
+    return Draft("independent", told, ambiguous=config.layers == 1)

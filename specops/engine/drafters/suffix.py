@@ -1,0 +1,221 @@
+"""Suffix drafts (SuffixDecoding, arXiv 2411.04975): a tree of what followed the last tokens before.
+
+Before means: earlier in the sequence, its prompt included, or in any that the engine has seen of late. The
+paper keeps suffix trees. Here the places that follow a pair of tokens are indexed by the pair, and a look-up
+finds how far back each place is like the sequence: what a suffix tree would answer for matches of two tokens
+or more, in constant time for a token, and from an index that can forget its oldest texts.
+
+What may follow is weighed by how often it did, longer matches first: with the probability that a match of
+the longest length goes on, it goes on as its places do; else as those of the next shorter length do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Batch
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import groupby
+
+from torch import Tensor
+
+from specops.engine.drafters.copying import LONGEST, WORTH, Holding, alike
+from specops.engine.sequence import Sequence
+from specops.engine.tree import Draw, TokenTree, Topology
+
+MOST_PLACES = 16
+"""That a look-up takes, the newest: common pairs have thousands, and the newest say most."""
+
+MOST_TOKENS = 262_144
+"""Of ended sequences, before the oldest of them are forgotten; some 30 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place whose last `length` tokens are the sequence's."""
+
+    text: list[int]
+    next: int  # of the token that follows there; the end of the text where none does yet
+    length: int
+
+    def follow(self, token: int) -> Match | None:
+        if self.next < len(self.text) and self.text[self.next] == token:
+            return Match(self.text, self.next + 1, min(self.length + 1, LONGEST))
+        return None
+
+
+class Texts:
+    """What was seen, by sequence. A sequence's list of tokens is kept as it is, not copied."""
+
+    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
+        self._most_tokens = most_tokens
+        self._texts: dict[int, list[int]] = {}  # the oldest first
+        self._known: dict[int, int] = {}  # tokens of each that are indexed
+        self._ended: dict[int, None] = {}  # the first that ended first
+        self._ended_tokens = 0
+        self._after: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of a pair: (sequence, next token)
+
+    def extend(self, id: int, tokens: list[int]) -> None:
+        """`tokens` is the text so far, the same list each time."""
+        self._texts[id] = tokens
+        for place in range(max(self._known.get(id, 0), 2), len(tokens)):
+            places = self._after.setdefault((tokens[place - 2], tokens[place - 1]), [])
+            places.append((id, place))
+            if len(places) > 2 * MOST_PLACES:
+                del places[:-MOST_PLACES]
+        self._known[id] = len(tokens)
+
+    def end(self, id: int) -> None:
+        """Nothing more comes of this text. The oldest ended ones are forgotten."""
+        if id not in self._texts:
+            return
+        self._ended[id] = None
+        self._ended_tokens += self._known[id]
+        while self._ended_tokens > self._most_tokens:
+            self._forget(next(iter(self._ended)))
+
+    def matches(self, tokens: list[int]) -> list[Match]:
+        """Places after the last two of the tokens, the newest first."""
+        if len(tokens) < 2:
+            return []
+        places = self._after.get((tokens[-2], tokens[-1]), [])[-MOST_PLACES:]
+        found = []
+        for id, place in reversed(places):
+            text = self._texts[id]
+            found.append(Match(text, place, alike(text, place, tokens, len(tokens))))
+        return found
+
+    def __len__(self) -> int:
+        """Tokens that are indexed."""
+        return sum(self._known.values())
+
+    def _forget(self, id: int) -> None:
+        tokens, known = self._texts.pop(id), self._known.pop(id)
+        del self._ended[id]
+        self._ended_tokens -= known
+        for place in range(2, known):
+            pair = tokens[place - 2], tokens[place - 1]
+            left = [each for each in self._after.get(pair, ()) if each[0] != id]
+            if left:
+                self._after[pair] = left
+            else:
+                self._after.pop(pair, None)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """A tree without its root's token."""
+
+    parents: list[int]  # by node, the root's being -1
+    tokens: list[int]  # of the nodes but the root
+    odds: list[float]  # by node
+
+
+def likeliest(matches: list[Match], holding: Holding, count: int, depth: int) -> Branches:
+    """The `count` likeliest nodes of up to `depth` tokens that continue the matches.
+
+    Likelier nodes come first, and so each node after its parent; of equal ones the one that was found first.
+    """
+    found = Branches([-1], [], [1.0])
+    at = [0]  # depth by node
+    # What may be added: (-odds, when it was found, parent, token, the matches that go on with it)
+    waiting: list[tuple[float, int, int, int, list[Match]]] = []
+    when = 0
+    node, here = 0, matches
+    while True:
+        if at[node] < depth:
+            for token, chance, further in continuations(here, holding):
+                if found.odds[node] * chance >= WORTH:
+                    heappush(waiting, (-found.odds[node] * chance, when, node, token, further))
+                    when += 1
+        if not waiting or len(found.tokens) == count:
+            return found
+        less_odds, _, parent, token, here = heappop(waiting)
+        node = len(found.parents)
+        found.parents.append(parent)
+        found.tokens.append(token)
+        found.odds.append(-less_odds)
+        at.append(at[parent] + 1)
+
+
+def continuations(matches: list[Match], holding: Holding) -> Iterator[tuple[int, float, list[Match]]]:
+    """What may come next: (token, its probability, the matches that go on with it), each token once."""
+    going_on = [match for match in matches if match.next < len(match.text)]
+    if len(going_on) == 1:  # most places of a text occurred once before
+        match = going_on[0]
+        token = match.text[match.next]
+        yield token, holding.chance(match.length), [Match(match.text, match.next + 1, match.length + 1)]
+        return
+    by_length = sorted(going_on, key=lambda match: -match.length)
+    counts: dict[int, int] = {}
+    chances: dict[int, float] = {}
+    left, seen = 1.0, 0
+    for length, group in groupby(by_length, key=lambda match: match.length):
+        for match in group:
+            token = match.text[match.next]
+            counts[token] = counts.get(token, 0) + 1
+            seen += 1
+        goes_on = holding.chance(length)
+        for token, times in counts.items():
+            chances[token] = chances.get(token, 0.0) + left * goes_on * times / seen
+        left *= 1 - goes_on
+    for token, chance in chances.items():
+        yield token, chance, [further for match in going_on if (further := match.follow(token)) is not None]
+
+
+class Suffix:
+    draws = Draw.DETERMINISTIC
+    reads_features = False
+
+    def __init__(self, count: int) -> None:
+        self.nodes = self.depth = count
+        self._texts = Texts()
+        self._followed: dict[int, _Followed] = {}  # by sequence
+
+    def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
+        return [self._tree(sequence) for sequence in sequences]
+
+    def _tree(self, sequence: Sequence) -> TokenTree:
+        tokens = sequence.tokens
+        if sequence.reading or sequence.depth_left <= 0:
+            return TokenTree.bare(tokens[-1])
+        followed = self._followed.setdefault(sequence.id, _Followed(len(tokens)))
+        followed.learn(tokens)
+        self._texts.extend(sequence.id, tokens)
+        followed.matches = self._texts.matches(tokens)
+        found = likeliest(followed.matches, followed.holding, self.nodes, sequence.depth_left)
+        topology = Topology.of(tuple(found.parents))
+        return TokenTree(topology, [tokens[-1], *found.tokens], self.draws, odds=tuple(found.odds))
+
+    def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None: ...
+
+    def move(self, sequence: Sequence, row: int) -> None: ...
+
+    def release(self, sequence: Sequence) -> None:
+        self._followed.pop(sequence.id, None)
+        self._texts.extend(sequence.id, sequence.tokens)
+        self._texts.end(sequence.id)
+
+
+class _Followed:
+    """How the matches of one sequence's last look-up went on."""
+
+    def __init__(self, known: int) -> None:
+        self.holding = Holding()
+        self.matches: list[Match] = []
+        self._known = known
+
+    def learn(self, tokens: list[int]) -> None:
+        for token in tokens[self._known :]:
+            self.matches = [match for match in self.matches if match.next < len(match.text)]
+            further = [match.follow(token) for match in self.matches]
+            for length in sorted({match.length for match in self.matches}, reverse=True):
+                right = any(
+                    after is not None and match.length >= length
+                    for match, after in zip(self.matches, further, strict=True)
+                )
+                self.holding.learn(length, right)
+                if right:  # shorter matches would not have been asked
+                    break
+            self.matches = [match for match in further if match is not None]
+        self._known = len(tokens)

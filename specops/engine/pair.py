@@ -1,0 +1,83 @@
+"""A target and what drafts for it, loaded once for as many engines as are to be set side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from specops.engine.drafters import make_drafter
+from specops.engine.drafters.auto import Auto
+from specops.engine.drafts import grower_of, open_draft
+from specops.engine.head import Head
+from specops.engine.load import load_tokenizer
+from specops.engine.medusa import Medusa
+from specops.engine.model import eos_token_ids, load_model
+from specops.engine.offload import Offload
+from specops.engine.planning.warm_up import warm_up
+from specops.engine.recurrent import Recurrent
+from specops.engine.step import Engine
+from specops.engine.tree import Draw
+from specops.engine.verifiers import Verifier, best_verifier
+
+PREFILL_CHUNK = 256
+"""Tokens; what `load_engine` takes, so that prompts are read as a served engine reads them."""
+
+
+class Pair:
+    """`draft` is named as for `load_engine`: a model, heads over the target's features, or an exit."""
+
+    def __init__(
+        self, target: Path, draft: str | Path, *, threads: int | None = None, offload: Offload | None = None
+    ) -> None:
+        """threads: of torch; None leaves them as they are. offload: where the target's layers stay.
+
+        Raises ModelError.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.folder = target
+        self.target = load_model(target, offload=offload)
+        self.draft = open_draft(draft, target, self.target)
+        self.grower = grower_of(self.draft)
+        self.tokenizer = load_tokenizer(target)
+        self.threads = torch.get_num_threads()
+        self._eos = eos_token_ids(target)
+
+    @property
+    def positions(self) -> int:
+        """Tokens that a sequence may have, prompt included."""
+        own = self.target.shape.max_positions
+        if isinstance(self.draft, Recurrent | Medusa):  # which have no positions
+            return own
+        return min(own, self.draft.shape.max_positions)
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the draft has nothing to say before the first step, which gives it a feature to read."""
+        return isinstance(self.draft, Head | Recurrent | Medusa)
+
+    def engine(
+        self,
+        tree: str,
+        max_length: int,
+        *,
+        draw: Draw = Draw.WITHOUT_REPLACEMENT,
+        verifier: Verifier | None = None,
+        max_batch: int = 1,
+    ) -> Engine:
+        """An engine over the two; without `verifier`, the best that is lossless for `tree`."""
+        drafter = make_drafter(tree, draw, [self.grower], max_batch, max_length)
+        engine = Engine(
+            self.target,
+            drafter,
+            verifier or best_verifier(drafter.draws),
+            self.tokenizer,
+            self._eos,
+            max_batch=max_batch,
+            max_length=max_length,
+            prefill_chunk=PREFILL_CHUNK,
+        )
+        if isinstance(drafter, Auto):
+            warm_up(engine, drafter)
+        return engine

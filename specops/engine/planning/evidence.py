@@ -1,0 +1,151 @@
+"""What was accepted, remembered for a while: counts in which an older observation weighs less. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from specops.engine.tree import Topology
+
+MEMORY = 256
+"""Observations after which one weighs 1/e of a new one. A traffic that changes is followed within a few
+hundred verifications, and a rate of 0.7 is known to about 0.04."""
+
+SELDOM = 32
+"""The same where observations are few and far between, and the traffic may be another each time."""
+
+PRIOR = (0.6, 0.3, 0.2, 0.15)
+"""By rank, where the ranks before it were not: about what small drafts reach (`specops bench acceptance`)."""
+
+PRIOR_WEIGHT = 8.0
+"""Observations that the prior, or a depth that is less deep, counts for."""
+
+_HEAVY = 1e12
+
+
+class _Fading:
+    """Instead of all counts shrinking at each observation, each new observation weighs more."""
+
+    def __init__(self) -> None:
+        self.weight = 1.0
+
+    def next(self, memory: int, *tables: list[list[float]]) -> float:
+        self.weight *= 1 + 1 / memory
+        if self.weight > _HEAVY:
+            for table in tables:
+                for row in table:
+                    row[:] = [value / self.weight for value in row]
+            self.weight = 1.0
+        return self.weight
+
+
+class Grown:
+    """Of trees that a draft grew: how often the child of each rank was accepted, where its parent was and its
+    siblings before it were not. So ranks that were seldom tried do not take from those that were."""
+
+    def __init__(self, depth: int, ranks: int = len(PRIOR)) -> None:
+        self._tried = [[0.0] * ranks for _ in range(depth)]
+        self._accepted = [[0.0] * ranks for _ in range(depth)]
+        self._fading = _Fading()
+
+    def see(self, topology: Topology, path: Sequence[int], memory: int = MEMORY) -> None:
+        """A tree was verified and the nodes on `path`, from below the root on, were accepted."""
+        weight = self._fading.next(memory, self._tried, self._accepted)
+        for depth, node in enumerate((0, *path)):
+            children = topology.children[node]
+            if not children or depth == len(self._tried):
+                return
+            right = topology.rank[path[depth]] if depth < len(path) else len(children)
+            tried = self._tried[depth]
+            for rank in range(min(len(children), right + 1, len(tried))):
+                tried[rank] += weight
+            if right < len(children) and right < len(tried):
+                self._accepted[depth][right] += weight
+
+    @property
+    def seen(self) -> list[list[float]]:
+        """By depth and rank, how often it was tried; what was long ago counts for less."""
+        return [[value / self._fading.weight for value in row] for row in self._tried]
+
+    @property
+    def rates(self) -> list[list[float]]:
+        """rates[d][r] as plan.py wants them. What was seldom tried is near what it is one level above, and
+        the first level near the prior."""
+        above, found = list(PRIOR[: len(self._tried[0])]), []
+        weight = PRIOR_WEIGHT * self._fading.weight
+        for tried, accepted in zip(self._tried, self._accepted, strict=True):
+            above = [
+                (yes + weight * before) / (of + weight)
+                for yes, of, before in zip(accepted, tried, above, strict=True)
+            ]
+            row, left = [], 1.0
+            for rate in above:
+                row.append(left * rate)
+                left -= row[-1]
+            found.append(row)
+        return found
+
+
+class Copied:
+    """Of copies (n-grams): how far a look-up goes, and how much of it was right."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._looks = [[0.0]]
+        self._offered = [[0.0] * most]
+        self._right = [[0.0] * most]
+        self._fading = _Fading()
+
+    def see(self, found: int, right: int) -> None:
+        """A look-up gave `found` tokens, of which the first `right` are what was written."""
+        weight = self._fading.next(MEMORY, self._looks, self._offered, self._right)
+        self._looks[0][0] += weight
+        for depth in range(min(found, self.most)):
+            self._offered[0][depth] += weight
+        for depth in range(min(right, self.most)):
+            self._right[0][depth] += weight
+
+    @property
+    def seen(self) -> float:
+        return self._looks[0][0] / self._fading.weight
+
+    def expected(self, count: int) -> tuple[float, float]:
+        """With copies of up to `count` tokens: (tokens a step, tokens drafted a step). Nothing found until
+        something was."""
+        looks = self._looks[0][0] + PRIOR_WEIGHT * self._fading.weight
+        return 1 + sum(self._right[0][:count]) / looks, sum(self._offered[0][:count]) / looks
+
+    def lengths(self, count: int) -> list[float]:
+        """With copies of up to `count` tokens: the share of look-ups that give 0, 1, ... `count` of them."""
+        looks = self._looks[0][0] + PRIOR_WEIGHT * self._fading.weight
+        reached = [1.0, *(offered / looks for offered in self._offered[0][:count]), 0.0]
+        return [here - further for here, further in pairwise(reached)]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of a sequence, in the mean of the last ones that ended."""
+
+    prompt: float = 0.0
+    written: float = 1.0
+
+
+class Ended:
+    """Of sequences that have ended: how long they were. What grows trees has to read their prompts."""
+
+    def __init__(self) -> None:
+        self._prompt, self._written, self._ended = [[0.0]], [[0.0]], [[0.0]]
+        self._fading = _Fading()
+        self.lengths = Lengths()
+        """Without any prompt until one has ended."""
+
+    def see(self, prompt: int, written: int) -> None:
+        if written == 0:
+            return
+        weight = self._fading.next(SELDOM, self._prompt, self._written, self._ended)
+        self._prompt[0][0] += weight * prompt
+        self._written[0][0] += weight * written
+        self._ended[0][0] += weight
+        ended = self._ended[0][0]
+        self.lengths = Lengths(self._prompt[0][0] / ended, self._written[0][0] / ended)

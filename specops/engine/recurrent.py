@@ -1,0 +1,78 @@
+"""A draft head without attention: each token moves a state on (ReDrafter, arXiv 2403.09919).
+
+The first state is the target's feature before the root. A token moves it to a guess at the target's feature
+of that token, from which the target's own output layer predicts. What a head costs beside its matrices is
+its attention, its cache and reading again what was accepted: here there is none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specops.engine import compiled
+from specops.engine.linear import Linear
+from specops.engine.model import FeatureModel
+from specops.engine.token_table import TokenTable
+from specops.errors import ModelError
+
+WEIGHTS = "model.safetensors"
+MARK = "recurrent.weight"
+"""[width + 2 * inter, width]: what tells such a head from other drafts."""
+
+
+class Recurrent:
+    """y = R state + T token, cut in x, gate and up; the next state is x + D (silu(gate) * up).
+
+    A token is read as its row of the target's output layer.
+    """
+
+    def __init__(self, folder: Path, target: FeatureModel) -> None:
+        """Raises ModelError where the folder is damaged or the head is another target's."""
+        try:
+            with safe_open(folder / WEIGHTS, framework="pt") as file:
+                recurrent, token, down = (
+                    file.get_tensor(name).float() for name in (MARK, "token.weight", "down.weight")
+                )
+        except (OSError, SafetensorError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"could not load a recurrent head from {folder}: {reason}") from error
+        width, inter = (*down.shape, 0, 0)[:2]
+        expected = [(width + 2 * inter, width)] * 2 + [(width, inter)]
+        if [tuple(part.shape) for part in (recurrent, token, down)] != expected:
+            shapes = ", ".join(str(tuple(part.shape)) for part in (recurrent, token, down))
+            raise ModelError(f"could not load a recurrent head from {folder}: its shapes are {shapes}")
+        if width != target.width:
+            raise ModelError(
+                f"could not pair the recurrent head {folder} with this target: it is for features of "
+                f"{width}, not for {target.width}",
+                hint="a head is trained for one target; take that one's",
+            )
+        output = target.output.float()
+        self.vocab = target.shape.vocab
+        self._width = width
+        self._recurrent = Linear(recurrent)
+        self._down = Linear(down)
+        self._of_token = TokenTable(output, token)
+        self.logits = Linear(output)  # [n, width] states -> [n, vocab]
+
+    def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """states [n, width] before the tokens -> [n, width] after them."""
+        y = torch.add(self._of_token(tokens), self._recurrent.product(states), alpha=self._recurrent.scale)
+        x, gate_up = y[:, : self._width], y[:, self._width :].contiguous()
+        return torch.add(x, self._down.product(compiled.gate(gate_up, 1.0)), alpha=self._down.scale)
+
+    def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
+        """Drafting from every token from `first` on at once, along the tokens that follow each.
+
+        features [n, width]: the target's, of every token of `whole`. Yields for the depths 1, 2, … below the
+        roots [roots - depth + 1, V] logits; the roots nearest the end have no tokens left for deeper ones.
+        """
+        states = features[first - 1 : len(whole) - 1]
+        for below in range(min(depth, len(states))):
+            states = self.forward(states[: len(whole) - first - below], torch.tensor(whole[first + below :]))
+            yield self.logits(states)

@@ -1,0 +1,165 @@
+"""Traversal, with siblings tried in the order of how much the target wants them, not in the order drawn.
+
+In the order drawn, a token that the draft proposes too often claims what it can, and the better one beside it
+comes too late. Here siblings drawn from one distribution are tried together, the greatest p / q first. How
+likely a token is met in the j-th place of that order, with all before it rejected, follows from the draw; it
+claims the target's probability over that, so every token gets exactly what is left of the target's, and the
+output stays the target's. That is a plan of transport for one level (SpecTr, arXiv 2310.15141), nearly the
+best one, in one sort and a few sums; the weight of the path scales the target in it, as in traversal. UniVer
+(arXiv 2605.04543) composes plans for levels under such weights too.
+
+Independent draws are ranked all together. Draws without replacement are ranked by twos, in the order drawn:
+for more of them the probability of a place has no closed form. One alone is tried as traversal does, and so
+is the next of several where they would claim more in the order drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import perm
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specops.engine.tree import Draw
+from specops.engine.verifiers import Proposals
+from specops.engine.verifiers.traversal import Claim, Traversal, Trial
+
+Floats = NDArray[np.float64]
+Plan = tuple[list[Floats], Floats]
+"""Over the n tokens that can be drawn, in their order: of each place, the share that a token met there may
+claim, [n]; and what all places together leave of the target's, [n]."""
+
+
+class Ranked(Traversal):
+    name = "ranked"
+
+    def trials(self, claim: Claim, children: Proposals) -> Iterator[Trial]:
+        most = None if children.draw is Draw.IID else 2
+        while children.next():
+            siblings = children.siblings(most)
+            if len(siblings) > 1:
+                m, q = claim.weight * _floats(claim.p), _floats(children.q)
+                order = _by_ratio(m, q)
+                plan = _plan(m[order], q[order], len(siblings), children.draw)
+                if plan is not None:
+                    yield from _ranked(siblings, order, plan)
+                    children.skip(len(siblings) - 1)
+                    children.forget([token for _, token in siblings])
+                    m[order] = plan[1]
+                    claim.keep(torch.from_numpy(m).to(claim.p))
+                    continue
+            yield children.child, claim.on(children)
+            claim.keep(children.reject(claim.p, claim.weight))
+
+
+def _plan(m: Floats, q: Floats, count: int, draw: Draw) -> Plan | None:
+    """None where more is claimed in the order drawn, as it is where the draft is the target, nearly."""
+    if draw is Draw.IID:
+        plan, plain = _of_independent(m, q, count), _of_independent_in_turn(m, q, count)
+    else:
+        plan, plain = _of_two(m, q), _of_two_in_turn(m, q)
+    return plan if m.sum() - plan[1].sum() > plain else None
+
+
+def _ranked(siblings: list[tuple[int, int]], order: NDArray[np.int64], plan: Plan) -> list[Trial]:
+    places = sorted((int((order == token).argmax()), node) for node, token in siblings)
+    return [(node, float(share[at])) for share, (at, node) in zip(plan[0], places, strict=True)]
+
+
+def _floats(distribution: Tensor) -> Floats:
+    """[V], of a total of 1 to float64's last bit."""
+    values: Floats = distribution.double().cpu().numpy()
+    normalised: Floats = values / values.sum()
+    return normalised
+
+
+def _by_ratio(m: Floats, q: Floats) -> NDArray[np.int64]:
+    """[n], the tokens that can be drawn, the greatest m / q first."""
+    (support,) = q.nonzero()
+    return support[np.argsort(-m[support] / q[support])]
+
+
+def _of_two(m: Floats, q: Floats) -> Plan:
+    """Of two draws without replacement: x and y are drawn, in any order, with the probability
+    q_x q_y (1 / (1 - q_x) + 1 / (1 - q_y))."""
+    after = _after(q)
+    odds = q / (_before(q) + after)  # q / (1 - q), to the last bit also where q is nearly 1
+    first, left = _claimed(m, odds * after + q * _after(odds))
+    rejected = 1 - first
+    second, left = _claimed(left, q * _before(rejected * odds) + odds * _before(rejected * q))
+    return [first, second], left
+
+
+def _of_independent(m: Floats, q: Floats, count: int) -> Plan:
+    """Of `count` independent draws, equal ones in places of their own.
+
+    A draw is a point of [0, 1], on which each token has an interval of length q; u is the share of the
+    interval on which it lies. The j-th least of them is at u with the density
+    count! / (count - j)! (1 - u)^(count - j) I(u), where I, a polynomial in u on each interval, is the
+    volume in which the j - 1 before it lie and were rejected. Gauss's rule integrates it exactly.
+    """
+    nodes, weights = _gauss(count // 2 + 1)
+    behind = _after(q) + q * (1 - nodes[:, None])  # [nodes, n], what of [0, 1] is behind the draw
+    further = [np.ones_like(behind)]  # by draws that are behind it: the volume in which they lie
+    for _ in range(1, count):
+        further.append(further[-1] * behind)
+    volume = np.ones((1, len(q)))  # [degree + 1, n], coefficients of I
+    shares: list[Floats] = []
+    for place in range(1, count + 1):
+        powers = nodes[:, None] ** np.arange(len(volume))
+        density = further[count - place] * (powers @ volume)
+        share, m = _claimed(m, perm(count, place) * q * (weights @ density))
+        shares.append(share)
+        integral = (1 - share) * q * volume / np.arange(1, len(volume) + 1)[:, None]
+        volume = np.concatenate((_before(integral.sum(0))[None], integral))
+    return shares, m
+
+
+def _of_two_in_turn(m: Floats, q: Floats) -> float:
+    """What two draws without replacement claim in the order drawn, on average."""
+    first = np.minimum(m, q)
+    rest, reached = m - first, 1 - first.sum()
+    if reached <= 0:
+        return float(first.sum())
+    scale = 1 / (_before(q) + _after(q))  # of what the second is drawn from, by the first
+    below = np.searchsorted(-rest / (reached * q), -scale)  # of the second: where the draw is what limits
+    sums, rests = (np.concatenate(([0.0], values.cumsum())) for values in (q, rest))
+    second = scale * sums[below] + (rests[-1] - rests[below]) / reached
+    return float(first.sum() + ((q - first) * second).sum())
+
+
+def _of_independent_in_turn(m: Floats, q: Floats, count: int) -> float:
+    """What `count` independent draws claim in the order drawn."""
+    claimed = 0.0
+    for _ in range(count):
+        here = np.minimum(m, (1 - claimed) * q)
+        m, claimed = m - here, claimed + float(here.sum())
+    return claimed
+
+
+def _claimed(left: Floats, met: Floats) -> tuple[Floats, Floats]:
+    """What tokens that are met with these probabilities may claim of what is left, and what is left then."""
+    share = np.divide(left, met, out=np.ones_like(met), where=met > left)
+    return share, np.maximum(left - share * met, 0)
+
+
+def _before(values: Floats) -> Floats:
+    """Of each place the sum before it: never a difference, in which small sums would lose their digits."""
+    sums = np.zeros_like(values)
+    values[:-1].cumsum(out=sums[1:])
+    return sums
+
+
+def _after(values: Floats) -> Floats:
+    return _before(values[::-1])[::-1]
+
+
+@lru_cache
+def _gauss(count: int) -> tuple[Floats, Floats]:
+    """Gauss and Legendre's nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return (nodes + 1) / 2, weights / 2

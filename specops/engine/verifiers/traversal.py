@@ -1,0 +1,73 @@
+"""Traversal verification (arXiv 2505.12398): from the leaves to the root, so that a subtree is tried whole.
+
+Multi-step sampling decides at every node and never comes back. Here a node on the way down has only a weight,
+the share of the target's probability that its path may still claim; it is accepted on the way back up, after
+everything below it was rejected. On a chain this is block verification (arXiv 2403.10444), on a tree of one
+level multi-step sampling. After a rejection the siblings that follow meet the residual and the weight that
+it leaves; drawn without replacement, they also meet the draft's distribution without the rejected token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specops.engine.chance import Chance
+from specops.engine.tree import Draw, TokenTree
+from specops.engine.verifiers import Proposals, Target, Verified
+
+Trial = tuple[int, float]
+"""A child, and the weight that its path may claim."""
+
+
+@dataclass
+class Claim:
+    """A node on the way: what its path may still claim of the target, and of which distribution."""
+
+    node: int
+    weight: float
+    p: Tensor
+    """[V], what is left of the target's distribution."""
+
+    def on(self, child: Proposals) -> float:
+        """What the child in turn may claim."""
+        return min(1.0, self.weight * float(self.p[child.token]) / child.chance)
+
+    def keep(self, rest: Tensor) -> None:
+        """`rest`, [V], is what rejected children left of weight * p."""
+        left = float(rest.sum())
+        if left > 0:
+            self.p, self.weight = rest / left, left / (left + (1 - self.weight))
+        elif self.weight < 1:  # at 1, p equals q to the last bit, and a child was accepted almost surely
+            self.weight = 0.0
+
+
+class Traversal:
+    name = "traversal"
+    lossless_for = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    prefers = Draw.WITHOUT_REPLACEMENT
+
+    def trials(self, claim: Claim, children: Proposals) -> Iterator[Trial]:
+        """The children in turn. Going on to the next one says that this one was rejected."""
+        while children.next():
+            yield children.child, claim.on(children)
+            claim.keep(children.reject(claim.p, claim.weight))
+
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
+        def at(node: int, weight: float) -> tuple[Claim, Iterator[Trial]]:
+            claim = Claim(node, weight, p[node])
+            return claim, self.trials(claim, Proposals(tree, node))
+
+        path = [at(0, 1.0)]
+        while True:
+            claim, trials = path[-1]
+            child, weight = next(trials, (0, 0.0))
+            if child:
+                if weight > 0:
+                    path.append(at(child, weight))
+            elif chance.accept(claim.weight):
+                return Verified([below.node for below, _ in path[1:]], chance.sample(claim.p))
+            else:
+                path.pop()

@@ -1,0 +1,59 @@
+"""Random drafts of every kind that has no model of its own, as folders for a target of some width."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specops.engine import medusa, recurrent
+from specops.engine.early_exit import MARK as EXIT
+
+
+def _random(seed: int) -> Callable[..., Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(*shape, generator=generator) * 0.3
+
+
+def _saved(folder: Path, weights: dict[str, Tensor], config: dict[str, object]) -> Path:
+    folder.mkdir(parents=True)
+    save_file(weights, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def save_recurrent(folder: Path, width: int, *, inter: int = 48, seed: int = 0) -> Path:
+    random = _random(seed)
+    weights = {
+        recurrent.MARK: random(width + 2 * inter, width),
+        "token.weight": random(width + 2 * inter, width),
+        "down.weight": random(width, inter),
+    }
+    return _saved(folder, weights, {"model_type": "specops_recurrent", "hidden_size": width})
+
+
+def save_medusa(
+    folder: Path,
+    width: int,
+    *,
+    heads: int = 3,
+    prefix: str = medusa.PREFIXES[0],
+    vocabulary: int | None = None,
+) -> Path:
+    """With an output layer for each head where a vocabulary is given, as the authors' have."""
+    random, weights = _random(1), {}
+    for head in range(heads):
+        weights[f"{prefix}{head}.{medusa.BLOCK}"] = random(width, width)
+        weights[f"{prefix}{head}.{medusa.BIAS}"] = random(width)
+        if vocabulary is not None:
+            weights[f"{prefix}{head}.{medusa.OUTPUT}"] = random(vocabulary, width)
+    return _saved(folder, weights, {"model_type": "medusa", "hidden_size": width})
+
+
+def save_exit(folder: Path, width: int, *, layers: int = 1) -> Path:
+    weights = {EXIT: _random(2)(width, width)}
+    return _saved(folder, weights, {"model_type": "specops_early_exit", "exit_layers": layers})

@@ -1,0 +1,48 @@
+"""What the benches of a pair say where there is nothing to measure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from drafts_cases import save_medusa
+
+from specops.engine.along import rates
+from specops.engine.pair import Pair
+from specops.errors import UsageError
+from specops.phases.verifiers import Ranking, VerifierSettings, measure
+from specops.progress import Silent
+
+NEVER_REPEATS, REPEATS = "abcdefgh", "xyxyxyxyxyxy"
+
+
+def settings(pair: tuple[Path, Path], folder: Path, tree: str, *texts: str) -> VerifierSettings:
+    prompts = folder / "prompts.json"
+    prompts.write_text(json.dumps([{"text": text} for text in texts]))
+    target, draft = pair
+    return VerifierSettings(
+        target=target, draft=draft, prompts=prompts, trees=(tree,), tokens=2, continuations=3, rounds=1
+    )
+
+
+@pytest.mark.parametrize("tree", ["none", "ngram:2"])
+def test_no_trees_to_verify(tree: str, tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"could not compare verifiers on '{tree}'"):
+        measure(settings(tiny_pair, tmp_path, tree, NEVER_REPEATS), Silent())
+
+
+def test_prompts_without_trees_say_nothing(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    alone = measure(settings(tiny_pair, tmp_path, "ngram:2", REPEATS), Silent())
+    both = measure(settings(tiny_pair, tmp_path, "ngram:2", NEVER_REPEATS, REPEATS), Silent())
+    (one,), (other,) = (Ranking.model_validate(result.data).ranked for result in (alone, both))
+    assert one.verifiers["naive"].expected == other.verifiers["naive"].expected
+    assert one.steps > 1
+
+
+def test_one_token_is_too_few_for_a_head(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """The step that reads the prompt gives the first token; a head has read no feature before it."""
+    pair = Pair(tiny_pair[0], save_medusa(tmp_path / "heads", 32))
+    with pytest.raises(UsageError, match="none to draft the first token from"):
+        rates(pair, [5, 6, 7], 1, 2, seed=0)
+    assert set(map(len, rates(pair, [5, 6, 7], 2, 2, seed=0).values())) == {2}

@@ -1,0 +1,112 @@
+"""The compiled loops between matrix products, against float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from specops.engine import compiled
+
+EPS = 1e-6
+
+
+def random(*shape: int, seed: int = 0, size: float = 1.0) -> Tensor:
+    return size * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    x = x.double()
+    return x * (x.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight.double()
+
+
+def near(found: Tensor, exact: Tensor, rtol: float = 2e-6) -> None:
+    assert torch.allclose(found.double(), exact, rtol=rtol, atol=1e-30 + 1e-6 * float(exact.abs().max()))
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 1e3), st.integers(0, 99))
+def test_norm(n: int, width: int, size: float, seed: int) -> None:
+    x, weight = random(n, width, seed=seed, size=size), random(width, seed=seed + 1)
+    before = x.clone()
+    near(compiled.norm(x, weight, EPS), rms_norm(x, weight))
+    assert torch.equal(x, before)
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.sampled_from([1.0, 2.0**-15, 2.0**7]), st.integers(0, 99))
+def test_the_norm_of_a_sum(n: int, width: int, scale: float, seed: int) -> None:
+    x, y, weight = random(n, width, seed=seed), random(n, width, seed=seed + 1), random(width, seed=seed + 2)
+    total = x.double() + scale * y.double()
+    found = compiled.add_norm(x, y, scale, weight, EPS)
+    near(x, total)
+    near(found, rms_norm(total, weight))
+
+
+@given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 300), st.integers(0, 99))
+def test_the_gate(n: int, width: int, size: float, seed: int) -> None:
+    y = random(n, 2 * width, seed=seed, size=size)
+    exact = F.silu(0.5 * y.double()[:, :width]) * 0.5 * y.double()[:, width:]
+    near(compiled.gate(y, 0.5), exact, rtol=2e-5)  # an exponent of 80 is known to a millionth
+
+
+def test_the_gate_far_out() -> None:
+    y = torch.tensor([[-1e30, -200.0, -88.0, -81.0, 0.0, 88.0, 200.0, 1e15] + [1.0] * 8])
+    near(compiled.gate(y, 1.0), F.silu(y.double()[:, :8]), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 2, 8), (3, 1, 6), (2, 2, 2)])
+@given(data=st.data())
+def test_rotated_and_stored(heads: int, kv_heads: int, dim: int, data: st.DataObject) -> None:
+    capacity, rows = 12, 3
+    cache = random(rows, capacity, 2 * kv_heads, dim, seed=1)
+    expected = cache.clone()
+    used = sorted(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, unique=True)))
+    spans, positions, slots = [], [], []
+    for row in used:
+        start = data.draw(st.integers(0, capacity - 1))
+        count = data.draw(st.integers(1, capacity - start))
+        spans.append((row, start, count, 0, 0))
+        positions += data.draw(st.lists(st.integers(0, 30), min_size=count, max_size=count))
+        slots += [(row, start + i) for i in range(count)]
+    n, scale = len(positions), 0.25
+    qkv = random(n, heads + 2 * kv_heads, dim, seed=2)
+    rope = torch.polar(torch.ones(31, 1, dim // 2), random(31, 1, dim // 2, seed=3))
+    exact = qkv.double() * scale
+    turned = torch.view_as_complex(exact[:, : heads + kv_heads].reshape(n, -1, dim // 2, 2).contiguous())
+    turned = torch.view_as_real(turned * rope[positions].to(torch.complex128)).flatten(-2)
+    for token, (row, slot) in enumerate(slots):
+        expected[row, slot, :kv_heads] = turned[token, heads:]
+        expected[row, slot, kv_heads:] = exact[token, heads + kv_heads :]
+    compiled.store(qkv, scale, rope, torch.tensor(positions), cache, torch.tensor(spans))
+    near(qkv[:, : heads + kv_heads], turned)
+    near(cache, expected.double())
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        "c.CacheImpl._locator_classes = []",  # as in a container whose file system is read-only
+        "c.IndexDataCacheFile.save = lambda *_: os.write(os.open('/dev/full', os.O_WRONLY), b'x')",
+    ],
+    ids=["no place", "disk full"],
+)
+def test_without_a_place_for_what_is_compiled(lacking: str, tmp_path: Path) -> None:
+    source = tmp_path / "compiled.py"
+    source.write_bytes(Path(compiled.__file__).read_bytes())
+    program = (
+        "import os\n"
+        "import numba.core.caching as c\n"
+        f"{lacking}\n"
+        "import compiled, torch\n"
+        "print(compiled.norm(torch.ones(1, 4), torch.ones(4), 0.0).tolist())\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[[1.0, 1.0, 1.0, 1.0]]"
