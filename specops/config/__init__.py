@@ -1,0 +1,62 @@
+"""The rollout file: what is served, what is measured, and what it is held against.
+
+Read strictly. Relative paths are relative to the rollout file.
+
+section.py   what its parts are made of
+pools.py     what serves; vllm.py, sglang.py
+rollout.py   what is measured, and the whole; sweep.py, canary.py, deploy.py
+addresses.py where things answer; monitor.py, route.py, guard.py: what watches, routes and switches;
+             report.py, costs.py: what is reported of it; edge.py: drafting elsewhere
+reading.py   from a file to a Rollout, or to an error that says where and what
+"""
+
+from specops.config.addresses import Addresses
+from specops.config.canary import Canary
+from specops.config.costs import Costs
+from specops.config.deploy import Deploy, Peak
+from specops.config.edge import DeclaredPass, Edge, StandIn
+from specops.config.guard import Guard
+from specops.config.monitor import Monitor
+from specops.config.pools import CommandPool, EmbeddedPool, EndpointPool, Pool, Pools, Speculation
+from specops.config.reading import load
+from specops.config.report import Report
+from specops.config.rollout import Ab, Measure, Rollout, Slo
+from specops.config.route import Route
+from specops.config.section import PORT, ExistingPath, Section
+from specops.config.sglang import SglangPool, SglangSpeculation
+from specops.config.sweep import Sweep
+from specops.config.vllm import VllmPool, VllmSpeculation
+
+__all__ = [
+    "PORT",
+    "Ab",
+    "Addresses",
+    "Canary",
+    "CommandPool",
+    "Costs",
+    "DeclaredPass",
+    "Deploy",
+    "Edge",
+    "EmbeddedPool",
+    "EndpointPool",
+    "ExistingPath",
+    "Guard",
+    "Measure",
+    "Monitor",
+    "Peak",
+    "Pool",
+    "Pools",
+    "Report",
+    "Rollout",
+    "Route",
+    "Section",
+    "SglangPool",
+    "SglangSpeculation",
+    "Slo",
+    "Speculation",
+    "StandIn",
+    "Sweep",
+    "VllmPool",
+    "VllmSpeculation",
+    "load",
+]

@@ -1,0 +1,175 @@
+"""Reading a rollout file. Whatever is wrong is one ConfigError that names the line, the key and what was
+expected; an unknown key names the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from specops.config.rollout import Rollout
+from specops.errors import ConfigError
+
+
+def load(path: Path) -> Rollout:
+    """Read and check a rollout file. Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no rollout file {path}", hint="`specops init` writes one to start from"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"could not read the rollout file {path}: {error}",
+            hint="give a text file in UTF-8 that this user may read",
+        ) from error
+    root, data = _parse(path, text)
+    try:
+        return Rollout.model_validate(data, context={"folder": path.parent})
+    except ValidationError as error:
+        raise _explain(path, root, error) from None
+
+
+def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ConfigError(
+                f"{path} is no rollout file: it holds no keys", hint="`specops init` writes one to start from"
+            )
+        _check_keys(path, root)
+        return root, loader.construct_document(root)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}, line {mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigError(
+            f"{where}: this is no YAML: {problem}", hint="check indentation and quotes"
+        ) from None
+
+
+def _check_keys(path: Path, root: yaml.Node) -> None:
+    """Refuse a key given twice, of which YAML would silently take the last, and a key that is no text."""
+    pending, visited = [root], set()
+    while pending:
+        node = pending.pop()
+        if id(node) in visited:  # an alias
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                where = f"{path}, line {key.start_mark.line + 1}"
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ConfigError(f"{where}: a key must be plain text", hint="write it as key: value")
+                if key.value in keys:
+                    raise ConfigError(f"{where}: the key '{key.value}' is given twice", hint="remove one")
+                keys.add(key.value)
+                pending.append(value)
+
+
+def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError:
+    """The first of the errors in the order of the file, as a sentence."""
+    located = [(*_locate(root, detail), detail) for detail in error.errors(include_url=False)]
+    line, keys, detail = min(located, key=lambda entry: entry[0])
+    where = ".".join(keys) or "the rollout file"
+    message, hint = _describe(where, detail)
+    more = f" (and {len(located) - 1} more)" if len(located) > 1 else ""
+    return ConfigError(f"{path}, line {line}: {message}{more}", hint=hint)
+
+
+def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[int, list[str]]:
+    """The line of what an error speaks of, and the keys that lead there as the file has them."""
+    parts = list(detail["loc"])
+    if detail["type"] == "unknown_key":
+        parts.append(detail["ctx"]["key"])
+    elif detail["type"] == "union_tag_invalid":
+        parts.append(_tag(detail))
+    node, line, keys = root, root.start_mark.line + 1, []
+    for part in parts:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(part):
+                    node, line = value, key.start_mark.line + 1
+                    keys.append(str(part))
+                    break
+            # else: not in the file; pydantic names a missing key, or the member of a union
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+            keys.append(str(part))
+    return line, keys
+
+
+_ENGINES = "embedded, vllm, sglang, command or endpoint"
+_ACTIONS = "nginx, flag_file, http, command or restart"
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "too_short": "a list of at least {min_length}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+
+
+_HINTS = {
+    "string_type": "put it in quotes",
+    "bool_type": "write true or false, without quotes",
+    "int_type": "write digits, without quotes",
+    "float_type": "write digits, without quotes",
+    "list_type": "write it as [a, b]",
+    "model_type": "write its keys below it, further to the right",
+    "model_attributes_type": "write its keys below it, further to the right",
+}
+
+
+def _tag(detail: ErrorDetails) -> str:
+    """The key that says which member of a union a mapping is: a pool's engine, an action's kind."""
+    return str(detail["ctx"]["discriminator"]).strip("'")
+
+
+def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
+    if detail["type"] == "unknown_key":
+        known: list[str] = detail["ctx"]["known"]
+        nearest = difflib.get_close_matches(detail["ctx"]["key"], known, n=1)
+        guess = f"did you mean '{nearest[0]}'? " if nearest else ""
+        return f"unknown key '{where}'", f"{guess}known here: {', '.join(known)}"
+    if detail["type"] == "missing":
+        return f"{where} lacks the key '{detail['loc'][-1]}'", "`specops init` writes a file with every key"
+    if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and _tag(detail) == "kind":
+        said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
+        return f"{where} {said}", f"it is {_ACTIONS}"
+    if detail["type"] == "union_tag_not_found":
+        return f"{where} lacks the key 'engine'", f"it is {_ENGINES}"
+    if detail["type"] == "union_tag_invalid":
+        return f"{where} is '{detail['ctx']['tag']}', and should be {_ENGINES}", (
+            "embedded: specops serves a model folder; vllm, sglang: specops configures them; "
+            "command: a server that a command of yours starts; endpoint: one that is already running"
+        )
+    if detail["type"] == "missing_file":
+        return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
+    if "hint" in detail.get("ctx", {}):  # one of specops's own
+        return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
+    expected = expected.format_map(detail.get("ctx", {}))
+    return f"{where} is {_shown(detail['input'])}, and should be {expected}", _HINTS.get(
+        detail["type"], "`specops init` writes a file in which every key is explained"
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "empty" if value in (None, []) else repr(value)

@@ -1,0 +1,97 @@
+"""What every part of a rollout file is made of: strict sections, paths, trees and commands."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import ValidationInfo as Info
+from pydantic_core import PydanticCustomError
+
+from specops.errors import UsageError
+from specops.exits import exit_layers
+from specops.trees import parse_tree
+
+
+def _resolve(value: object, info: Info) -> object:
+    if not isinstance(value, str | Path):
+        raise PydanticCustomError(
+            "path", "expected the path of a file or folder", {"hint": "write it as text: prompts.json"}
+        )
+    folder: Path = (info.context or {}).get("folder", Path())
+    path = folder / Path(value).expanduser()
+    if not path.exists():
+        raise PydanticCustomError("missing_file", "{path} does not exist", {"path": str(path)})
+    return path
+
+
+def _draft(value: object, info: Info) -> object:
+    try:
+        early = exit_layers(value) if isinstance(value, str) else None
+    except UsageError as error:
+        raise PydanticCustomError(
+            "draft", "{message}", {"message": error.message, "hint": error.hint}
+        ) from None
+    return _resolve(value, info) if early is None else Path(str(value))
+
+
+def _tree(value: str) -> str:
+    try:
+        spec = parse_tree(value)
+    except UsageError as error:
+        raise PydanticCustomError(
+            "tree", "{message}", {"message": error.message, "hint": error.hint}
+        ) from None
+    if spec.kind == "none":
+        raise PydanticCustomError(
+            "tree", "none is no speculation", {"hint": "leave the section speculation out instead"}
+        )
+    return value
+
+
+PORT = "{port}"
+_KEY_OPTIONS = ("--api-key", "--hf-token")
+
+
+def _command(value: str) -> str:
+    problem = hint = None
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        words, problem, hint = [], f"this is no command line: {str(error).lower()}", "check the quotes"
+    if problem is None and not any(PORT in word for word in words[1:]):
+        problem = f"the command does not say {PORT}, where specops puts a free port"
+        hint = f"such as: vllm serve MODEL --port {PORT}"
+    if any(word.partition("=")[0] in _KEY_OPTIONS for word in words):
+        problem = "the command holds a key, and results keep the command"
+        hint = "leave the key to the environment: SPECOPS_API_KEY for specops, VLLM_API_KEY for vLLM"
+    if problem:
+        raise PydanticCustomError("command", "{message}", {"message": problem, "hint": hint})
+    return value
+
+
+ExistingPath = Annotated[Path, BeforeValidator(_resolve)]
+Draft = Annotated[Path, BeforeValidator(_draft)]
+"""A folder, or the words exit:LAYERS."""
+
+Tree = Annotated[str, AfterValidator(_tree)]
+Command = Annotated[str, AfterValidator(_command)]
+
+
+class Section(BaseModel):
+    """A mapping of the rollout file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known_keys(cls, data: object) -> object:
+        # Before pydantic's own check, which knows the unknown key but not the known ones.
+        if isinstance(data, dict):
+            for key in data:
+                if key not in cls.model_fields:
+                    context = {"key": str(key), "known": sorted(cls.model_fields)}
+                    raise PydanticCustomError("unknown_key", "unknown key '{key}'", context)
+        return data

@@ -1,0 +1,109 @@
+"""A pool of SGLang, in SGLang's own words; launch/sglang.py turns it into a command line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops.config.section import Section
+from specops.config.starting import Arguments, Environment, Program
+
+Size = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+"""Algorithms that draft step by step, several branches a step where `eagle_topk` says so."""
+
+
+class SglangSpeculation(Section):
+    """SGLang's --speculative-* flags. `num_steps` counts alike for every algorithm; SGLang does not:
+    NGRAM and DFLASH count the token before the draft too, and DSPARK has a flag of its own."""
+
+    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK"]
+    draft_model_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder or hub id; NGRAM has none, nor a draft inside the target.",
+    )
+    num_steps: Size = Field(default=5, description="Tokens drafted ahead: the tree's depth.")
+    eagle_topk: Size = Field(default=1, description="Branches of a step; 1 is a chain.")
+    num_draft_tokens: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="Nodes of a tree, its root too; left out: those of a chain, num_steps + 1."
+    )
+    arguments: Arguments = Field(
+        default=[], description="Further words, such as --speculative-draft-attention-backend and its value."
+    )
+
+    @model_validator(mode="after")
+    def _as_sglang_has_it(self) -> SglangSpeculation:
+        # Each is an error of SGLang 0.5.23 at start, or a silent change of what was asked for
+        # (srt/arg_groups/speculative_hook.py).
+        problem = hint = None
+        if self.algorithm in ("EAGLE3", "STANDALONE", "DFLASH") and self.draft_model_path is None:
+            problem, hint = f"{self.algorithm} needs a draft", "add draft_model_path"
+        elif self.algorithm == "NGRAM" and self.draft_model_path is not None:
+            problem, hint = "NGRAM drafts from the text itself", "remove draft_model_path"
+        elif self.eagle_topk == 1 and self.num_draft_tokens not in (None, self.num_steps + 1):
+            problem = (
+                f"a chain of {self.num_steps} steps has {self.num_steps + 1} tokens, its root among them"
+            )
+            hint = "remove num_draft_tokens, or ask for a tree with eagle_topk"
+        elif self.eagle_topk > 1 and self.algorithm in ("DFLASH", "DSPARK"):
+            problem, hint = f"{self.algorithm} drafts one chain", "remove eagle_topk"
+        elif self.eagle_topk > 1 and self.num_draft_tokens is None:
+            problem, hint = "the size of the tree is not said", "add num_draft_tokens, such as 8"
+        if problem:
+            raise PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+        return self
+
+
+class SglangPool(Section):
+    """Servers of SGLang that specops configures: it renders how to start them, and can start one itself."""
+
+    engine: Literal["sglang"]
+    model_path: str = Field(min_length=1, description="Folder or hub id of the target.")
+    version: str | None = Field(
+        default=None,
+        pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$",
+        description="SGLang's; left out: the newest one known.",
+    )
+    program: Program = Field(
+        default="python -m sglang.launch_server", description="How SGLang is called, with what comes before."
+    )
+    served_model_name: Text | None = Field(
+        default=None, description="What clients call the model; left out: its path."
+    )
+    revision: Text | None = Field(default=None, description="Branch, tag or commit of a hub id.")
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = None
+    quantization: Text | None = Field(default=None, description="Of the target's weights.")
+    kv_cache_dtype: Text | None = Field(default=None, description="Such as fp8_e4m3.")
+    tp_size: Size | None = Field(default=None, description="GPUs that share each layer.")
+    pp_size: Size | None = Field(default=None, description="Groups of GPUs that share the layers.")
+    dp_size: Size | None = Field(default=None, description="Copies of the model behind one address.")
+    mem_fraction_static: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+        default=None, description="Share of GPU memory for weights and KV cache; left out: SGLang's choice."
+    )
+    context_length: Size | None = Field(default=None, description="Prompt and output tokens of one sequence.")
+    max_running_requests: Size = Field(
+        default=48,
+        description="Always said: left out, SGLang takes 48 with speculation and far more without it.",
+    )
+    chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(
+        default=None, description="Tokens of a prompt in one forward pass; -1: whole prompts."
+    )
+    schedule_policy: Text | None = Field(default=None, description="Left out: SGLang's, fcfs.")
+    attention_backend: Text | None = None
+    disable_radix_cache: bool = Field(
+        default=False, description="true: answers do not get faster by being asked again."
+    )
+    trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
+    random_seed: Annotated[int, Field(ge=0)] | None = None
+    arguments: Arguments = Field(
+        default=[], description="Words for the end of the command, for what is not named above."
+    )
+    environment: Environment = Field(
+        default={}, description="Variables of the server; secrets are named under `deploy`."
+    )
+    speculation: SglangSpeculation | None = Field(default=None, description="Left out: one token a step.")
+    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")

@@ -1,0 +1,183 @@
+"""What a client asks, read and checked once and in full.
+
+Beyond this point a round is a tree that the engine can verify, and a session one that it can hold. Whatever
+is wrong with a message is a WireError with one sentence, never anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from specops.edge import verification_pb2 as pb
+from specops.edge.link import Reason, Served
+from specops.edge.proposal import Drawn, Proposal
+from specops.edge.wire import DRAWS
+from specops.engine.request import Sampling
+from specops.engine.tree import Draw
+
+KEY = 16  # bytes
+TOTAL = 2**31
+"""The weights of a distribution sum up to less."""
+
+LEAST_TEMPERATURE = 1e-4  # below it logits overflow, and the choice is the greedy one anyway
+MAX_STOPS = 64  # stop token ids of a session
+
+_DRAW_OF = {int(number): draw for draw, number in DRAWS.items()}
+
+
+class WireError(Exception):
+    """A message that cannot be taken; `session` where it names one."""
+
+    def __init__(self, message: str, reason: Reason = "nonsense", session: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.session = session
+
+
+@dataclass(frozen=True)
+class Open:
+    session: int  # the client's number for it
+    key: bytes
+    prompt: list[int]
+    sampling: Sampling
+    known: int
+    server_drafts: bool
+
+
+@dataclass(frozen=True)
+class Round:
+    session: int
+    number: int
+    proposal: Proposal
+
+
+@dataclass(frozen=True)
+class Mode:
+    session: int
+    server_drafts: bool
+
+
+@dataclass(frozen=True)
+class Close:
+    session: int
+
+
+Asked: TypeAlias = Open | Round | Mode | Close
+
+
+def read_request(data: bytes, served: Served) -> Asked:
+    """What a client sent, checked against what is `served`. Raises WireError."""
+    try:
+        request = pb.Request.FromString(data)
+    except DecodeError as error:
+        raise WireError("the message is no Request of verification.proto") from error
+    kind = request.WhichOneof("kind")
+    try:
+        if kind == "round":
+            return Round(request.session, request.round.number, proposal_of(request.round, served))
+        if kind == "open":
+            return _open(request.session, request.open, served)
+        if kind == "mode":
+            return Mode(request.session, request.mode.server_drafts)
+        if kind == "close":
+            return Close(request.session)
+        raise WireError("the message says nothing that this server knows")
+    except WireError as error:
+        error.session = request.session
+        raise
+
+
+def _open(session: int, said: pb.Open, served: Served) -> Open:
+    prompt = list(said.prompt)
+    if len(said.key) != KEY:
+        raise WireError(f"a session's key has {KEY} bytes, not {len(said.key)}")
+    if len(prompt) >= served.max_length:
+        raise WireError(
+            f"a prompt of {len(prompt)} tokens leaves no room: a session holds {served.max_length}",
+            "too large",
+        )
+    if prompt and max(prompt) >= served.vocabulary:
+        raise WireError(f"a prompt's tokens must be below {served.vocabulary}, not {max(prompt)}")
+    return Open(session, said.key, prompt, _sampling(said.sampling, served), said.known, said.server_drafts)
+
+
+def _sampling(said: pb.Sampling, served: Served) -> Sampling:
+    stops = tuple(said.stop_token_ids)
+    if not (said.temperature == 0 or LEAST_TEMPERATURE <= said.temperature < math.inf):
+        raise WireError(f"a temperature must be 0 or at least {LEAST_TEMPERATURE}, not {said.temperature}")
+    if not 0 < said.top_p <= 1:
+        raise WireError(f"top_p must be above 0 and at most 1, not {said.top_p}")
+    if said.max_tokens < 1:
+        raise WireError("max_tokens must be at least 1")
+    if len(stops) > MAX_STOPS:
+        raise WireError(f"a session has at most {MAX_STOPS} stop tokens, not {len(stops)}", "too large")
+    if stops and max(stops) >= served.vocabulary:
+        raise WireError(f"stop tokens must be below {served.vocabulary}, not {max(stops)}")
+    return Sampling(
+        temperature=said.temperature,
+        top_k=said.top_k,
+        top_p=said.top_p,
+        seed=said.seed if said.HasField("seed") else None,
+        max_tokens=said.max_tokens,
+        stop_token_ids=stops,
+        ignore_eos=said.ignore_eos,
+    )
+
+
+def proposal_of(said: pb.Round, served: Served) -> Proposal:
+    """The tree of a round. Raises WireError where it is none, or not drawn as it says."""
+    tokens, parents = tuple(said.tokens), tuple(said.parents)
+    if len(tokens) > served.max_nodes:
+        raise WireError(
+            f"a round of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large"
+        )
+    if len(parents) != len(tokens):
+        raise WireError(f"{len(tokens)} nodes cannot have {len(parents)} parents")
+    if max(tokens, default=0) >= served.vocabulary:
+        raise WireError(f"a node's token must be below {served.vocabulary}, not {max(tokens)}")
+    for node, parent in enumerate(parents, start=1):
+        if parent >= node:
+            raise WireError(f"node {node} cannot follow node {parent}")
+    draw = _DRAW_OF.get(said.draw)
+    if draw is None:
+        raise WireError(f"a tree cannot be drawn in the way numbered {said.draw}")
+    if draw is not Draw.IID and len(set(zip(parents, tokens, strict=True))) < len(tokens):
+        raise WireError("a node is followed by the same token twice")
+    drawn = tuple(Drawn(d.node, tuple(d.tokens), tuple(d.weights)) for d in said.drawn)
+    if draw is Draw.DETERMINISTIC:
+        if drawn:
+            raise WireError("a tree that was not drawn has no distributions")
+    else:
+        children: dict[int, set[int]] = {}  # tokens, by the node that they follow
+        for parent, token in zip(parents, tokens, strict=True):
+            children.setdefault(parent, set()).add(token)
+        _check(drawn, children, served)
+    return Proposal(tokens, parents, draw, drawn)
+
+
+def _check(drawn: tuple[Drawn, ...], children: dict[int, set[int]], served: Served) -> None:
+    if len(drawn) != len(children) or {each.node for each in drawn} != children.keys():
+        raise WireError("a drawn tree has one distribution for every node that others follow")
+    for each in drawn:
+        tokens, weights = each.tokens, each.weights
+        if len(tokens) > served.max_support:
+            raise WireError(
+                f"a distribution over {len(tokens)} tokens is over the limit of {served.max_support}",
+                "too large",
+            )
+        if len(tokens) != len(weights):
+            raise WireError(f"{len(tokens)} tokens of node {each.node} cannot have {len(weights)} weights")
+        if any(after <= before for before, after in pairwise(tokens)):
+            raise WireError(f"the tokens of node {each.node}'s distribution do not ascend")
+        if not children[each.node].issubset(tokens):
+            raise WireError(f"a token after node {each.node} cannot have been drawn: its weight is 0")
+        if tokens[-1] >= served.vocabulary:
+            raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {tokens[-1]}")
+        if min(weights) < 1 or sum(weights) >= TOTAL:
+            raise WireError(f"weights must be at least 1 and sum up to less than {TOTAL}")

@@ -1,0 +1,216 @@
+"""The client's engine: an engine whose target is elsewhere.
+
+It is asked for work, stepped and counted as the embedded engine is, so that whatever serves that one serves
+this one. A step handles what has come, sends what is ready, and spends the time that is left on passes of the
+draft: for the sequences whose turn it is, and ahead of those whose trees are away.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from specops.edge.copied import Copied
+from specops.edge.depth import Draft
+from specops.edge.drafting import Drafts, Grown
+from specops.edge.fallback import Fallback
+from specops.edge.link import Link
+from specops.edge.rounds import Stage, Talk, derived
+from specops.edge.settings import DEFAULT, Drafting
+from specops.edge.talking import Talks
+from specops.edge.tallies import ClientState, EdgeCounters
+from specops.engine.chance import Dice
+from specops.engine.model import Model
+from specops.engine.request import Counters, Emission, Sampling, refuse_bad
+from specops.engine.sequence import Sequence
+from specops.engine.streaming import Streaming
+from specops.errors import UsageError
+
+STEP_S = 0.02
+"""How long a step goes on without output: whoever steps wants to hear of cancellations meanwhile."""
+
+
+class EdgeEngine(Streaming):
+    """Not thread-safe: one thread owns an engine."""
+
+    def __init__(
+        self,
+        link: Link,
+        tokenizer: Any,
+        draft: Model | None,
+        settings: Drafting = DEFAULT,
+        fallback: Fallback | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """draft: None copies what followed the last few tokens before. clock: the link's."""
+        served = link.served
+        self.tokenizer, self.max_length = tokenizer, served.max_length
+        self.counters, self._own = Counters(), EdgeCounters()
+        self._link, self._clock = link, clock
+        streams = max(1, min(settings.streams, served.max_sessions))
+        self._settings = settings = replace(settings, streams=streams)
+        self._drafts = self._drafts_of(draft)
+        self._talks = Talks(
+            link,
+            self._drafts,
+            fallback or Fallback.always(server_drafts=False),
+            self.counters,
+            self._own,
+            patience_s=settings.patience_s,
+            clock=clock,
+        )
+        self._pass_s: float | None = None  # of a pass of the draft, of late
+        self._waiting: deque[Sequence] = deque()
+        self._ids = count()
+
+    def _drafts_of(self, draft: Model | None) -> Drafts:
+        settings, served = self._settings, self._link.served
+        if draft is None:
+            return Copied(min(settings.nodes, served.max_nodes))
+        return Grown(
+            draft,
+            settings,
+            served.max_length,
+            nodes=served.max_nodes,
+            support=served.max_support,
+            counters=self._own,
+        )
+
+    @torch.inference_mode()
+    def step(self) -> list[Emission]:
+        """What has come; before it, and until something does, drafting. Where there is nothing to draft it
+        waits, and returns soon all the same."""
+        until = self._clock() + STEP_S
+        self._admit()
+        while True:
+            emissions = self._talks.hear(self._link.receive(0.0)) + self._talks.tend()
+            if emissions or not self._talks:
+                return emissions
+            self._send_what_is_ready()
+            left = until - self._clock()
+            if not self._pass():
+                return self._talks.hear(self._link.receive(max(left, 0.0)))
+            if left <= 0:
+                return []
+
+    def _send_what_is_ready(self) -> None:
+        for talk in self._talks.at(Stage.HERE):
+            if self._ready(talk):
+                self._talks.propose(talk)
+
+    def _ready(self, talk: Talk) -> bool:
+        promise = self._drafts.promise(talk.sequence)
+        if promise is None or promise <= 0:
+            return promise is not None
+        pace = self._talks.pacing[talk.sequence.greedy].pace(self._pass_s)
+        return not self._settings.depth.more(Draft(talk.passes, talk.kept, promise), pace)
+
+    def _pass(self) -> bool:
+        """One of the draft, if there is anything to run."""
+        here = [talk.sequence for talk in self._talks.at(Stage.HERE)]
+        away = [talk.sequence for talk in self._talks.at(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
+        reads = max((sequence.uncached for sequence in (*here, *away)), default=0)
+        started = self._clock()
+        ran = self._drafts.work(here, away)
+        if not ran:
+            return False
+        took = self._clock() - started
+        if reads <= self._settings.nodes:  # and not a prompt
+            self._pass_s = took if self._pass_s is None else 0.9 * self._pass_s + 0.1 * took
+        for sequence in ran:
+            self._talks[sequence.id].passes += 1
+        return True
+
+    # --- asking for work ----------------------------------------------------------------------
+
+    def submit(self, prompt: list[int], sampling: Sampling) -> int:
+        """Queue a sequence -> its id. Output ends at `max_tokens` or at `max_length`, whatever is first."""
+        served = self._link.served
+        refuse_bad(prompt, sampling, room=self.max_length, vocabulary=served.vocabulary)
+        if sampling.logprobs is not None:
+            raise UsageError(
+                "logprobs cannot be had where the model is elsewhere: the verification server sends none",
+                hint="leave them out, or ask a server that has the model",
+            )
+        sequence = Sequence(
+            next(self._ids),
+            prompt,
+            sampling,
+            room=self.max_length,
+            chunk=self._settings.chunk,
+            eos=served.eos,
+            tokenizer=self.tokenizer.backend_tokenizer,
+        )
+        # The server's own, for its verification, come from the seed itself: none may be met twice.
+        sequence.chance = Dice(derived(sampling.seed, "drafts"))
+        self._waiting.append(sequence)
+        return sequence.id
+
+    def cancel(self, sequence_id: int) -> None:
+        """Drop a sequence; nothing more is emitted for it. Unknown ids are ignored."""
+        if sequence_id in self._talks:
+            self._talks.end(self._talks[sequence_id])
+        self._waiting = deque(s for s in self._waiting if s.id != sequence_id)
+
+    def close(self) -> None:
+        """Drop every sequence and end the link: the server need not keep a session that nobody returns to."""
+        self._waiting.clear()
+        for talk in self._talks.at(*Stage):
+            self._talks.end(talk)
+        self._link.close()
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._talks) < self._settings.streams:
+            self._talks.begin(self._waiting.popleft())
+
+    # --- how it is ----------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        return len(self._talks)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._talks and not self._waiting
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the draft's KV cache that committed tokens fill."""
+        return self._drafts.kv_usage
+
+    @property
+    def model(self) -> str:
+        return self._link.served.model
+
+    @property
+    def unavailable(self) -> str | None:
+        return self._talks.unavailable
+
+    @property
+    def looks_up(self) -> float:
+        return 1.0
+
+    @property
+    def own(self) -> EdgeCounters:
+        return self._own
+
+    @property
+    def extra(self) -> ClientState:
+        fallback = self._talks.fallback
+        return ClientState(
+            self._own,
+            self._link.traffic,
+            {str(cause): count for cause, count in fallback.switches.items()},
+            fallback.server_drafts,
+            self._talks.connected,
+        )

@@ -1,0 +1,296 @@
+"""A link over gRPC: one channel, one stream, a thread that reads it and connects again when it breaks.
+
+What was sent on a stream that broke is lost, and nothing goes out on the next one before whoever has sessions
+open has been told of it: otherwise a round could arrive there ahead of its session.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from specops.edge import verification_pb2 as pb
+from specops.edge.destination import CONNECT_S, FINAL, Destination, channel_to, reason, refused
+from specops.edge.link import Down, Event, Pong, Served, Traffic, Up
+from specops.edge.proposal import Proposal
+from specops.edge.wire import (
+    SERVICE,
+    close_request,
+    event_of,
+    mode_request,
+    open_request,
+    round_request,
+    served_of,
+)
+from specops.engine.request import Sampling
+from specops.errors import EndpointError, SpecopsError
+
+_PROBE_S = 5.0
+_CLOSE_S = 1.0
+_OUTGOING = 4096  # messages that may wait for a server that does not read
+
+
+class Backoff:
+    """Seconds to wait before the next attempt to connect: twice as long after each that did not last."""
+
+    FIRST_S, LONGEST_S = 0.1, 5.0
+
+    def __init__(self) -> None:
+        self._next = self.FIRST_S
+
+    def after(self, lived_s: float) -> float:
+        """lived_s: how long a connection had lasted; 0 where none came about. Jittered: the clients of one
+        server are not to come back together."""
+        if lived_s >= self.LONGEST_S:
+            self._next = self.FIRST_S
+        wait, self._next = self._next, min(2 * self._next, self.LONGEST_S)
+        return wait * random.uniform(0.5, 1)
+
+
+class _Stream:
+    """One call of Verify, with what waits to go out on it."""
+
+    def __init__(self, destination: Destination, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._outgoing: queue.Queue[pb.Request | None] = queue.Queue(_OUTGOING)
+        self._channel = channel_to(destination)
+        self._metadata = (
+            () if destination.token is None else (("authorization", f"Bearer {destination.token}"),)
+        )
+        self._describe = self._channel.unary_unary(
+            f"/{SERVICE}/Describe",
+            request_serializer=pb.DescribeRequest.SerializeToString,
+            response_deserializer=pb.Description.FromString,
+        )
+        self._call: Any = None
+
+    def describe(self) -> Served:
+        return served_of(self._describe(pb.DescribeRequest(), timeout=CONNECT_S, metadata=self._metadata))
+
+    def start(self) -> None:
+        verify = self._channel.stream_stream(
+            f"/{SERVICE}/Verify", request_serializer=self._sent, response_deserializer=self._received
+        )
+        self._call = verify(self._requests(), metadata=self._metadata)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._call)
+
+    def send(self, request: pb.Request) -> None:
+        try:
+            self._outgoing.put_nowait(request)
+        except queue.Full:  # it does not read: a new stream is all that helps
+            self._call.cancel()
+
+    def ask(self, answered: Any) -> None:
+        """A Describe beside the stream; `answered` is called with its future, in gRPC's thread."""
+        future = self._describe.future(pb.DescribeRequest(), timeout=_PROBE_S, metadata=self._metadata)
+        future.add_done_callback(answered)
+
+    def finish(self) -> None:
+        """Nothing more is said; the server ends the stream when it has heard what was."""
+        with suppress(queue.Full):
+            self._outgoing.put_nowait(None)
+
+    def end(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+        self._channel.close()
+        with suppress(queue.Empty):  # the thread that takes from it is to end as well
+            while self._outgoing.full():
+                self._outgoing.get_nowait()
+        self.finish()
+
+    def _requests(self) -> Iterator[pb.Request]:
+        while (request := self._outgoing.get()) is not None:
+            yield request
+
+    def _sent(self, request: pb.Request) -> bytes:
+        data = request.SerializeToString()
+        self._traffic.sent += len(data)
+        return data
+
+    def _received(self, data: bytes) -> bytes:
+        self._traffic.received += len(data)
+        return data
+
+
+class Connection:
+    """A Link. Made by `connect`; everything but its thread is called by one thread."""
+
+    def __init__(self, destination: Destination, stream: _Stream, served: Served, traffic: Traffic) -> None:
+        self.served = served
+        self.traffic = traffic
+        self._destination = destination
+        self._stream = stream  # what is sent goes there
+        self._fresh = stream  # what is read; a newer one while nobody has been told of it
+        self._events: queue.SimpleQueue[Event | SpecopsError | _Stream] = queue.SimpleQueue()
+        self._final: SpecopsError | None = None
+        self._probing = False
+        self._closed = threading.Event()
+        self._backoff = Backoff()
+        self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+        self._thread.start()
+
+    def open(
+        self,
+        session: int,
+        key: bytes,
+        prompt: list[int],
+        sampling: Sampling,
+        *,
+        known: int = 0,
+        server_drafts: bool = False,
+    ) -> None:
+        self._stream.send(
+            open_request(session, key, prompt, sampling, known=known, server_drafts=server_drafts)
+        )
+
+    def propose(self, session: int, number: int, proposal: Proposal) -> None:
+        self._stream.send(round_request(session, number, proposal))
+
+    def set_mode(self, session: int, *, server_drafts: bool) -> None:
+        self._stream.send(mode_request(session, server_drafts=server_drafts))
+
+    def end(self, session: int) -> None:
+        self._stream.send(close_request(session))
+
+    def probe(self) -> None:
+        if self._probing or self._closed.is_set():
+            return
+        self._probing = True
+        asked = time.perf_counter()
+
+        def answered(future: Any) -> None:
+            self._probing = False
+            if not future.cancelled() and future.exception() is None:
+                self._events.put(Pong(time.perf_counter() - asked))
+
+        with suppress(ValueError):  # the channel was closed a moment ago
+            self._stream.ask(answered)
+            return
+        self._probing = False
+
+    def receive(self, timeout: float | None) -> list[Event]:
+        """Raises EndpointError where the server has refused this client for good, and what else keeps it from
+        connecting again."""
+        came: list[Event] = []
+        with suppress(queue.Empty):
+            self._take(self._events.get(block=self._final is None, timeout=timeout), came)
+            while True:
+                self._take(self._events.get_nowait(), came)
+        if not came and self._final is not None:
+            raise self._final
+        return came
+
+    def _take(self, event: Event | SpecopsError | _Stream, came: list[Event]) -> None:
+        if isinstance(event, SpecopsError):
+            self._final = event
+        elif isinstance(event, _Stream):  # connected again
+            self._stream = event
+            came.append(Up())
+        elif isinstance(event, Down) and Up() in came:  # two breaks before anybody looked are one
+            came.remove(Up())
+        else:
+            came.append(event)
+
+    def close(self) -> None:
+        """What was said before still goes out, where the server takes it within a second."""
+        self._closed.set()
+        self._stream.finish()
+        self._thread.join(_CLOSE_S)
+        self._fresh.end()
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            began = time.perf_counter()
+            why = self._read(self._fresh)
+            self._fresh.end()
+            if self._closed.is_set():
+                return
+            self._events.put(Down(why))
+            try:
+                self._connect_again(self._backoff.after(time.perf_counter() - began))
+            except SpecopsError as error:  # certificates may have gone, too: who waits is to hear of it
+                self._events.put(error)
+                return
+
+    def _read(self, stream: _Stream) -> str:
+        """Hand on what comes, until the stream breaks -> why."""
+        try:
+            for response in stream:
+                self._events.put(event_of(response, time.perf_counter()))
+        except grpc.RpcError as error:
+            return reason(error)
+        except EndpointError as error:  # nonsense; a new stream may know better
+            return error.message
+        return "it ended the stream"
+
+    def _connect_again(self, wait_s: float) -> None:
+        while not self._closed.wait(wait_s):
+            wait_s = self._backoff.after(0.0)
+            stream = _Stream(self._destination, self.traffic)
+            try:
+                served = stream.describe()
+            except grpc.RpcError as error:
+                stream.end()
+                if error.code() in FINAL:
+                    raise refused(self._destination, error) from error
+                continue
+            except EndpointError:  # of another revision now
+                stream.end()
+                raise
+            if (differs := _difference(self.served, served)) is not None:
+                stream.end()
+                raise EndpointError(
+                    f"could not go on with {self._destination.address}: {differs}",
+                    hint="start this client anew, with a draft for what is served there now",
+                )
+            if self._closed.is_set():
+                stream.end()
+                return
+            stream.start()
+            self._fresh, self.served = stream, served
+            self.traffic.reconnects += 1
+            self._events.put(stream)
+            return
+
+
+def connect(destination: Destination) -> Connection:
+    """The first connection, at once or not at all.
+
+    Raises UsageError for an address that is none, or a token that would travel in the clear; FileError for
+    certificates that cannot be read; EndpointError where nobody answers, or somebody else.
+    """
+    traffic = Traffic()
+    stream = _Stream(destination, traffic)
+    try:
+        served = stream.describe()
+        stream.start()
+    except grpc.RpcError as error:
+        stream.end()
+        raise refused(destination, error) from error
+    except EndpointError:
+        stream.end()
+        raise
+    return Connection(destination, stream, served, traffic)
+
+
+def _difference(before: Served, now: Served) -> str | None:
+    """Why sessions and drafts of a client cannot go on with a server that has come back."""
+    names = ("vocabulary", "tokenizer", "eos")
+    if before.model != now.model or any(getattr(before, name) != getattr(now, name) for name in names):
+        return f"it serves another model now: {now.model}, no longer {before.model}"
+    for name in ("max_length", "max_nodes", "max_support"):
+        if getattr(now, name) < getattr(before, name):
+            return f"its {name} is {getattr(now, name)} now, no longer {getattr(before, name)}"
+    return None

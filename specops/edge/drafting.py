@@ -1,0 +1,239 @@
+"""Drafting at the client: the trees of many sequences, grown by passes that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Batch
+from typing import Protocol
+
+from torch import Tensor
+
+from specops.edge.growth import Growth, Kept
+from specops.edge.proposal import Proposal
+from specops.edge.quantised import quantise
+from specops.edge.settings import Drafting
+from specops.edge.tallies import EdgeCounters
+from specops.engine.chance import distribution
+from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.model import Model
+from specops.engine.sequence import Sequence
+
+CHILDREN = 8
+"""Candidates below a node. The draft's ninth choice would be sent only where all else is less likely."""
+
+
+class Drafts(Protocol):
+    """What a client drafts with. A sequence has a place here from `begin` to `end`, and begins away: its
+    first verdict is its prompt's."""
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of its KV cache that committed tokens fill."""
+
+    def begin(self, sequence: Sequence) -> None: ...
+
+    def end(self, sequence: Sequence) -> None: ...
+
+    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+        """One pass, for those whose turn it is and ahead of those whose tree is away -> who took part."""
+
+    def promise(self, sequence: Sequence) -> float | None:
+        """How many accepted tokens another pass promises, by the draft's own probabilities, to a sequence
+        whose turn it is. None: its last token has not been read yet."""
+
+    def levels(self, sequence: Sequence) -> int:
+        """Of its tree, kept from before the last verdict."""
+
+    def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
+        """Its tree, which is away from now on, and the accepted tokens that it promises."""
+
+    def withdraw(self, sequence: Sequence) -> None:
+        """Its last token alone is away, whatever was before."""
+
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int]) -> bool:
+        """The verdict on what was away, before the sequence has its tokens -> whether what was drafted ahead
+        goes on from there."""
+
+    def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
+        """As `follow`, where it is not known which of the tokens were verified in a tree."""
+
+
+class _Place:
+    """Of one sequence, whose `cached` says how many of its tokens are in the draft's cache."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+        self.growth: Growth | None = None  # None until the last token was read
+        self.away = True
+        self.next: tuple[list[int], float] | None = None  # Growth.next_here, until something is grown
+
+
+class Grown:
+    """By a draft model."""
+
+    def __init__(
+        self,
+        model: Model,
+        settings: Drafting,
+        length: int,
+        *,
+        nodes: int,
+        support: int,
+        counters: EdgeCounters,
+    ) -> None:
+        """length: tokens of one sequence. nodes, support: the most that the server takes of them."""
+        self._settings, self._length = settings, length
+        self._nodes = min(settings.nodes, nodes)
+        self._support = min(settings.support, support)
+        self._width = min(settings.width, self._nodes, self._support)
+        self._draft = DraftModel(model, settings.streams, length, settings.room)
+        self._rows = list(range(settings.streams))[::-1]  # that are free
+        self._places: dict[int, _Place] = {}  # by sequence
+        self._counters = counters
+
+    @property
+    def kv_usage(self) -> float:
+        cached = sum(place.sequence.cached for place in self._places.values())
+        return cached / (self._settings.streams * self._length)
+
+    def begin(self, sequence: Sequence) -> None:
+        sequence.row, sequence.cached = self._rows.pop(), 0
+        self._places[sequence.id] = _Place(sequence)
+
+    def end(self, sequence: Sequence) -> None:
+        del self._places[sequence.id]
+        self._draft.release(sequence)
+        self._rows.append(sequence.row)
+        sequence.row = -1
+
+    # --- passes -------------------------------------------------------------------------------
+
+    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+        behind: list[Sequence] = []
+        frontiers: list[tuple[Sequence, list[int]]] = []
+        for sequence in sorted((*here, *away), key=lambda s: s.row):
+            place = self._places[sequence.id]
+            if place.growth is None:
+                if sequence.depth_left > 0:
+                    behind.append(sequence)
+            elif frontier := self._frontier(place, place.growth):
+                frontiers.append((sequence, frontier))
+        if behind:
+            self._read(behind)
+        if frontiers:
+            self._grow(frontiers)
+        return [*behind, *(sequence for sequence, _ in frontiers)]
+
+    def _frontier(self, place: _Place, growth: Growth) -> list[int]:
+        if not place.away:
+            return self._next(place)[0]
+        settings = self._settings
+        return growth.next_ahead(settings.beams, settings.heads, place.sequence.depth_left)
+
+    def _next(self, place: _Place) -> tuple[list[int], float]:
+        assert place.growth is not None
+        if place.next is None:
+            width = None if place.sequence.greedy else self._width
+            deepest = place.sequence.depth_left
+            place.next = place.growth.next_here(self._settings.beams, self._nodes, deepest, width=width)
+        return place.next
+
+    def _read(self, sequences: list[Sequence]) -> None:
+        """Catch up, by a chunk; trees begin where that is all."""
+        ready, logits = self._draft.read(sequences)
+        self._counters.passes += 1
+        for sequence in sequences:
+            sequence.cached = sequence.cached + sequence.chunk if sequence.reading else len(sequence.tokens)
+        begun = []
+        for index in ready:
+            sequence = sequences[index]
+            place = self._places[sequence.id]
+            place.growth = Growth([sequence.tokens[-1]], self._settings.room, sequence.ends)
+            place.next = None
+            if place.away:
+                place.growth.send_bare()
+            begun.append((place, [0]))
+        self._branch(begun, logits)
+
+    def _grow(self, frontiers: list[tuple[Sequence, list[int]]]) -> None:
+        levels, grown = [], []
+        for sequence, frontier in frontiers:
+            place = self._places[sequence.id]
+            assert place.growth is not None
+            stop = len(place.growth.run)
+            levels += place.growth.levels_of(sequence, frontier)
+            grown.append((place, place.growth.run[stop:]))
+            place.next = None
+            self._counters.run += len(frontier)
+            self._counters.ahead += len(frontier) if place.away else 0
+        self._counters.passes += 1
+        self._branch(grown, self._draft.grow(levels))
+
+    def _branch(self, grown: list[tuple[_Place, list[int]]], logits: Tensor) -> None:
+        """logits: [nodes, V], a row for each of the nodes that were run, place after place."""
+        if not grown:
+            return
+        best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
+        logs = (best.values - logits.logsumexp(-1, keepdim=True)).tolist()
+        tokens = best.indices.tolist()
+        stop = 0
+        for place, nodes in grown:
+            start, stop = stop, stop + len(nodes)
+            growth, sequence = place.growth, place.sequence
+            assert growth is not None
+            if sequence.greedy:
+                for node, these, values in zip(nodes, tokens[start:stop], logs[start:stop], strict=True):
+                    growth.branch(node, these, values)
+                continue
+            q = quantise(distribution(logits[start:stop], sequence.sampling), self._support)
+            for node, drawn_from in zip(nodes, q, strict=True):
+                growth.branch_drawn(node, drawn_from, self._width, sequence.chance)
+
+    # --- rounds -------------------------------------------------------------------------------
+
+    def promise(self, sequence: Sequence) -> float | None:
+        place = self._places[sequence.id]
+        if place.growth is None:
+            return None if sequence.depth_left > 0 else 0.0
+        return self._next(place)[1]
+
+    def levels(self, sequence: Sequence) -> int:
+        growth = self._places[sequence.id].growth
+        return growth.levels if growth is not None else 0
+
+    def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
+        place = self._places[sequence.id]
+        place.away, place.next = True, None
+        if place.growth is None:  # the next token is the last one: there is nothing to draft
+            return Proposal((), ()), 0.0
+        proposal = place.growth.propose(self._nodes, sequence.depth_left, sampled=not sequence.greedy)
+        return proposal, place.growth.promised
+
+    def withdraw(self, sequence: Sequence) -> None:
+        place = self._places[sequence.id]
+        place.away, place.next = True, None
+        if place.growth is not None:
+            place.growth.send_bare()
+
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int]) -> bool:
+        return self._keep(sequence, lambda growth: growth.follow(path, tokens[-1]))
+
+    def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
+        return self._keep(sequence, lambda growth: growth.walk(tokens))
+
+    def _keep(self, sequence: Sequence, keep: Callable[[Growth], Kept]) -> bool:
+        place = self._places[sequence.id]
+        place.away, place.next = False, None
+        growth = place.growth
+        if growth is None:
+            return False
+        ran, ahead = growth.ran, len(growth.run) - growth.ran if growth.sent is not None else 0
+        kept = keep(growth)
+        self._draft.splice(sequence, kept.accepted, kept.ahead)
+        sequence.cached += len(kept.accepted)
+        spliced = sum(at >= ran for at in (*kept.accepted, *kept.ahead)) if kept.hit else 0
+        self._counters.spliced += spliced
+        self._counters.wasted += ahead - spliced
+        if not kept.hit:
+            place.growth = None
+        return kept.hit

@@ -1,0 +1,115 @@
+"""What the service and the engine's process say to each other: plain data, small when pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from specops.edge.proposal import Proposal
+from specops.engine.request import Counters, Sampling
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Read a prompt; the first verdict, number 0, comes without a round."""
+
+    key: int  # the service's number for the session
+    client: int  # whose it is: batches are shared out fairly between clients
+    prompt: list[int]
+    sampling: Sampling
+    server_drafts: bool
+
+
+@dataclass(frozen=True)
+class Propose:
+    key: int
+    number: int
+    proposal: Proposal
+    arrived: float  # time.perf_counter
+
+
+@dataclass(frozen=True)
+class SetMode:
+    """Who drafts from the next step on."""
+
+    key: int
+    server_drafts: bool
+
+
+@dataclass(frozen=True)
+class End:
+    key: int
+
+
+Command: TypeAlias = Begin | Propose | SetMode | End | None
+"""None: stop."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The first word: the engine is loaded."""
+
+    max_length: int  # prompt and output tokens of one session
+    rows: int = 0  # sessions that have a place in the cache at a time
+    vocabulary: int = 0
+    eos: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What one step gave one session."""
+
+    key: int
+    number: int
+    path: list[int]
+    tokens: list[int]
+    ended: bool
+    waited_s: float  # from the round's arrival to the step
+    evicted: int  # tokens that were read again
+
+
+@dataclass(frozen=True)
+class Held:
+    """A session that drafted for itself does so no longer: from now on rounds are waited for."""
+
+    key: int
+    number: int  # of the round that is due
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The engine would not take a session."""
+
+    key: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """How an engine spent its time, in seconds since it began."""
+
+    busy: float = 0.0  # in steps, and between two that follow at once
+    starved: float = 0.0  # with sessions, but no rounds or too few of them: the pipeline's bubbles
+    empty: float = 0.0  # without sessions
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """All that came of a step, taken at one instant."""
+
+    started: float  # time.perf_counter
+    ended: float
+    rulings: list[Ruling]
+    held: list[Held]
+    running: int  # sessions in rows
+    parked: int  # without
+    kv_usage: float  # 0 to 1
+    counters: Counters = field(default_factory=Counters)
+    idle: Idle = Idle()
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The engine is broken; nothing follows."""
+
+    error: str

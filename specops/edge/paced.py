@@ -1,0 +1,102 @@
+"""A model whose passes take declared seconds: it computes, then sleeps for the rest.
+
+So that a server's GPU and an edge's can be stood in for by a machine that has neither: tokens and acceptance
+are the real pair's, time is the declared one. A pass is never shorter than declared. Where computing took
+longer than declared, the pass took as long as that, and `Pace` says how often and by how much: such times
+are this machine's, and nobody's declaration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableSequence
+from dataclasses import dataclass, fields
+
+from torch import Tensor
+
+from specops.engine.attention import Layout
+from specops.engine.model import FeatureModel, Shape
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """Of one forward pass, whoever's tokens are in it."""
+
+    pass_s: float
+    token_s: float
+    """More for every token: of prompts, and of trees with their roots."""
+
+    def seconds(self, tokens: int) -> float:
+        return self.pass_s + self.token_s * tokens
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How well the declared times were kept, since the model was made."""
+
+    passes: float = 0
+    late: float = 0
+    """Passes whose computing alone took longer than declared."""
+
+    declared_s: float = 0.0
+    computed_s: float = 0.0
+    over_s: float = 0.0
+    """What late passes took beyond what was declared."""
+
+    def since(self, earlier: Pace) -> Pace:
+        return Pace(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
+
+
+FIGURES = len(fields(Pace))
+
+
+class Paced:
+    """A FeatureModel that gives what the one within gives, no sooner than its declared time."""
+
+    def __init__(
+        self, model: FeatureModel, cost: PassCost, kept: MutableSequence[float] | None = None
+    ) -> None:
+        """kept: where the figures of `pace` are added up, FIGURES of them; an array in shared memory lets
+        another process look."""
+        self._model = model
+        self._cost = cost
+        self._kept = [0.0] * FIGURES if kept is None else kept
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(*self._kept)
+
+    @property
+    def shape(self) -> Shape:
+        return self._model.shape
+
+    @property
+    def width(self) -> int:
+        return self._model.width
+
+    @property
+    def output(self) -> Tensor:
+        return self._model.output
+
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        began = time.perf_counter()
+        logits = self._model.forward(tokens, layout, wanted)
+        self._rest(began, len(tokens))
+        return logits
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        began = time.perf_counter()
+        both = self._model.with_features(tokens, layout, wanted)
+        self._rest(began, len(tokens))
+        return both
+
+    def _rest(self, began: float, tokens: int) -> None:
+        declared = self._cost.seconds(tokens)
+        computed = time.perf_counter() - began
+        over = max(computed - declared, 0.0)
+        for place, more in enumerate((1, over > 0, declared, computed, over)):
+            self._kept[place] += more
+        while (left := began + declared - time.perf_counter()) > 0:  # a sleep may end a little early
+            time.sleep(left)

@@ -1,0 +1,114 @@
+"""One sequence's talk with the server, as a client sees it: plain data, and what is true of it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from specops.edge.link import Verdict
+from specops.edge.proposal import Proposal
+from specops.engine.request import Sampling
+from specops.engine.sequence import Sequence
+
+
+class Stage(Enum):
+    """Who is to speak next."""
+
+    HERE = auto()
+    """The client: the sequence's tree is being drafted, or is about to be."""
+    AWAY = auto()
+    """The server: a round is there, or the prompt."""
+    THERE = auto()
+    """The server, again and again: it drafts for itself."""
+    UNCLEAR = auto()
+    """The server, with a Turn: after a broken stream, or since it was told to draft no longer."""
+    CLOSED = auto()
+    """Nobody: it is to be opened, at once or at `again`."""
+
+
+@dataclass
+class Talk:
+    sequence: Sequence
+    number: int  # of the session on the link
+    prompt: list[int]  # what the session began with: all tokens of that time, where the server had lost one
+    sampling: Sampling  # what the server samples with
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    stage: Stage = Stage.CLOSED
+    opened: bool = False  # once at least
+    due: int = 0  # the round that is due, or is out
+    proposal: Proposal | None = None  # what is out; None: the prompt, or nothing
+    promised: float = 0.0  # accepted tokens, by the proposal
+    answered_at: float | None = None  # when its last verdict or turn came
+    sent_at: float = 0.0
+    passes: int = 0  # of the draft, since then
+    kept: int = 0  # levels of the tree that were there by then
+    again: float = 0.0  # not to be opened before
+    stuck_since: float | None = None  # since when the server has been out of reach, or busy
+    stuck_by: str = ""  # why
+    lost: int = 0  # times that the server did not know it any more, since the last verdict
+    server_drafts: bool = False  # what the server was told last
+
+    @property
+    def known(self) -> int:
+        """Output tokens of this session that are here."""
+        return len(self.sequence.tokens) - len(self.prompt)
+
+    def here(self, due: int, now: float, kept: int) -> None:
+        """It is the client's turn."""
+        self.stage, self.due, self.proposal = Stage.HERE, due, None
+        self.answered_at, self.passes, self.kept = now, 0, kept
+
+    def wait(self, now: float, why: str, again: float) -> None:
+        """The session cannot go on, and is to be opened again."""
+        self.stage, self.again, self.stuck_by = Stage.CLOSED, again, why
+        if self.stuck_since is None:
+            self.stuck_since = now
+
+
+def anew(talk: Talk, number: int) -> Talk:
+    """Another session, for what is left of a sequence."""
+    sequence = talk.sequence
+    done = len(sequence.tokens)
+    sampling = replace(
+        sequence.sampling,
+        max_tokens=sequence.remaining,
+        # The same seed again would give the same numbers again.
+        seed=derived(sequence.sampling.seed, f"from {done}"),
+    )
+    prompt = list(sequence.tokens)
+    return Talk(
+        sequence,
+        number,
+        prompt,
+        sampling,
+        stuck_since=talk.stuck_since,
+        stuck_by=talk.stuck_by,
+        lost=talk.lost + 1,
+    )
+
+
+def derived(seed: int | None, purpose: str) -> int | None:
+    """A seed whose numbers have nothing to do with those of `seed`. None: fresh entropy, as it is."""
+    if seed is None:
+        return None
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8], "big")
+
+
+def unfit(verdict: Verdict, proposal: Proposal | None) -> str | None:
+    """What is wrong with a verdict; None: it can be an answer to the proposal, or to a bare root."""
+    tokens, parents = (proposal.tokens, proposal.parents) if proposal is not None else ((), ())
+    path, above = verdict.path, 0
+    for node in path:
+        if not above < node <= len(tokens) or parents[node - 1] != above:
+            return f"its path {path} is none of the tree"
+        above = node
+    if not verdict.tokens or len(verdict.tokens) > len(path) + 1:
+        return f"it has {len(verdict.tokens)} tokens for a path of {len(path)} nodes"
+    if len(verdict.tokens) <= len(path) and not verdict.ended:
+        return "its tokens are fewer than its path"
+    accepted = [tokens[node - 1] for node in path]
+    if verdict.tokens[: len(path)] != accepted[: len(verdict.tokens)]:
+        return "its tokens are not those of its path"
+    return None

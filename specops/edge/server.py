@@ -1,0 +1,254 @@
+"""The verification server's life: take the address, answer, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from aiohttp import web
+from grpc import aio
+
+from specops.edge.access import Access
+from specops.edge.link import Served
+from specops.edge.messages import Ready
+from specops.edge.server_metrics import ServiceMetrics
+from specops.edge.service import VerificationService
+from specops.edge.session import Limits
+from specops.edge.sessions import Sessions
+from specops.edge.wire import SERVICE
+from specops.errors import EnvironmentFailure, FileError, ServerError
+from specops.serve.metrics import CONTENT_TYPE
+from specops.serve.process import Worker
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_PARTING = 1.0  # seconds that streams have to send their last messages in
+
+OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second server on the same port is an error
+    ("grpc.max_concurrent_streams", 32),  # calls at a time on one connection
+    # Either side notices within 15 s that the other is gone. Clients may ask as often as they like: left to
+    # itself, gRPC takes a ping every ten seconds for an attack, and ends the connection.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # which holds as well, and is a minute otherwise
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+@dataclass(frozen=True)
+class Tls:
+    certificate: Path  # PEM, the chain
+    key: Path  # PEM
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """FileError where the two are not there, or no pair."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password="")
+            pair = (self.key.read_bytes(), self.certificate.read_bytes())
+        except OSError as error:  # SSLError is one
+            reason = error.strerror or str(error)
+            raise FileError(
+                f"could not use the certificate {self.certificate} with the key {self.key}: {reason}",
+                hint="both are PEM files; the key belongs to the first certificate and has no password",
+            ) from error
+        return grpc.ssl_server_credentials([pair])
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """How a verifying engine is served."""
+
+    model: str
+    tokenizer: bytes  # its digest
+    own_tree: str = "none"
+    max_nodes: int = 64
+    max_support: int = 64
+    sessions: int = 256  # of all clients
+    sessions_per_client: int = 64
+    resume_s: float = 60.0
+    tokens: Mapping[str, str] = field(default_factory=dict, repr=False)  # by name; none: everyone may ask
+    tls: Tls | None = None
+    grace: float = 30.0  # seconds that running sessions have to finish in when the server drains
+
+    def served(self, ready: Ready) -> Served:
+        return Served(
+            model=self.model,
+            vocabulary=ready.vocabulary,
+            tokenizer=self.tokenizer,
+            eos=ready.eos,
+            max_length=ready.max_length,
+            max_nodes=self.max_nodes,
+            max_support=self.max_support,
+            max_sessions=self.sessions_per_client,
+            resume_s=self.resume_s,
+            own_tree=self.own_tree,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.sessions, self.sessions_per_client, self.resume_s)
+
+
+def message_limit(served: Served) -> int:
+    """Bytes: what the longest prompt or the largest round takes, and some more."""
+    return 4096 + 5 * served.max_length + served.max_nodes * (32 + 10 * served.max_support)
+
+
+class VerifyServer:
+    """Start it, drain it and stop it in one event loop."""
+
+    def __init__(self, worker: Worker, settings: ServiceSettings) -> None:
+        """The server ends the worker when it stops."""
+        served, sessions = settings.served(worker.ready), Sessions(settings.limits)
+        self._metrics = ServiceMetrics(settings.model, sessions)
+        self.service = VerificationService(
+            worker,
+            served,
+            sessions,
+            self._metrics,
+            Access(settings.tokens),
+            max_streams=64 + 2 * settings.sessions,
+        )
+        self._tls = settings.tls
+        self._draining = False
+        self._grpc = aio.server(
+            options=(*OPTIONS, ("grpc.max_receive_message_length", message_limit(served)))
+        )
+        self._grpc.add_generic_rpc_handlers((self.service.handler(), self._health_handler()))
+        self._page: web.AppRunner | None = None
+
+    async def start(self, bound: socket.socket) -> int:
+        """Answer where `bound` (from serve.run.bind) is; returns the port."""
+        host, port = bound.getsockname()[:2]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._tls is None:
+                self._grpc.add_insecure_port(address)
+            else:
+                self._grpc.add_secure_port(address, self._tls.credentials())
+        except RuntimeError as error:  # another process took the port between bind and listen
+            raise EnvironmentFailure(f"could not listen on {address}: it is taken") from error
+        self.service.start()
+        await self._grpc.start()
+        return int(port)
+
+    async def start_page(self, bound: socket.socket) -> int:
+        """/metrics and /health over HTTP, where `bound` is; returns the port."""
+        page = web.Application()
+        page.add_routes([web.get("/metrics", self._metrics_page), web.get("/health", self._health_page)])
+        self._page = web.AppRunner(page, access_log=None)
+        await self._page.setup()
+        await web.SockSite(self._page, bound).start()
+        return int(bound.getsockname()[1])
+
+    async def drain(self) -> None:
+        """Begin no new sessions, and wait for those on a stream to end."""
+        self._draining = True
+        await self.service.drain()
+
+    async def stop(self) -> int:
+        """End at once; returns how many sessions that cut short."""
+        self._draining = True
+        cut = self.service.end("draining", "this server has ended")
+        await self._grpc.stop(_PARTING)
+        if self._page is not None:
+            await self._page.cleanup()
+        await self.service.stop()
+        return cut
+
+    # --- health -------------------------------------------------------------------------------
+
+    @property
+    def _ailing(self) -> str | None:
+        if self.service.failure is not None:
+            return f"the engine has failed: {self.service.failure}"
+        return "shutting down" if self._draining else None
+
+    async def _metrics_page(self, request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _health_page(self, request: web.Request) -> web.Response:
+        ailing = self._ailing
+        return web.Response() if ailing is None else web.Response(status=503, text=f"{ailing}\n")
+
+    def _health_handler(self) -> grpc.GenericRpcHandler:
+        """grpc.health.v1, as probes ask it; its two messages have one field each, which is written here."""
+        known = (b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode())  # HealthCheckRequest.service
+        serving, not_serving = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status
+
+        async def check(request: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
+            if request not in known:
+                await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service here")
+            return serving if self._ailing is None else not_serving
+
+        method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(check)
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method})
+
+
+@dataclass(frozen=True)
+class Ports:
+    service: int
+    page: int | None
+
+
+def serve_verification(
+    worker: Worker,
+    settings: ServiceSettings,
+    bound: socket.socket,
+    page: socket.socket | None,
+    ready: Callable[[Ports], None],
+) -> None:
+    """Serve until a signal comes. `ready` gets the ports once clients are answered.
+
+    SIGTERM and SIGINT drain: nothing new is begun, and running sessions have `settings.grace` seconds. A
+    second signal, or the end of the grace, ends the server at once.
+
+    Raises ServerError when the engine failed.
+    """
+    asyncio.run(_serve(worker, settings, bound, page, ready))
+
+
+async def _serve(
+    worker: Worker,
+    settings: ServiceSettings,
+    bound: socket.socket,
+    page: socket.socket | None,
+    ready: Callable[[Ports], None],
+) -> None:
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    events = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        events.add_signal_handler(number, signals.put_nowait, number)
+    server = VerifyServer(worker, settings)
+    gc.collect()
+    gc.freeze()  # what was imported stays: it is not to be looked through again and again while clients wait
+    ready(Ports(await server.start(bound), None if page is None else await server.start_page(page)))
+    failed = asyncio.create_task(server.service.failed.wait())
+    first = asyncio.create_task(signals.get())
+    await asyncio.wait({failed, first}, return_when=asyncio.FIRST_COMPLETED)
+    if first.done():
+        log.info("%s: no new sessions; running ones may finish", first.result().name)
+        drained, again = asyncio.create_task(server.drain()), asyncio.create_task(signals.get())
+        waited = {drained, again, failed}
+        await asyncio.wait(waited, timeout=settings.grace, return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+        again.cancel()
+    failed.cancel()
+    first.cancel()
+    if cut := await server.stop():
+        log.warning("ended before %d running sessions had finished", cut)
+    if server.service.failure is not None:
+        raise ServerError(f"the engine failed while it verified: {server.service.failure}")

@@ -1,0 +1,232 @@
+"""The gRPC service: clients' streams on one side, the engine's process on the other, the table between them.
+
+All of it runs in one event loop, so nothing is locked. What a stream may have waiting to be written is
+bounded: a client that does not read loses its stream, and may take its sessions up with another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from specops.edge import messages
+from specops.edge import verification_pb2 as pb
+from specops.edge.access import METADATA, Access
+from specops.edge.asked import WireError, read_request
+from specops.edge.link import Reason, Refused, Served, Turn
+from specops.edge.messages import Command, Failed, Propose, Stepped
+from specops.edge.server_metrics import ServiceMetrics
+from specops.edge.session import Answer, Effects, Ruled
+from specops.edge.sessions import Sessions
+from specops.edge.wire import SERVICE, description_of, refusal_response, turn_response, verdict_response
+from specops.serve.process import Worker
+
+log = logging.getLogger(__name__)
+
+_PENDING = 1024  # messages that may wait for one client, beside a few for each of its sessions
+_SWEEP_S = 1.0  # between two looks for sessions to forget
+
+Context = aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Stream:
+    number: int
+    peer: str
+    outgoing: asyncio.Queue[bytes | None]
+    """None: nothing follows."""
+
+    slow: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class VerificationService:
+    def __init__(
+        self,
+        worker: Worker,
+        served: Served,
+        sessions: Sessions,
+        metrics: ServiceMetrics,
+        access: Access,
+        max_streams: int,
+    ) -> None:
+        """The service ends the worker when it stops."""
+        self.served = served
+        self.sessions = sessions
+        self.failed = asyncio.Event()
+        self.failure: str | None = None  # what broke the engine
+        self._worker, self._metrics, self._access, self._max_streams = worker, metrics, access, max_streams
+        self._draining, self._drained = False, asyncio.Event()
+        self._streams: dict[int, _Stream] = {}
+        self._numbers = count()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Bytes in and out: what cannot be decoded is answered with a sentence, and all of it is counted."""
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            "Describe": grpc.unary_unary_rpc_method_handler(self._describe),
+            "Verify": grpc.stream_stream_rpc_method_handler(self._verify),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def start(self) -> None:
+        """Begin to listen to the engine, in the running event loop."""
+        self._events = asyncio.get_running_loop()
+        self._events.add_reader(self._worker.connection, self._hear)
+        self._sweeping = self._events.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """End the engine after the step that it is in."""
+        self._sweeping.cancel()
+        self._events.remove_reader(self._worker.connection)
+        self._tell(None)
+        await asyncio.to_thread(self._worker.join)
+
+    async def drain(self) -> None:
+        """Begin no new sessions, and wait for those on a stream to end."""
+        self.sessions.drain()
+        self._draining = True
+        self._look_whether_drained()
+        await self._drained.wait()
+
+    def end(self, reason: Reason, message: str) -> int:
+        """Refuse every session and let the streams end; returns how many that cut short."""
+        cut = self.sessions.running
+        self._carry_out(self.sessions.end(reason, message))
+        for stream in self._streams.values():
+            self._put(stream, None)
+        return cut
+
+    # --- calls --------------------------------------------------------------------------------
+
+    async def _describe(self, request: bytes, context: Context) -> bytes:
+        await self._name(context)
+        return description_of(self.served).SerializeToString()
+
+    async def _verify(self, _: Any, context: Context) -> None:
+        name = await self._name(context)
+        if len(self._streams) >= self._max_streams:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this server has no stream left")
+        # By itself: together with a first answer that is still being written, gRPC can send no status.
+        await context.send_initial_metadata(())
+        outgoing = asyncio.Queue[bytes | None](_PENDING + 4 * self.served.max_sessions)
+        stream = _Stream(next(self._numbers), context.peer(), outgoing)
+        self._streams[stream.number] = stream
+        self.sessions.connected(stream.number, owner=name, client=name or stream.peer)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._read(stream, context), self._write(stream, context), stream.slow.wait())
+        ]
+        reading, writing, _ = tasks
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if stream.slow.is_set():
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the client does not read answers")
+            for task in done & {reading, writing}:
+                task.result()
+        except WireError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+        finally:
+            for task in tasks:
+                task.cancel()
+            del self._streams[stream.number]
+            self._carry_out(self.sessions.gone(stream.number, time.perf_counter()))
+
+    async def _name(self, context: Context) -> str:
+        given = dict(context.invocation_metadata() or ()).get(METADATA, "")
+        name = self._access.name(given)
+        if name is None:
+            self._metrics.unauthenticated += 1
+            message = "the token is wrong or missing; send it as the metadata authorization: Bearer TOKEN"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        assert name is not None  # abort raises
+        return name
+
+    async def _read(self, stream: _Stream, context: Context) -> None:
+        """Until the client has said everything, or cannot be understood."""
+        while (data := await context.read()) is not aio.EOF:
+            now = time.perf_counter()
+            self._metrics.received += len(data)
+            try:
+                effects = self.sessions.asked(stream.number, read_request(data, self.served), now)
+            except WireError as error:
+                if error.session is None:
+                    raise
+                effects = self.sessions.refused(stream.number, error)
+            self._carry_out(effects)
+
+    async def _write(self, stream: _Stream, context: Context) -> None:
+        while (data := await stream.outgoing.get()) is not None:
+            await context.write(data)
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Effects) -> None:
+        for command in effects.commands:
+            if isinstance(command, Propose):
+                self._metrics.rounds += 1
+            self._tell(command)
+        for number, answer in effects.answers:
+            if isinstance(answer, Refused):
+                self._metrics.refusals[answer.reason] += 1
+                log.info("%s: %s: %s", self._streams[number].peer, answer.reason, answer.message)
+            self._put(self._streams[number], _response(answer).SerializeToString())
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if self._draining and not self.sessions.running:
+            self._drained.set()
+
+    def _put(self, stream: _Stream, data: bytes | None) -> None:
+        try:
+            stream.outgoing.put_nowait(data)
+        except asyncio.QueueFull:
+            stream.slow.set()
+            return
+        self._metrics.sent += len(data or b"")
+
+    def _tell(self, command: Command) -> None:
+        with suppress(OSError):  # an engine that has died is heard of by `_hear`
+            self._worker.connection.send(command)
+
+    # --- the engine ---------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """One message; the event loop calls again where there are more, which costs less than to ask."""
+        try:
+            said = self._worker.connection.recv()
+        except (EOFError, OSError):
+            said = Failed("its process has ended")
+        if isinstance(said, Stepped):
+            self._metrics.stepped(said)
+            self._carry_out(self.sessions.stepped(said, time.perf_counter()))
+        elif isinstance(said, messages.Refused):
+            self._carry_out(self.sessions.unfit(said))
+        else:
+            self._fail(said)
+
+    def _fail(self, failed: Failed) -> None:
+        if self.failure is None:
+            self._events.remove_reader(self._worker.connection)
+            self.failure = failed.error
+            self.end("failed", "the engine failed; this server ends")
+            self.failed.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._carry_out(self.sessions.expire(time.perf_counter()))
+
+
+def _response(answer: Answer) -> pb.Response:
+    if isinstance(answer, Ruled):
+        return verdict_response(answer.session, answer.ruling, answer.step_s)
+    if isinstance(answer, Turn):
+        return turn_response(answer)
+    return refusal_response(answer)

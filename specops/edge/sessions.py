@@ -1,0 +1,299 @@
+"""Which sessions there are, whose turn it is, and what a message to the service therefore leads to.
+
+A state machine: no network, no engine, no clock of its own. Of a session one thing at a time is in the
+engine, its prompt or a round, or else the engine drafts for it; where nothing is, it is *quiet*, and only
+then is a Turn given or the drafting handed over. So no answer can cross a question:
+
+- Output is counted when the engine gives it and sent once on one stream: with its verdict, or with the Turn
+  that is owed. What a client says it knows, when it takes a session up, is where the Turn begins.
+- A client whose Turn is owed has nothing out that could be mistaken for an answer to it: its rounds of
+  before are in the engine, or were lost with a stream from which nothing is taken any more.
+- After a refusal, messages of that session may still be on their way; they mean nothing, until the number
+  is opened again. gRPC keeps the order of a stream, so what comes after an Open belongs to it.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from specops.edge import messages
+from specops.edge.asked import Asked, Close, Mode, Open, Round, WireError
+from specops.edge.link import Reason, Refused, Turn
+from specops.edge.messages import Begin, End, Propose, Ruling, SetMode, Stepped
+from specops.edge.session import Client, Effects, Limits, Ruled, Session, Stream
+
+RETRY_S = 0.5
+"""After which a client that found no place may ask again."""
+
+_TURN_S = 300.0  # that a client may take for a round, before its place is given to others
+_OWED = 64  # Turns that a client may have asked for and not been given yet
+_LATE = 1024  # numbers of a stream that are remembered as refused
+
+
+class Sessions:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._keys = count()
+        self._numbers = count()
+        self._streams: dict[int, Stream] = {}
+        self._clients: dict[str, Client] = {}
+        self._by_key: dict[int, Session] = {}
+        self._by_name: dict[tuple[str, bytes], Session] = {}
+        self._closed: tuple[Reason, str] | None = None  # why nothing new is begun
+        self._active = 0  # sessions that have not ended
+        self._effects = Effects()
+        self.resumed = 0
+
+    # --- streams ------------------------------------------------------------------------------
+
+    def connected(self, stream: int, owner: str, client: str) -> None:
+        """`owner`: who may take its sessions up later; `client`: whose share of the server they use."""
+        self._streams[stream] = Stream(owner, client)
+
+    def gone(self, stream: int, now: float) -> Effects:
+        """Its sessions wait to be taken up."""
+        for session in list(self._streams[stream].sessions.values()):
+            self._detach(session)
+            if not session.ended:
+                session.since = now
+                self._stop_drafting(session)
+        del self._streams[stream]
+        return self._done()
+
+    # --- what clients say ---------------------------------------------------------------------
+
+    def asked(self, stream: int, asked: Asked, now: float) -> Effects:
+        try:
+            if isinstance(asked, Open):
+                self._open(stream, asked, now)
+            elif (session := self._streams[stream].sessions.get(asked.session)) is None:
+                self._without_session(stream, asked)
+            elif isinstance(asked, Round):
+                self._round(session, asked, now)
+            elif isinstance(asked, Mode):
+                self._mode(session, asked)
+            else:
+                self._forget(session)
+        except WireError as error:
+            self._refuse(stream, asked.session, error.reason, error.message)
+        return self._done()
+
+    def refused(self, stream: int, error: WireError) -> Effects:
+        """A message that could be read only so far."""
+        self._refuse(stream, error.session or 0, error.reason, error.message)
+        return self._done()
+
+    def _open(self, stream: int, asked: Open, now: float) -> None:
+        by = self._streams[stream]
+        name = (by.owner, asked.key)
+        session, there = self._by_name.get(name), by.sessions.get(asked.session)
+        if there is not None and there is not session:
+            if not there.ended:
+                raise WireError(f"session {asked.session} is open already, under another key")
+            self._detach(there)
+        by.late.pop(asked.session, None)
+        if session is None:
+            session = self._begin(by, name, asked)
+            self._attach(session, stream, asked.session)
+            return
+        if asked.known > len(session.output):
+            self._forget(session)
+            raise WireError(f"{asked.known} tokens cannot be known of {len(session.output)}")
+        self._detach(session)
+        self._attach(session, stream, asked.session)
+        self.resumed += 1
+        session.sent, session.wanted, session.since = asked.known, asked.server_drafts, now
+        session.owed += 1
+        self._stop_drafting(session)
+        self._settle(session)
+
+    def _begin(self, by: Stream, name: tuple[str, bytes], asked: Open) -> Session:
+        if self._closed is not None:
+            raise WireError(self._closed[1], self._closed[0])
+        if asked.known or not asked.prompt:
+            raise WireError("there is no such session here, or no longer", "unknown")
+        client = self._clients.get(by.client) or Client(next(self._numbers))
+        if client.sessions >= self._limits.per_client:
+            raise WireError(f"a client has at most {self._limits.per_client} sessions", "busy")
+        if self._active >= self._limits.sessions:
+            raise WireError(f"all {self._limits.sessions} sessions of this server are taken", "busy")
+        self._clients[by.client] = client
+        client.sessions += 1
+        self._active += 1
+        session = Session(next(self._keys), name, by.client, asked.server_drafts, asked.server_drafts)
+        self._by_key[session.key] = self._by_name[name] = session
+        begin = Begin(session.key, client.number, asked.prompt, asked.sampling, asked.server_drafts)
+        self._effects.commands.append(begin)
+        return session
+
+    def _round(self, session: Session, asked: Round, now: float) -> None:
+        if session.ended:
+            raise WireError("a round came for a session that has ended")
+        if session.wanted or session.drafting:
+            raise WireError("a round came where the server drafts")
+        if session.out or session.owed:
+            raise WireError(f"round {asked.number} came out of turn: an answer was to be waited for")
+        if asked.number != session.due:
+            raise WireError(f"round {session.due} is due, not {asked.number}")
+        session.out = True
+        self._effects.commands.append(Propose(session.key, asked.number, asked.proposal, now))
+
+    def _mode(self, session: Session, asked: Mode) -> None:
+        session.wanted = asked.server_drafts
+        if not session.wanted:
+            if session.owed >= _OWED:
+                raise WireError("the drafting was taken back again and again without waiting for an answer")
+            session.owed += 1
+            self._stop_drafting(session)
+        self._settle(session)
+
+    def _without_session(self, stream: int, asked: Round | Mode | Close) -> None:
+        if not isinstance(asked, Close) and asked.session not in self._streams[stream].late:
+            raise WireError(f"session {asked.session} was not opened on this stream")
+
+    # --- what the engine says -----------------------------------------------------------------
+
+    def stepped(self, stepped: Stepped, now: float) -> Effects:
+        """Rulings of sessions that were forgotten meanwhile are left out."""
+        step_s = stepped.ended - stepped.started
+        for ruling in stepped.rulings:
+            if (session := self._by_key.get(ruling.key)) is not None:
+                self._rule(session, ruling, step_s, now)
+        for held in stepped.held:
+            if (session := self._by_key.get(held.key)) is not None:
+                session.drafting = session.stopping = False
+                session.due = held.number
+                self._settle(session)
+        return self._done()
+
+    def _rule(self, session: Session, ruling: Ruling, step_s: float, now: float) -> None:
+        session.output += ruling.tokens
+        session.due = ruling.number + 1
+        session.out, session.since = False, now
+        if ruling.ended:
+            session.ended = True
+            self._free(session)
+        if session.at is not None and not session.owed:
+            session.sent = len(session.output)
+            stream, number = session.at
+            self._effects.answers.append((stream, Ruled(number, ruling, step_s)))
+        self._settle(session)
+
+    def unfit(self, refused: messages.Refused) -> Effects:
+        """The engine would not take a session; it knows nothing of it any more."""
+        if (session := self._by_key.get(refused.key)) is not None:
+            at = session.at
+            self._forget(session, tell=False)
+            if at is not None:
+                self._refuse(*at, "nonsense", refused.message)
+        return self._done()
+
+    # --- time, and the end --------------------------------------------------------------------
+
+    def expire(self, now: float) -> Effects:
+        """Forget what ended or lost its stream too long ago, and refuse whose client lets its turn pass."""
+        for session in list(self._by_key.values()):
+            waited = now - session.since
+            if session.ended or session.at is None:
+                if waited >= self._limits.resume_s:
+                    self._forget(session)
+            elif session.quiet and waited >= _TURN_S:
+                self._refuse(*session.at, "unknown", "its client said nothing for too long")
+        return self._done()
+
+    def drain(self) -> None:
+        """Nothing new is begun from now on."""
+        self._closed = ("draining", "this server is shutting down")
+
+    def end(self, reason: Reason, message: str) -> Effects:
+        """Refuse everything, now and from now on."""
+        self._closed = (reason, message)
+        for session in list(self._by_key.values()):
+            at = session.at
+            finished = session.ended
+            self._forget(session)
+            if at is not None and not finished:
+                self._refuse(*at, reason, message)
+        return self._done()
+
+    @property
+    def running(self) -> int:
+        """Sessions that go on, on a stream."""
+        return sum(not s.ended and s.at is not None for s in self._by_key.values())
+
+    @property
+    def parked(self) -> int:
+        """Sessions that go on when their client is back."""
+        return sum(not s.ended and s.at is None for s in self._by_key.values())
+
+    def __len__(self) -> int:
+        """All that are remembered, ended ones as well."""
+        return len(self._by_key)
+
+    # --- one session --------------------------------------------------------------------------
+
+    def _settle(self, session: Session) -> None:
+        """Do what had to wait until the session was quiet."""
+        if session.at is None or not session.quiet:
+            return
+        stream, number = session.at
+        for _ in range(session.owed):
+            lacking = session.output[session.sent :]
+            session.sent = len(session.output)
+            self._effects.answers.append((stream, Turn(number, session.due, lacking, session.ended)))
+        session.owed = 0
+        if session.wanted and not session.ended:
+            session.drafting = True
+            self._effects.commands.append(SetMode(session.key, True))
+
+    def _stop_drafting(self, session: Session) -> None:
+        if session.drafting and not session.stopping and not session.ended:
+            session.stopping = True
+            self._effects.commands.append(SetMode(session.key, False))
+
+    def _attach(self, session: Session, stream: int, number: int) -> None:
+        session.at = (stream, number)
+        self._streams[stream].sessions[number] = session
+
+    def _detach(self, session: Session) -> None:
+        """What may still come for it on its stream means nothing any more."""
+        if session.at is not None:
+            stream, number = session.at
+            session.at = None
+            session.owed = 0
+            del self._streams[stream].sessions[number]
+            self._ignore(stream, number)
+
+    def _ignore(self, stream: int, number: int) -> None:
+        late = self._streams[stream].late
+        late.pop(number, None)
+        late[number] = None
+        if len(late) > _LATE:
+            del late[next(iter(late))]
+
+    def _refuse(self, stream: int, number: int, reason: Reason, message: str) -> None:
+        if (session := self._streams[stream].sessions.get(number)) is not None:
+            self._forget(session)
+        self._ignore(stream, number)
+        retry_s = RETRY_S if reason == "busy" else 0.0
+        self._effects.answers.append((stream, Refused(number, reason, message, retry_s)))
+
+    def _forget(self, session: Session, *, tell: bool = True) -> None:
+        self._detach(session)
+        del self._by_key[session.key], self._by_name[session.name]
+        if not session.ended:
+            self._free(session)
+            if tell:
+                self._effects.commands.append(End(session.key))
+
+    def _free(self, session: Session) -> None:
+        """Its place may be another's."""
+        self._active -= 1
+        client = self._clients[session.client]
+        client.sessions -= 1
+        if not client.sessions:
+            del self._clients[session.client]
+
+    def _done(self) -> Effects:
+        effects, self._effects = self._effects, Effects()
+        return effects

@@ -1,0 +1,154 @@
+"""What rounds bring, of a real pair over real prompts: texts that a simulation's streams walk.
+
+The target's greedy text after a prompt does not depend on the draft, so it says how every tree would have
+fared. From each of its tokens the client's own growing (growth.py) is done as a client would: a pass more for
+each level, the tree as it would then be sent, and passes ahead of it as they would be run while it is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Batch
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specops.edge.drafting import CHILDREN
+from specops.edge.growth import Growth
+from specops.edge.settings import Drafting
+from specops.edge.simulation.model import Heads
+from specops.edge.simulation.rounds import GUESSING, Rounds, Text, of_texts
+from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.model import Model
+from specops.engine.request import Sampling
+from specops.engine.sequence import Sequence
+from specops.progress import Progress
+
+LEVELS = 8
+AHEAD = 3
+"""Passes drafted ahead that are looked at: of the shipped pair's rounds, what was not run by the second was
+not run by the tenth but in 1 of 100."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    prompt: list[int]
+    written: list[int]
+    """By the target, greedily."""
+
+
+def measure(
+    model: Model, answers: Batch[Answer], settings: Drafting, source: str, progress: Progress
+) -> Rounds:
+    """`model` drafts. Raises UsageError where an answer is too short for a tree of LEVELS levels."""
+    length = max(len(answer.prompt) + len(answer.written) for answer in answers)
+    walk = _Walk(model, settings, length)
+    progress.start("rounds", len(answers))
+    texts = []
+    for answer in answers:
+        texts.append(walk.along(answer))
+        progress.advance()
+    return of_texts(texts, source)
+
+
+class _Walk:
+    def __init__(self, model: Model, settings: Drafting, length: int) -> None:
+        self._settings, self._length = settings, length + 1
+        self._draft = DraftModel(model, 1, self._length, settings.room)
+        self._heads: dict[Heads, int] = {"one": 1, "many": max(settings.heads, 2)}
+
+    @torch.inference_mode()
+    def along(self, answer: Answer) -> Text:
+        """From every token of it that LEVELS + 1 others follow."""
+        sequence = Sequence(
+            0,
+            answer.prompt,
+            Sampling(max_tokens=len(answer.written) + 1, ignore_eos=True),
+            room=self._length,
+            chunk=self._length,
+            eos=frozenset(),
+            tokenizer=None,
+        )
+        sequence.row = 0
+        self._draft.release(sequence)
+        accepted: list[list[int]] = [[] for _ in range(LEVELS)]
+        run_by: dict[Heads, list[list[int]]] = {heads: [[] for _ in range(LEVELS)] for heads in GUESSING}
+        for place in range(len(answer.written) - LEVELS - 1):
+            sequence.tokens.append(answer.written[place])
+            growth = self._begun(sequence)
+            follow = answer.written[place + 1 :]
+            for level in range(LEVELS):
+                if level:
+                    self._pass(sequence, growth)
+                sent = _twin(growth)
+                sent.propose(self._settings.nodes, LEVELS, sampled=False)
+                end, count = _end(sent, follow)
+                accepted[level].append(count)
+                for heads, number in self._heads.items():
+                    by = self._ahead(sequence, _twin(sent), end, follow[count], number)
+                    run_by[heads][level].append(by)
+        return Text(
+            tuple(map(tuple, accepted)), {heads: tuple(map(tuple, rows)) for heads, rows in run_by.items()}
+        )
+
+    def _begun(self, sequence: Sequence) -> Growth:
+        growth = Growth([sequence.tokens[-1]], self._settings.room, sequence.ends)
+        _, logits = self._draft.read([sequence])
+        sequence.cached = len(sequence.tokens)
+        _branch(growth, [0], logits)
+        return growth
+
+    def _pass(self, sequence: Sequence, growth: Growth) -> None:
+        settings = self._settings
+        nodes, _ = growth.next_here(settings.beams, settings.nodes, LEVELS, width=None)
+        self._run(sequence, growth, nodes)
+
+    def _run(self, sequence: Sequence, growth: Growth, nodes: list[int]) -> None:
+        if nodes:
+            start = len(growth.run)
+            logits = self._draft.grow(growth.levels_of(sequence, nodes))
+            _branch(growth, growth.run[start:], logits)
+
+    def _ahead(self, sequence: Sequence, growth: Growth, end: int, bonus: int, heads: int) -> int:
+        """The pass that runs `bonus` after `end`; 0: none of AHEAD."""
+        for by in range(1, AHEAD + 1):
+            nodes = growth.next_ahead(self._settings.beams, heads, sequence.depth_left)
+            if not nodes:
+                return 0
+            self._run(sequence, growth, nodes)
+            child = _child(growth, end, bonus)
+            if child is not None and growth.places[child] >= 0:
+                return by
+        return 0
+
+
+def _twin(growth: Growth) -> Growth:
+    """That grows on by itself; a deep copy takes thirty times as long."""
+    twin = copy(growth)
+    for name, value in vars(growth).items():
+        if isinstance(value, list):
+            setattr(twin, name, [item[:] if isinstance(item, list) else item for item in value])
+        elif isinstance(value, Tensor):
+            setattr(twin, name, value.clone())
+    return twin
+
+
+def _end(growth: Growth, follow: list[int]) -> tuple[int, int]:
+    """Where the path that the text takes through what was sent ends, and how long it is."""
+    assert growth.sent is not None
+    node, count = 0, 0
+    while (child := _child(growth, node, follow[count])) is not None and child in growth.sent:
+        node, count = child, count + 1
+    return node, count
+
+
+def _child(growth: Growth, node: int, token: int) -> int | None:
+    return next((child for child in growth.children[node] if growth.tokens[child] == token), None)
+
+
+def _branch(growth: Growth, nodes: list[int], logits: Tensor) -> None:
+    best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
+    logs = (best.values - logits.logsumexp(-1, keepdim=True)).tolist()
+    for node, tokens, values in zip(nodes, best.indices.tolist(), logs, strict=True):
+        growth.branch(node, tokens, values)

@@ -1,0 +1,156 @@
+"""What a simulated run amounts to: figures of the whole, and their means over replications."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from specops.edge.cost import Prices, Spent
+from specops.edge.proposal import Proposal
+from specops.edge.simulation.model import EdgeCosts, Setting
+from specops.edge.simulation.rounds import Rounds
+from specops.edge.simulation.world import Log, Verdict, simulate
+from specops.edge.wire import round_request
+from specops.stats import Interval, mean_interval
+from specops.stats.percentile import percentile
+
+SETTLING = 0.1
+"""The share of a run that is not looked at: clients begin all at once, which they later do not."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """None where there was nothing to take a figure from."""
+
+    tokens_per_s: float
+    """Of all clients."""
+
+    itl_ms: float | None
+    """Inter-token latency: what streams took after their first token, by the tokens that came."""
+
+    itl_p50_ms: float | None
+    itl_p95_ms: float | None
+    """Over tokens; those that came at once share the time since those before equally."""
+
+    ttft_ms: float | None
+    tokens_per_verification: float | None
+    client_tokens_per_s: float | None
+    busy: float
+    """The share of the time that the server was in a step."""
+
+    batch: float | None
+    """Trees a step."""
+
+    waited_ms: float | None
+    """From a round's arrival to its step."""
+
+    hit_rate: float | None
+    """Of the rounds, whose next root had been drafted on from by the time of the verdict."""
+
+    wasted: float | None
+    """Of the passes drafted ahead, the share that left nothing."""
+
+    thousands_per_unit: float | None
+    """Tokens for one unit of money, in thousands."""
+
+    @property
+    def idle(self) -> float:
+        return 1.0 - self.busy
+
+
+def outcome(log: Log, setting: Setting, prices: Prices) -> Outcome:
+    began = SETTLING * log.ended
+    span = log.ended - began
+    verdicts = [verdict for verdict in log.verdicts if verdict.at >= began]
+    rounds = [verdict for verdict in verdicts if not verdict.first]
+    prompts = [verdict for verdict in verdicts if verdict.first]
+    steps = [step for step in log.steps if step.ended >= began]
+    tokens = sum(verdict.tokens for verdict in verdicts)
+    brought = sum(verdict.tokens for verdict in rounds)
+    streamed = sum(verdict.at - verdict.since for verdict in rounds)
+    itl = _share(1000 * streamed, brought)
+    each = [
+        1000 * (verdict.at - verdict.since) / verdict.tokens
+        for verdict in rounds
+        for _ in range(verdict.tokens)
+    ]
+    ahead = sum(verdict.ahead for verdict in rounds)
+    edge_s = setting.clients * span if setting.arm == "edge" else 0.0
+    spent = Spent(tokens, span, edge_s)
+    return Outcome(
+        tokens_per_s=tokens / span,
+        itl_ms=itl,
+        itl_p50_ms=percentile(each, 0.5),
+        itl_p95_ms=percentile(each, 0.95),
+        ttft_ms=_share(1000 * sum(prompt.at - prompt.since for prompt in prompts), len(prompts)),
+        tokens_per_verification=_share(brought, len(rounds)),
+        client_tokens_per_s=None if itl is None else 1000 / itl,
+        busy=sum(step.ended - max(step.began, began) for step in steps) / span,
+        batch=_share(sum(step.trees for step in steps), len(steps)),
+        waited_ms=_share(1000 * sum(verdict.waited_s for verdict in rounds), len(rounds)),
+        hit_rate=_share(sum(verdict.hit for verdict in rounds), len(rounds)),
+        wasted=_share(sum(verdict.wasted for verdict in rounds), ahead),
+        thousands_per_unit=spent.thousands_per_unit(prices),
+    )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A setting, over replications."""
+
+    setting: Setting
+    runs: tuple[Outcome, ...]
+
+    def mean(self, name: str) -> float | None:
+        found = self._found(name)
+        return sum(found) / len(found) if found else None
+
+    def interval(self, name: str) -> Interval | None:
+        """95%, by Student's t over the replications."""
+        return mean_interval(self._found(name))
+
+    def _found(self, name: str) -> list[float]:
+        values = (getattr(run, name) for run in self.runs)
+        return [value for value in values if value is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        figures: dict[str, Any] = {}
+        for name in (*(field.name for field in fields(Outcome)), "idle"):
+            interval = self.interval(name)
+            mean = self.mean(name)
+            figures[name] = None if mean is None else {"mean": round(mean, 5)}
+            if interval is not None:
+                figures[name] |= {"low": round(interval.low, 5), "high": round(interval.high, 5)}
+        return {"setting": asdict(self.setting), "figures": figures}
+
+
+def replicate(
+    setting: Setting,
+    costs: EdgeCosts,
+    rounds: Rounds,
+    prices: Prices,
+    *,
+    seeds: Sequence[int],
+    seconds: float,
+) -> Summary:
+    """One run of so many simulated seconds for each seed."""
+    runs = (simulate(setting, costs, rounds, seed=seed, seconds=seconds) for seed in seeds)
+    return Summary(setting, tuple(outcome(log, setting, prices) for log in runs))
+
+
+def round_bytes(nodes: int, vocabulary: int, seed: int = 0) -> int:
+    """Of a deterministic round of so many nodes, as the protocol writes it: the message alone."""
+    chance = random.Random(seed)
+    tokens = tuple(chance.randrange(vocabulary) for _ in range(nodes))
+    parents = tuple(chance.randrange(node) for node in range(1, nodes + 1))
+    request = round_request(session=1, number=100, proposal=Proposal(tokens, parents))
+    return int(request.ByteSize())
+
+
+__all__ = ["Outcome", "Summary", "Verdict", "outcome", "replicate", "round_bytes"]

@@ -1,0 +1,228 @@
+"""SpecEdge's published costs, put into the simulation, and its published figures beside what comes out.
+
+SpecEdge: Park, Cho and Han, NeurIPS 2025, arXiv 2505.17052. What is taken from where:
+
+- The headline figures, the round trip of 14.07 ms and two edge GPUs a request in a batch: the paper.
+- 94.2 ms a verification and 11 ms a draft pass, Qwen3-32B with Qwen3-1.7B, and the depths 7, 5 and 4 that
+  follow at 15, 40 and 50 ms: its example of how depth is chosen, second hand, from the notes of a public
+  reproduction.
+- Prices: the released code's src/metric/__init__.py.
+- Dollars for a million tokens, same pair, batch 1: read off the bars of img/performance.jpg in the released
+  code, to about half a dollar.
+
+From these follow, here and not in the paper: a step of one token (what autoregressive decoding costs, over
+the server's price), tokens of a verification (what server-only speculation costs, at its best depth, as the
+paper chose it by trying all) and so the acceptance of a level, which is taken to be the same at every depth.
+Assumed, since nothing published was found that says it: what a draft pass takes on the server, and how often
+the one head hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from specops.edge.cost import HOUR_S, Prices
+from specops.edge.simulation.model import EdgeCosts, Heads, Setting
+from specops.edge.simulation.outcome import Summary, replicate
+from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.engine.curve import Curve
+
+VERIFY_S, DRAFT_S = 0.0942, 0.011
+RTT_S = 0.01407
+NODES = 32
+DEPTHS = {0.015: 7, 0.040: 5, 0.050: 4}
+"""By RTT: as published, for VERIFY_S and DRAFT_S."""
+
+EDGES = 2
+"""GPUs at the edge for a batch of one."""
+
+DOLLARS = {"autoregressive": 115.0, "server-only": 59.3, "edge": 30.5}
+"""For a million tokens, Qwen3-32B with Qwen3-1.7B, batch 1."""
+
+A100_40, A100_80, RTX_4090 = 0.001125, 0.0014028, 0.0000972
+"""Dollars a second."""
+
+PRICES = Prices(A100_80 * HOUR_S, RTX_4090 * HOUR_S)
+
+THROUGHPUT, COST_EFFICIENCY = 2.22, 1.91
+ITL_CHANGE = -0.1124
+PROACTIVE = 0.1321
+AHEAD_BELOW_S = 0.050
+
+SERVER_DRAFT_S, SERVER_DRAFTS_S = DRAFT_S, (0.008, 0.020)
+"""Assumed: as at the edge; the range that is tried."""
+
+HIT, HITS = 0.2, (0.1, 0.4)
+"""Assumed likewise: of rounds, how many go on by the one head."""
+
+AHEAD = 4
+"""Passes drafted ahead: the leaves', and the three of the released example's max_beam_len."""
+
+LEVELS = 16
+RTTS_S = (0.005, 0.01407, 0.030, 0.050, 0.070, 0.100)
+
+
+def depth_at(rtt_s: float) -> int:
+    """Section on pipeline-aware scheduling: drafting and the way take as long as verifying the other's."""
+    return max(1, round((VERIFY_S - rtt_s) / DRAFT_S))
+
+
+def costs(server_draft_s: float = SERVER_DRAFT_S) -> EdgeCosts:
+    one = DOLLARS["autoregressive"] / 1e6 / A100_80
+    return EdgeCosts(
+        draft=_flat(DRAFT_S),
+        verify=Curve(((1, one), (1 + NODES, VERIFY_S))),
+        server_draft=_flat(server_draft_s),
+    )
+
+
+def _flat(seconds: float) -> Curve:
+    return Curve(((1, seconds), (2, seconds)))
+
+
+def acceptance(server_draft_s: float = SERVER_DRAFT_S) -> float:
+    """Of a level, at which server-only speculation costs what was published, at its best depth."""
+    wanted = DOLLARS["server-only"] / 1e6 / A100_80
+    low, high = 0.0, 0.999
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _server_only_s(middle, server_draft_s) > wanted else (low, middle)
+    return (low + high) / 2
+
+
+def server_only_depth(rate: float, server_draft_s: float) -> int:
+    return min(range(1, LEVELS + 1), key=lambda depth: _token_s(rate, server_draft_s, depth))
+
+
+def _server_only_s(rate: float, server_draft_s: float) -> float:
+    return _token_s(rate, server_draft_s, server_only_depth(rate, server_draft_s))
+
+
+def _token_s(rate: float, server_draft_s: float, depth: int) -> float:
+    return (VERIFY_S + depth * server_draft_s) / sum(rate**level for level in range(depth + 1))
+
+
+def rounds(rate: float, hit: float = HIT) -> Rounds:
+    return of_rates([rate] * LEVELS, hit=hit, hit_many=hit, source=f"{rate:.3f} at every level")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is assumed."""
+
+    server_draft_s: float = SERVER_DRAFT_S
+    hit: float = HIT
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Edge-assisted over server-only speculation, as simulated."""
+
+    case: Case
+    rate: float
+    """Of acceptance, that follows."""
+
+    throughput: float
+    cost_efficiency: float
+    itl_change: float
+    proactive: float
+    """Tokens of a verification with one head, `excluded`, over none: how many more, as a share."""
+
+    proactive_itl: float
+    """And how its inter-token latency changes with one head, `included`."""
+
+    dollars: float
+    """For a million tokens, edge-assisted."""
+
+    tokens: float
+    """Of a verification."""
+
+    idle: float
+    even_s: float | None
+    """The RTT from which server-only has the lower inter-token latency; None where it has it from the lowest
+    of RTTS_S on, inf where at none."""
+
+
+def cases() -> list[Case]:
+    """The base first; then the case that is fitted to the published throughput; then what else is tried."""
+    tried = [Case(server_draft_s=seconds) for seconds in SERVER_DRAFTS_S] + [Case(hit=hit) for hit in HITS]
+    return list(dict.fromkeys([Case(), Case(server_draft_s=needed_server_draft()), *tried]))
+
+
+def needed_server_draft() -> float:
+    """A draft pass on the server at which the published throughput follows: by bisection, of a server that
+    always verifies and so gives the tokens of a tree every VERIFY_S."""
+    served = DOLLARS["server-only"] / 1e6 / A100_80
+    depth = depth_at(RTT_S)
+    low, high = 0.001, 0.060
+    for _ in range(50):
+        middle = (low + high) / 2
+        rate = acceptance(middle)
+        ratio = served * sum(rate**level for level in range(depth + 1)) / VERIFY_S
+        low, high = (middle, high) if ratio < THROUGHPUT else (low, middle)
+    return (low + high) / 2
+
+
+def figures(case: Case, *, seeds: Sequence[int], seconds: float) -> Figures:
+    rate = acceptance(case.server_draft_s)
+    table, passes = rounds(rate, case.hit), costs(case.server_draft_s)
+
+    def run(setting: Setting) -> Summary:
+        return replicate(setting, passes, table, PRICES, seeds=seeds, seconds=seconds)
+
+    own = f"included:{server_only_depth(rate, case.server_draft_s)}"
+    served = run(Setting("server-only", 1, rtt_s=RTT_S, depth=own, nodes=NODES, max_batch=1))
+    edge = run(assisted(RTT_S, "one", "included"))
+    none = run(assisted(RTT_S, "none", "included"))
+    deeper = run(assisted(RTT_S, "one", "excluded"))
+    itl = _known(served, "itl_ms")
+    by_rtt = [(rtt_s, _known(run(assisted(rtt_s, "one", "included")), "itl_ms")) for rtt_s in RTTS_S]
+    thousands = _known(edge, "thousands_per_unit")
+    return Figures(
+        case=case,
+        rate=rate,
+        throughput=_known(edge, "tokens_per_s") / _known(served, "tokens_per_s"),
+        cost_efficiency=thousands / _known(served, "thousands_per_unit"),
+        itl_change=_known(edge, "itl_ms") / itl - 1,
+        proactive=_known(deeper, "tokens_per_verification") / _known(none, "tokens_per_verification") - 1,
+        proactive_itl=_known(edge, "itl_ms") / _known(none, "itl_ms") - 1,
+        dollars=1000 / thousands,
+        tokens=_known(edge, "tokens_per_verification"),
+        idle=_known(edge, "idle"),
+        even_s=crossing(by_rtt, itl),
+    )
+
+
+def assisted(rtt_s: float, heads: Heads, mode: str) -> Setting:
+    return Setting(
+        "edge",
+        EDGES,
+        rtt_s=rtt_s,
+        depth=f"{mode}:{depth_at(rtt_s)}",
+        heads=heads,
+        nodes=NODES,
+        beams=NODES,
+        most_ahead=AHEAD,
+        max_batch=1,
+    )
+
+
+def crossing(by_rtt: Sequence[tuple[float, float]], level: float) -> float | None:
+    """Where what rises with the RTT passes `level`, linear in between.
+
+    None: it is above from the first on; inf: it never is.
+    """
+    if by_rtt[0][1] >= level:
+        return None
+    for (near, below), (far, above) in pairwise(by_rtt):
+        if above >= level:
+            return near + (level - below) / (above - below) * (far - near)
+    return float("inf")
+
+
+def _known(summary: Summary, name: str) -> float:
+    found = summary.mean(name)
+    assert found is not None  # every run has rounds
+    return found

@@ -1,0 +1,186 @@
+"""A server and links that are not here: the best depth, how many clients a server carries, up to which RTT.
+
+Every depth is tried, and the best is that of the least inter-token latency: with what was drafted ahead there
+may be two that are good, one that sends at once what was kept and one that drafts on. Server-only speculation
+is given the same search; the way to it delays its first token alone, so that it is the same at every RTT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from specops.edge.cost import Prices
+from specops.edge.simulation.model import EdgeCosts, Setting
+from specops.edge.simulation.outcome import Summary, replicate
+from specops.edge.simulation.paper import crossing
+from specops.edge.simulation.rounds import Rounds
+from specops.progress import Progress
+
+ROUNDS, LEAST = 600, 30
+"""Simulated in a run: of all clients together, and of each."""
+
+IDLE = 0.10
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Served:
+    """By a server that drafts for itself, or not at all, at so many clients."""
+
+    clients: int
+    server_only: Summary
+    autoregressive: Summary
+
+
+@dataclass(frozen=True)
+class Cell:
+    rtt_s: float
+    clients: int
+    edge: Summary
+    """At its best depth."""
+
+    itl_ratio: float
+    """Of server-only's, at its own best depth."""
+
+    throughput_ratio: float
+    cost_ratio: float | None
+    """Tokens for a unit of money, likewise."""
+
+
+@dataclass(frozen=True)
+class AtRtt:
+    rtt_s: float
+    busy_from: int | None
+    """The fewest clients with which the server idles less than IDLE; None: more than were simulated."""
+
+    carried: int | None
+    """The most with which inter-token latency is within the bound; None: not even one."""
+
+    carried_all: bool
+    """As many as were simulated: it may carry more."""
+
+
+@dataclass(frozen=True)
+class Even:
+    clients: int
+    rtt_s: float | None
+    """From which server-only has the lower inter-token latency; None: at all of them; inf: at none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    cells: tuple[Cell, ...]
+    served: tuple[Served, ...]
+    at_rtt: tuple[AtRtt, ...]
+    even: tuple[Even, ...]
+    itl_bound_ms: float
+
+
+class Planner:
+    def __init__(
+        self, base: Setting, costs: EdgeCosts, rounds: Rounds, prices: Prices, *, fixed_depth: bool
+    ) -> None:
+        """base: all but arm, clients, RTT and depth; its depth where that is fixed."""
+        self._base, self._costs, self._rounds, self._prices = base, costs, rounds, prices
+        self._fixed = fixed_depth
+
+    def plan(
+        self,
+        rtts_s: Sequence[float],
+        clients: Sequence[int],
+        itl_bound_ms: float | None,
+        progress: Progress,
+    ) -> Plan:
+        """Both ascending. Without a bound: the inter-token latency of server-only with the fewest clients."""
+        progress.start("settings", len(clients) * (1 + len(rtts_s)) + 2 * len(rtts_s))
+        served = []
+        for count in clients:
+            served.append(self._served(count))
+            progress.advance()
+        bound = itl_bound_ms or mean(served[0].server_only, "itl_ms")
+        cells, at_rtt = [], []
+        for rtt_s in rtts_s:
+            row = []
+            for alone in served:
+                row.append(self._cell(rtt_s, alone))
+                progress.advance()
+            cells += row
+            at_rtt.append(self._at(rtt_s, row, bound, progress))
+        even = [
+            Even(count, crossing([(c.rtt_s, c.itl_ratio) for c in cells if c.clients == count], 1.0))
+            for count in clients
+        ]
+        return Plan(tuple(cells), tuple(served), tuple(at_rtt), tuple(even), bound)
+
+    def _served(self, clients: int) -> Served:
+        own = replace(self._base, arm="server-only", clients=clients, depth="included:4")
+        plain = replace(own, arm="autoregressive")
+        return Served(clients, self._run(self._best(own)), self._run(plain))
+
+    def _cell(self, rtt_s: float, alone: Served) -> Cell:
+        setting = replace(self._base, rtt_s=rtt_s, clients=alone.clients)
+        edge = self._run(setting if self._fixed else self._best(setting))
+        own = alone.server_only
+        thousands = edge.mean("thousands_per_unit"), own.mean("thousands_per_unit")
+        return Cell(
+            rtt_s,
+            alone.clients,
+            edge,
+            itl_ratio=mean(edge, "itl_ms") / mean(own, "itl_ms"),
+            throughput_ratio=mean(edge, "tokens_per_s") / mean(own, "tokens_per_s"),
+            cost_ratio=None if None in thousands else thousands[0] / thousands[1],  # type: ignore[operator]
+        )
+
+    def _best(self, setting: Setting) -> Setting:
+        """The same, at the depth of the least inter-token latency."""
+        kind = setting.depth.partition(":")[0]
+        tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
+        return min(tried, key=lambda one: mean(self._run(one, SEEDS[:1]), "itl_ms"))
+
+    def _at(self, rtt_s: float, row: Sequence[Cell], bound: float, progress: Progress) -> AtRtt:
+        def busy(summary: Summary) -> bool:
+            return mean(summary, "idle") < IDLE
+
+        def within(summary: Summary) -> bool:
+            return mean(summary, "itl_ms") <= bound
+
+        busy_from = self._first(row, busy)
+        progress.advance()
+        slow_from = self._first(row, lambda summary: not within(summary))
+        progress.advance()
+        carried = row[-1].clients if slow_from is None else slow_from - 1
+        return AtRtt(rtt_s, busy_from, carried or None, slow_from is None)
+
+    def _first(self, row: Sequence[Cell], holds: Callable[[Summary], bool]) -> int | None:
+        """The fewest clients with which it holds, by bisection between those of `row`; None: with none."""
+        at = next((i for i, cell in enumerate(row) if holds(cell.edge)), None)
+        if at is None:
+            return None
+        low, high = (row[at - 1].clients if at else 0), row[at].clients
+        while high - low > 1:
+            middle = (low + high) // 2
+            setting = replace(row[at].edge.setting, clients=middle)
+            low, high = (low, middle) if holds(self._run(setting, SEEDS[:1])) else (middle, high)
+        return high
+
+    def _run(self, setting: Setting, seeds: Sequence[int] = SEEDS) -> Summary:
+        seconds = self._seconds(setting)
+        return replicate(setting, self._costs, self._rounds, self._prices, seeds=seeds, seconds=seconds)
+
+    def _seconds(self, setting: Setting) -> float:
+        """For so many rounds, if each took as long as one alone does, or as its share of a full server."""
+        costs, full = self._costs, min(setting.clients, setting.max_batch)
+        step_s = costs.step_s + costs.verify.at(full * (1 + setting.nodes))
+        if setting.arm == "server-only":
+            step_s += 4 * costs.server_draft.at(full * setting.beams)
+        alone_s = setting.rtt_s + 4 * costs.draft.at(setting.beams) + step_s
+        period = max(alone_s, step_s * setting.clients / full)
+        return period * max(ROUNDS / setting.clients, LEAST)
+
+
+def mean(summary: Summary, name: str) -> float:
+    """Every run of a plan is long enough for its figures."""
+    found = summary.mean(name)
+    assert found is not None
+    return found

@@ -1,0 +1,290 @@
+"""What rounds bring: how much of a tree is accepted, and whether what was drafted ahead goes on from there.
+
+Either rounds are draws from a table: of trees of L levels, which share had k nodes accepted, and of those,
+which share went on by what the first, second, … pass drafted ahead had run. Or a stream walks a real text, of
+which it is known how a tree of L levels would have fared from each of its tokens. What is easy comes together
+in a text, so that what was drafted ahead and hit is accepted further than a draw would have it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+from specops.edge.simulation.model import Heads
+from specops.errors import FileError, UsageError
+
+ROUNDS_SCHEMA = 1
+GUESSING: tuple[Heads, ...] = ("one", "many")
+Shares = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Of one round, known to the world and not to the client."""
+
+    accepted: int
+    run_by: int | None
+    """Which pass drafted ahead, the first being 1, runs what the server goes on by; None: none would."""
+
+    def kept(self, ahead: int) -> int:
+        """Levels below the new root after `ahead` passes: the pass that ran it gave its children."""
+        return 0 if self.run_by is None or ahead < self.run_by else ahead - self.run_by + 1
+
+
+@dataclass(frozen=True)
+class Text:
+    """How trees fare from each token of a text that the target wrote."""
+
+    accepted: tuple[tuple[int, ...], ...]
+    """[L - 1][place]: nodes of a tree of L levels, rooted there."""
+
+    run_by: Mapping[Heads, tuple[tuple[int, ...], ...]]
+    """[L - 1][place]: the pass drafted ahead that runs what the text goes on by; 0: none does."""
+
+    @property
+    def roots(self) -> int:
+        return len(self.accepted[0])
+
+    def fate(self, levels: int, place: int, heads: Heads) -> Fate:
+        run_by = 0 if heads == "none" else self.run_by[heads][levels - 1][place]
+        return Fate(self.accepted[levels - 1][place], run_by or None)
+
+
+class Stream(Protocol):
+    """One client's output, round after round."""
+
+    def begin(self) -> None:
+        """Another request."""
+
+    def fate(self, levels: int, heads: Heads) -> Fate: ...
+
+    def go_on(self, tokens: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Rounds:
+    accepted: tuple[Shares, ...]
+    """[L - 1][k]: of trees of L levels, the share of which k nodes were accepted."""
+
+    found: Mapping[Heads, tuple[tuple[Shares, ...], ...]]
+    """[L - 1][k][p - 1]: of those, the share that goes on by what pass p, drafted ahead, runs."""
+
+    source: str
+    """In words."""
+
+    texts: tuple[Text, ...] = ()
+    """Where there are any, streams walk them, and the shares are theirs."""
+
+    def __post_init__(self) -> None:
+        for levels, shares in enumerate(self.accepted, start=1):
+            if len(shares) != levels + 1 or abs(sum(shares) - 1) > 1e-6 or min(shares) < 0:
+                raise UsageError(
+                    f"shares of accepted nodes of trees of {levels} levels are {levels + 1}, add up to 1 and"
+                    f" are not negative: {shares}",
+                    hint="measure the rounds again",
+                )
+        for heads, table in self.found.items():
+            for by_k in table:
+                if any(min(shares, default=0) < 0 or sum(shares) > 1 + 1e-6 for shares in by_k):
+                    raise UsageError(
+                        f"more rounds went on by what {heads} had drafted than there were",
+                        hint="measure the rounds again",
+                    )
+
+    @property
+    def levels(self) -> int:
+        """The most that trees have."""
+        return len(self.accepted)
+
+    def tokens(self, levels: int) -> float:
+        """Expected of a verification, the bonus included; 1 of a bare root."""
+        if levels == 0:
+            return 1.0
+        shares = self.accepted[min(levels, self.levels) - 1]
+        return 1.0 + sum(k * share for k, share in enumerate(shares))
+
+    def reached(self, levels: int) -> float:
+        """How likely a node of the last level is accepted: what another pass would branch from."""
+        return self.accepted[levels - 1][-1] if levels else 1.0
+
+    def hit_share(self, heads: Heads, levels: int, ahead: int) -> float:
+        """Of rounds with `ahead` passes drafted while they were away."""
+        levels = min(levels, self.levels)
+        if heads == "none" or levels == 0:
+            return 0.0
+        found = self.found[heads][levels - 1]
+        return sum(share * sum(found[k][:ahead]) for k, share in enumerate(self.accepted[levels - 1]))
+
+    def stream(self, chance: random.Random) -> Stream:
+        return _Walked(self.texts, chance) if self.texts else _Drawn(self, chance)
+
+    def draw(self, chance: random.Random, levels: int, heads: Heads) -> Fate:
+        if levels == 0:
+            return Fate(0, None)
+        levels = min(levels, self.levels)
+        cumulated = self._cumulated[levels - 1]
+        accepted = min(bisect_right(cumulated, chance.random() * cumulated[-1]), levels)
+        if heads == "none":
+            return Fate(accepted, None)
+        found = tuple(accumulate(self.found[heads][levels - 1][accepted]))
+        run_by = bisect_right(found, chance.random()) + 1
+        return Fate(accepted, run_by if run_by <= len(found) else None)
+
+    @cached_property
+    def _cumulated(self) -> tuple[Shares, ...]:
+        return tuple(tuple(accumulate(shares)) for shares in self.accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        if self.texts:
+            texts: list[dict[str, Any]] = [
+                {"accepted": text.accepted, "run_by": dict(text.run_by)} for text in self.texts
+            ]
+            return {"schema": ROUNDS_SCHEMA, "source": self.source, "texts": texts}
+        return {
+            "schema": ROUNDS_SCHEMA,
+            "source": self.source,
+            "accepted": self.accepted,
+            "found": dict(self.found),
+        }
+
+    @staticmethod
+    def of_json(text: str, where: str) -> Rounds:
+        """FileError, which begins with `where`, for what `to_json` did not write."""
+        try:
+            read = json.loads(text)
+            if read["schema"] != ROUNDS_SCHEMA:
+                raise ValueError(f"schema {read['schema']}, and this specops reads {ROUNDS_SCHEMA}")
+            if "texts" in read:
+                return of_texts([_text(one) for one in read["texts"]], str(read["source"]))
+            accepted = tuple(tuple(map(float, shares)) for shares in read["accepted"])
+            found: dict[Heads, tuple[tuple[Shares, ...], ...]] = {}
+            for heads in GUESSING:
+                found[heads] = tuple(
+                    tuple(tuple(map(float, shares)) for shares in by_k) for by_k in read["found"][heads]
+                )
+                if [len(by_k) for by_k in found[heads]] != [len(shares) for shares in accepted]:
+                    raise ValueError(f"{heads} is not of the trees that were accepted")
+            return Rounds(accepted, found, str(read["source"]))
+        except (ValueError, TypeError, KeyError, IndexError, UsageError) as error:
+            missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise FileError(
+                f"{where} holds no rounds: {missing}",
+                hint="give a file that `edge simulate --save-rounds` wrote",
+            ) from error
+
+
+def _text(read: Any) -> Text:
+    accepted = tuple(tuple(map(int, row)) for row in read["accepted"])
+    run_by: dict[Heads, tuple[tuple[int, ...], ...]] = {
+        heads: tuple(tuple(map(int, row)) for row in read["run_by"][heads]) for heads in GUESSING
+    }
+    for table in (accepted, *run_by.values()):
+        if len(table) != len(accepted) or {len(row) for row in table} != {len(accepted[0])}:
+            raise ValueError("a text's rows are not all of its roots")
+    if any(not 0 <= k <= levels for levels, row in enumerate(accepted, start=1) for k in row):
+        raise ValueError("more nodes were accepted than a tree has levels")
+    return Text(accepted, run_by)
+
+
+class _Drawn:
+    def __init__(self, rounds: Rounds, chance: random.Random) -> None:
+        self._rounds, self._chance = rounds, chance
+
+    def begin(self) -> None: ...
+
+    def fate(self, levels: int, heads: Heads) -> Fate:
+        return self._rounds.draw(self._chance, levels, heads)
+
+    def go_on(self, tokens: int) -> None: ...
+
+
+class _Walked:
+    """A text from its beginning, then another."""
+
+    def __init__(self, texts: Sequence[Text], chance: random.Random) -> None:
+        self._texts, self._chance = texts, chance
+        self.begin()
+
+    def begin(self) -> None:
+        self._text, self._place = self._chance.choice(self._texts), 0
+
+    def fate(self, levels: int, heads: Heads) -> Fate:
+        if levels == 0:
+            return Fate(0, None)
+        return self._text.fate(min(levels, len(self._text.accepted)), self._place, heads)
+
+    def go_on(self, tokens: int) -> None:
+        self._place += tokens
+        if self._place >= self._text.roots:
+            self.begin()
+
+
+def of_texts(texts: Sequence[Text], source: str) -> Rounds:
+    """Shares are counted over the roots that rounds of equal depth would have, one where the last ended.
+
+    Raises UsageError where there is no text, or one without roots.
+    """
+    if not texts or not all(text.accepted and text.roots for text in texts):
+        raise UsageError("no answer is long enough to be walked", hint="measure longer answers")
+    accepted: list[Shares] = []
+    found: dict[Heads, list[tuple[Shares, ...]]] = {heads: [] for heads in GUESSING}
+    for levels in range(1, min(len(text.accepted) for text in texts) + 1):
+        fates = [
+            {heads: text.fate(levels, place, heads) for heads in GUESSING}
+            for text in texts
+            for place in _walk(text, levels)
+        ]
+        counts = Counter(fate["one"].accepted for fate in fates)
+        accepted.append(tuple(counts[k] / len(fates) for k in range(levels + 1)))
+        for heads, tables in found.items():
+            by = Counter((fate[heads].accepted, fate[heads].run_by) for fate in fates)
+            latest = max((run_by for _, run_by in by if run_by is not None), default=0)
+            tables.append(
+                tuple(
+                    tuple(by[k, run_by] / max(counts[k], 1) for run_by in range(1, latest + 1))
+                    for k in range(levels + 1)
+                )
+            )
+    return Rounds(
+        tuple(accepted), {heads: tuple(tables) for heads, tables in found.items()}, source, tuple(texts)
+    )
+
+
+def _walk(text: Text, levels: int) -> Iterator[int]:
+    place = 0
+    while place < text.roots:
+        yield place
+        place += text.accepted[levels - 1][place] + 1
+
+
+def of_rates(rates: Sequence[float], *, hit: float, hit_many: float, source: str) -> Rounds:
+    """By the probability that one of a level's nodes is accepted, given that the level above was.
+
+    rates[j]: of level j + 1, whatever the depth of the tree; as many levels as there are rates.
+    hit, hit_many: the share of rounds that go on by the one head, or by one of the cache's, wherever they
+    end. A head below a leaf is run by the second pass: the first must run the leaf.
+    """
+    if not rates or not all(0 <= rate < 1 for rate in rates):
+        shares = ", ".join(f"{rate:g}" for rate in rates) or "nothing"
+        raise UsageError(f"acceptance is a share below 1, level by level, not {shares}", hint="such as 0.8")
+    if not 0 <= hit <= hit_many <= 1:
+        raise UsageError(
+            f"one head hits in {hit:g} of the rounds and several in {hit_many:g}",
+            hint="give shares, of several heads no less than of one",
+        )
+    accepted = []
+    for levels in range(1, len(rates) + 1):
+        reached = [1.0, *accumulate(rates[:levels], lambda left, right: left * right)]
+        ends = [here - below for here, below in pairwise(reached)]
+        accepted.append((*ends, reached[-1]))
+    one = tuple(tuple((0.0, hit) for _ in shares) for shares in accepted)
+    many = tuple(tuple((0.0, hit_many) for _ in shares) for shares in accepted)
+    return Rounds(tuple(accepted), {"one": one, "many": many}, source)

@@ -1,0 +1,294 @@
+"""A client's talks with its server: what it tells, what it hears, and what follows from that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from specops.edge.depth import Pacing
+from specops.edge.drafting import Drafts
+from specops.edge.fallback import Fallback
+from specops.edge.link import Down, Event, Link, Pong, Refused, Turn, Up, Verdict
+from specops.edge.rounds import Stage, Talk, anew, unfit
+from specops.edge.tallies import EdgeCounters
+from specops.engine.request import Counters, Emission, StepTimes
+from specops.engine.sequence import Sequence
+
+log = logging.getLogger(__name__)
+
+LOST_TOO_OFTEN = 3
+"""Times that a server, in reach, may have lost a session that makes no headway."""
+
+AWAY_TOO_LONG_S = 10.0
+"""After which a link that is down is said to be."""
+
+RETRY_S = 0.5
+"""Before a session is opened again, where the server did not say."""
+
+
+class Talks:
+    def __init__(
+        self,
+        link: Link,
+        drafts: Drafts,
+        fallback: Fallback,
+        counters: Counters,
+        own: EdgeCounters,
+        *,
+        patience_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """patience_s: how long a sequence waits for a server that is gone, or busy. clock: the link's."""
+        self.fallback = fallback
+        self.pacing = {greedy: Pacing() for greedy in (True, False)}
+        self._link, self._drafts, self._clock = link, drafts, clock
+        self._counters, self._own, self._patience_s = counters, own, patience_s
+        self._by_sequence: dict[int, Talk] = {}
+        self._by_number: dict[int, Talk] = {}
+        self._numbers = count(1)
+        self._down: tuple[float, str] | None = None  # since when, and why
+
+    def __len__(self) -> int:
+        return len(self._by_sequence)
+
+    def __getitem__(self, sequence_id: int) -> Talk:
+        return self._by_sequence[sequence_id]
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return sequence_id in self._by_sequence
+
+    def at(self, *stages: Stage) -> list[Talk]:
+        return [talk for talk in self._by_sequence.values() if talk.stage in stages]
+
+    @property
+    def connected(self) -> bool:
+        return self._down is None
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be verified, where that is so for long."""
+        if self._down is None or self._clock() - self._down[0] < AWAY_TOO_LONG_S:
+            return None
+        return f"the verification server is out of reach: {self._down[1]}"
+
+    # --- told ---------------------------------------------------------------------------------
+
+    def begin(self, sequence: Sequence) -> None:
+        self._drafts.begin(sequence)
+        self._add(Talk(sequence, next(self._numbers), list(sequence.tokens), sequence.sampling))
+
+    def end(self, talk: Talk, *, tell: bool = True) -> None:
+        if tell and talk.stage is not Stage.CLOSED:
+            self._link.end(talk.number)
+        del self._by_sequence[talk.sequence.id], self._by_number[talk.number]
+        self._drafts.end(talk.sequence)
+
+    def propose(self, talk: Talk) -> None:
+        """Send its tree, as it is."""
+        talk.proposal, talk.promised = self._drafts.propose(talk.sequence)
+        self._own.count_tree(talk.proposal)
+        self._send(talk)
+
+    def tend(self) -> list[Emission]:
+        """What is due by now: sessions to open, drafting to hand over, patience that has run out."""
+        now, emissions = self._clock(), []
+        for talk in list(self._by_sequence.values()):
+            if talk.stuck_since is not None and now - talk.stuck_since >= self._patience_s:
+                emissions.append(self._fail(talk, f"the verification server did not go on: {talk.stuck_by}"))
+            elif talk.stage is Stage.CLOSED and self._down is None and now >= talk.again:
+                self._open(talk)
+            elif talk.stage is Stage.HERE and self.fallback.server_drafts:
+                self._hand_over(talk, server_drafts=True)
+            elif talk.stage is Stage.THERE and not self.fallback.server_drafts:
+                self._hand_over(talk, server_drafts=False)
+        if self._by_sequence and self._down is None and self.fallback.due(now):
+            self._link.probe()
+        return emissions
+
+    def _open(self, talk: Talk) -> None:
+        drafts_there = self.fallback.server_drafts
+        prompt = [] if talk.opened else talk.prompt
+        self._link.open(
+            talk.number, talk.key, prompt, talk.sampling, known=talk.known, server_drafts=drafts_there
+        )
+        talk.server_drafts = drafts_there
+        if talk.opened:
+            talk.stage = Stage.UNCLEAR
+            self._own.resumed += 1
+        else:
+            talk.stage, talk.opened = Stage.THERE if drafts_there else Stage.AWAY, True
+
+    def _hand_over(self, talk: Talk, *, server_drafts: bool) -> None:
+        self._link.set_mode(talk.number, server_drafts=server_drafts)
+        talk.server_drafts = server_drafts
+        talk.stage = Stage.THERE if server_drafts else Stage.UNCLEAR
+        self._own.to_server += server_drafts
+        self._own.to_client += not server_drafts
+
+    def _send(self, talk: Talk) -> None:
+        assert talk.proposal is not None
+        self._link.propose(talk.number, talk.due, talk.proposal)
+        talk.stage, talk.sent_at = Stage.AWAY, self._clock()
+
+    # --- heard --------------------------------------------------------------------------------
+
+    def hear(self, events: list[Event]) -> list[Emission]:
+        emissions = []
+        for event in events:
+            if isinstance(event, Down):
+                self._lost(event)
+            elif isinstance(event, Up):
+                self._found()
+            elif isinstance(event, Pong):
+                self.fallback = self.fallback.pinged(self._clock(), event.rtt_s)
+            elif (talk := self._by_number.get(event.session)) is not None:
+                emissions += self._answered(talk, event)
+        return emissions
+
+    def _answered(self, talk: Talk, event: Verdict | Turn | Refused) -> list[Emission]:
+        if isinstance(event, Refused):
+            return self._refused(talk, event)
+        if talk.stage in (Stage.HERE, Stage.CLOSED):
+            log.debug("session %d: what came was not waited for", talk.number)
+            return []
+        talk.stuck_since, talk.lost = None, 0
+        if isinstance(event, Turn):
+            return self._turn(talk, event)
+        if talk.stage is Stage.AWAY:
+            return self._verdict(talk, event)
+        return self._unasked(talk, event)
+
+    def _verdict(self, talk: Talk, verdict: Verdict) -> list[Emission]:
+        """On a round, or the prompt."""
+        fault = "it is of another round" if verdict.number != talk.due else unfit(verdict, talk.proposal)
+        if fault is not None:
+            return [self._fail(talk, f"could not take the server's verdict: {fault}")]
+        hit = not verdict.ended and self._drafts.follow(talk.sequence, verdict.path, verdict.tokens)
+        kept = self._drafts.levels(talk.sequence) if hit else 0
+        if talk.due > 0:
+            self._count(talk, verdict, hit=hit)
+        talk.here(verdict.number + 1, verdict.received, kept)
+        return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
+
+    def _unasked(self, talk: Talk, verdict: Verdict) -> list[Emission]:
+        """On what the server drafted for itself."""
+        if verdict.number < talk.due or not verdict.tokens:
+            return [self._fail(talk, "could not take the server's verdict: it is of an earlier step")]
+        self._own.verdicts += 1
+        if talk.answered_at is not None:
+            seconds = verdict.received - talk.answered_at
+            self.fallback = self.fallback.streamed(
+                verdict.received, tokens=len(verdict.tokens), seconds=seconds
+            )
+        self._drafts.walk(talk.sequence, verdict.tokens)
+        talk.due, talk.answered_at, talk.proposal = verdict.number + 1, verdict.received, None
+        return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
+
+    def _turn(self, talk: Talk, turn: Turn) -> list[Emission]:
+        now = self._clock()
+        if talk.proposal is not None and not turn.tokens and not turn.ended:
+            if turn.number != talk.due:
+                return [self._fail(talk, f"the server has no verdict, and wants round {turn.number} next")]
+            talk.answered_at = now  # how long the link was down says nothing of the draft
+            if talk.server_drafts:
+                talk.stage = Stage.THERE
+            else:
+                self._send(talk)  # it was lost on its way
+            return []
+        emissions = []
+        if turn.tokens or turn.ended:
+            self._drafts.walk(talk.sequence, turn.tokens)
+            emissions.append(self._extend(talk, turn.tokens, ended=turn.ended))
+        talk.here(turn.number, now, 0)
+        if talk.server_drafts:
+            talk.stage = Stage.THERE
+        return emissions
+
+    def _refused(self, talk: Talk, refused: Refused) -> list[Emission]:
+        again = self._clock() + (refused.retry_s or RETRY_S)
+        if refused.reason == "busy":  # it has not begun
+            talk.wait(self._clock(), refused.message, again)
+            talk.opened = False
+        elif refused.reason == "draining" or (refused.reason == "unknown" and talk.lost < LOST_TOO_OFTEN):
+            fresh = anew(talk, next(self._numbers))
+            if refused.reason == "draining":
+                fresh.wait(self._clock(), refused.message, again)
+            del self._by_number[talk.number]
+            self._add(fresh)
+            self._drafts.withdraw(talk.sequence)
+            self._own.reopened += 1
+        else:
+            return [self._fail(talk, f"the verification server refused: {refused.message}", tell=False)]
+        return []
+
+    def _lost(self, down: Down) -> None:
+        now = self._clock()
+        self._own.downs += 1
+        self._down = (now, down.why)
+        for talk in self._by_sequence.values():
+            talk.wait(now, down.why, now)
+            talk.lost = 0
+
+    def _found(self) -> None:
+        """The link is there again; `tend` opens the sessions."""
+        self._down = None
+        for talk in self._by_sequence.values():
+            talk.stuck_since = None
+
+    # --- what follows -------------------------------------------------------------------------
+
+    def _add(self, talk: Talk) -> None:
+        self._by_sequence[talk.sequence.id] = self._by_number[talk.number] = talk
+        if self._down is not None:
+            now = self._clock()
+            talk.wait(now, self._down[1], now)
+
+    def _extend(self, talk: Talk, tokens: list[int], *, ended: bool) -> Emission:
+        sequence = talk.sequence
+        if len(sequence.tokens) == sequence.prompt_length:
+            self._counters.prompt_tokens += sequence.prompt_length
+        emission = sequence.extend(tokens, [])
+        self._counters.generated_tokens += len(emission.tokens)
+        if emission.finish_reason is not None:
+            self.end(talk, tell=not ended)
+        elif ended:
+            error = "the verification server ended a sequence that has not ended"
+            return replace(self._fail(talk, error, tell=False), tokens=emission.tokens, text=emission.text)
+        return emission
+
+    def _fail(self, talk: Talk, error: str, *, tell: bool = True) -> Emission:
+        self._own.failed += 1
+        self.end(talk, tell=tell)
+        return Emission(talk.sequence.id, [], "", "cancelled", error=error)
+
+    def _count(self, talk: Talk, verdict: Verdict, *, hit: bool) -> None:
+        assert talk.answered_at is not None
+        assert talk.proposal is not None
+        tokens, accepted = len(verdict.tokens), len(verdict.path)
+        home_s, away_s = talk.sent_at - talk.answered_at, verdict.received - talk.sent_at
+        rtt = max(away_s - verdict.waited_s - verdict.step_s, 0.0)
+        counters, own = self._counters, self._own
+        counters.add(StepTimes(home_s, away_s, 0.0))
+        if talk.proposal.tokens:
+            counters.drafts += 1
+            counters.draft_tokens += len(talk.proposal.tokens)
+            counters.accepted_tokens += accepted
+            by_depth = counters.accepted_per_position
+            by_depth += [0] * (accepted - len(by_depth))
+            for depth in range(accepted):
+                by_depth[depth] += 1
+        own.rounds += 1
+        own.verdicts += 1
+        own.hits += hit
+        own.draft_s += home_s
+        own.network_s += rtt
+        own.waited_s += verdict.waited_s
+        own.step_s += verdict.step_s
+        own.evicted += verdict.evicted
+        pacing = self.pacing[talk.sequence.greedy]
+        pacing.learn(tokens=tokens, promised=talk.promised, home_s=home_s, away_s=away_s)
+        self.fallback = self.fallback.round(
+            verdict.received, tokens=tokens, seconds=home_s + away_s, rtt=rtt, step=verdict.step_s
+        )

@@ -1,0 +1,86 @@
+"""A bench's client that only listens: what it takes from a link, and what it says where the link fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specops.edge.link import Down, Event, Pong, Refused, Traffic, Turn, Up, Verdict
+from specops.engine.request import Sampling
+from specops.phases.edge_bench.client import _Listening
+
+SAMPLING = Sampling(max_tokens=6)
+
+
+def verdict(session: int, number: int, tokens: list[int], *, ended: bool = False) -> Verdict:
+    return Verdict(session, number, [], tokens, ended, 0.25, 0.5, 0, 0.0)
+
+
+class Scripted:
+    """A link that gives what it was told to, call by call; nothing more is silence."""
+
+    def __init__(self, *events: list[Event]) -> None:
+        self.events = list(events)
+        self.asked: list[tuple[str, Any]] = []
+        self.traffic = Traffic(sent=7, received=9)
+
+    def receive(self, timeout: float | None) -> list[Event]:
+        self.asked.append(("receive", timeout))
+        return self.events.pop(0) if self.events else []
+
+    def open(self, session: int, key: bytes, prompt: list[int], sampling: Sampling, **more: Any) -> None:
+        assert more == {"server_drafts": True}
+        assert len(key) == 16
+        self.asked.append(("open", (session, prompt)))
+
+    def end(self, session: int) -> None:
+        self.asked.append(("end", session))
+
+
+def listening(*events: list[Event]) -> tuple[_Listening, Scripted]:
+    link: Any = Scripted(*events)
+    return _Listening(link), link
+
+
+def test_what_comes_together_is_one_verification() -> None:
+    arm, link = listening(
+        [], [verdict(1, 0, [5])], [verdict(1, 1, [6, 7]), Pong(0.1)], [verdict(1, 2, [8], ended=True)]
+    )
+    answered = arm.answer([1, 2], SAMPLING)
+    assert answered.tokens == [5, 6, 7, 8]
+    assert [count for _, count in answered.chunks] == [1, 2, 1]
+    assert answered.error is None
+    assert ("open", (1, [1, 2])) in link.asked
+    assert link.asked[-1] == ("end", 1)
+    effort = arm.effort()
+    assert (effort.verdicts, effort.waited_s, effort.step_s) == (3, 0.75, 1.5)
+    assert (effort.up_bytes, effort.down_bytes, effort.rounds) == (7, 9, 0)
+
+
+def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
+    arm, _ = listening([], [verdict(9, 0, [1], ended=True), verdict(1, 0, [5])], [Turn(1, 1, [6], True)])
+    assert arm.answer([1], SAMPLING).tokens == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (Refused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
+        (Down("nobody listens there"), "the link broke: nobody listens there"),
+        (None, "said nothing for"),
+    ],
+)
+def test_what_fails_is_told_and_not_waited_for(event: Event | None, words: str) -> None:
+    arm, link = listening([], [verdict(1, 0, [5])], [] if event is None else [event])
+    answered = arm.answer([1], SAMPLING)
+    assert answered.error is not None
+    assert words in answered.error
+    assert answered.tokens == [5]
+    assert link.asked[-1] == ("end", 1)
+
+
+def test_a_link_that_broke_meanwhile_is_waited_for() -> None:
+    arm, link = listening([Down("cut")], [Up()], [verdict(1, 0, [5], ended=True)])
+    assert arm.answer([1], SAMPLING).tokens == [5]
+    assert [what for what, _ in link.asked] == ["receive", "receive", "open", "receive", "end"]

@@ -1,0 +1,115 @@
+"""`specops edge bench` as it is called: servers, relay and clients of a tiny pair, and nothing left over."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from calling import specops
+
+from specops import results
+from specops.assets import asset
+from specops.config import load
+from specops.errors import ConfigError, Exit
+from specops.phases.edge_bench.arms import AUTOREGRESSIVE, SERVER_ONLY
+from specops.phases.edge_bench.measure import comparison_of
+from specops.phases.edge_bench.settings import settings_of
+
+STAND_IN = "{pass_ms: 2.0, token_ms: 0.05}"
+
+
+@pytest.fixture
+def rollout(tiny_pair: tuple[Path, Path], tmp_path: Path) -> Path:
+    (tmp_path / "prompts.json").write_text(
+        json.dumps([{"id": f"p{i}", "text": f"the server measures {i}"} for i in range(4)])
+    )
+    target, draft = tiny_pair
+    path = tmp_path / "rollout.yaml"
+    path.write_text(
+        f"""rollout: tiny
+prompts: prompts.json
+pools:
+  standard: {{engine: embedded, target: {target}}}
+  speculative:
+    {{engine: embedded, target: {target}, max_batch: 2, speculation: {{draft: {draft}, tree: "chain:2"}}}}
+edge:
+  nodes: 8
+  heads: [0, 4]
+  rtt_ms: 4.0
+  clients: [1, 2]
+  stand_in: {{verify: {STAND_IN}, server_draft: {STAND_IN}, edge_draft: {STAND_IN}}}
+costs: {{standard_per_hour: 4.0, edge_per_hour: 0.4}}
+"""
+    )
+    return path
+
+
+def left_behind(rollout: Path) -> list[str]:
+    """Processes that were started with this file, or forked from such."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(rollout).encode() in (place / "cmdline").read_bytes().split(b"\0"):
+                found.append(place.name)
+    return found
+
+
+def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) -> None:
+    out = tmp_path / "edge.json"
+    words = ["edge", "bench", str(rollout), "--count", "4", "--tokens", "8", "--out", str(out)]
+    # By itself: it forks, and this process may have spoken gRPC.
+    done = subprocess.run(
+        [sys.executable, "-m", "specops", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == Exit.UNDECIDED, done.stdout + done.stderr  # four prompts carry no interval
+    assert "stand-in costs: the target on the server 2 ms a pass and 0.05 ms a token" in done.stderr
+    assert "greedy answers are the same in all arms" in done.stdout
+    assert left_behind(rollout) == []
+    result = results.read(out)
+    assert result.settings["stand_in_costs"] is True
+    found = comparison_of(result)
+    assert found.failed == {}
+    assert all(parity.same == parity.of == 8 for parity in found.parity)
+    for clients in (1, 2):
+        plain, served = found.at(AUTOREGRESSIVE, clients), found.at(SERVER_ONLY, clients)
+        assert plain.tokens_a_verification == 1
+        assert served.edge is None
+        assert plain.itl_ms is not None
+        assert plain.itl_ms >= 2.0  # never faster than declared
+        for heads in ("0 heads", "4 heads"):
+            edge = found.at(f"edge, {heads}", clients)
+            assert edge.tokens == served.tokens == plain.tokens == 4 * 8
+            assert edge.edge is not None
+            assert edge.edge.network_ms >= 4.0  # the relay's way there and back
+            assert edge.edge.step_ms >= 2.0
+            assert 0 < edge.edge.up_bytes < 1024
+            assert edge.cost_per_million is not None
+        assert found.at("edge, 0 heads", clients).edge.wasted == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--clients", "none"], "--clients is 'none'"),
+        (["--clients", "0"], "--clients is '0'"),
+        (["--depth", "deep"], "'deep'"),
+        (["--rtt", "inf"], "--rtt"),
+        (["--temperature", "inf"], "--temperature"),
+        (["--count", "1", "--clients", "2"], "could not bench 2 clients on 1 prompts"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(rollout: Path, words: list[str], message: str) -> None:
+    done = specops("edge", "bench", str(rollout), *words)
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_head_cannot_draft_at_the_edge() -> None:
+    with pytest.raises(ConfigError, match="reads the target's features") as error:
+        settings_of(load(asset("playbooks", "embedded", "rollout.yaml")))
+    assert "a model of its own" in str(error.value.hint)

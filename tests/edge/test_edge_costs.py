@@ -1,0 +1,65 @@
+"""What tokens cost: by the paper's own prices, and the properties that any prices have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops.edge.cost import Prices, Spent, break_even_edge_price
+
+A100_40, RTX_4090 = 0.001125, 0.0000972
+"""USD a second, as SpecEdge's metrics have them."""
+
+money = st.floats(0.01, 100)
+seconds = st.floats(0.1, 1e5)
+counts = st.integers(1, 10**9)
+
+
+def test_the_papers_prices() -> None:
+    """1000 tokens / ($server T_server + $edge sum T_edge): server-only for 100 s, and four edges with it."""
+    prices = Prices(A100_40 * 3600, RTX_4090 * 3600)
+    alone = Spent(2000, 100.0, 0.0)
+    helped = Spent(4440, 100.0, 400.0)
+    assert alone.thousands_per_unit(prices) == pytest.approx(2 / 0.1125)
+    assert helped.thousands_per_unit(prices) == pytest.approx(4.44 / (0.1125 + 0.03888))
+    assert alone.per_million(prices) == pytest.approx(56.25)
+
+
+def test_nothing_said_and_nothing_spent_have_no_price() -> None:
+    prices = Prices(4.0, 0.0)
+    assert Spent(0, 10.0, 0.0).per_million(prices) is None
+    assert Spent(10, 0.0, 5.0).thousands_per_unit(prices) is None
+
+
+@pytest.mark.parametrize(("server", "edge"), [(0.0, 1.0), (-1.0, 1.0), (1.0, -0.1)])
+def test_prices_that_are_none(server: float, edge: float) -> None:
+    with pytest.raises(ValueError, match="costs something"):
+        Prices(server, edge)
+
+
+@given(money, money, seconds, seconds, counts)
+def test_both_ways_of_saying_it_agree(server: float, edge: float, busy: float, used: float, n: int) -> None:
+    prices, spent = Prices(server, edge), Spent(n, busy, used)
+    each, reverse = spent.per_million(prices), spent.thousands_per_unit(prices)
+    assert each is not None
+    assert reverse is not None
+    assert each * reverse == pytest.approx(1000)
+
+
+@given(money, st.floats(0.2, 10), st.integers(1, 64), seconds, counts)
+def test_at_the_break_even_price_a_token_costs_the_same(
+    server: float, gain: float, edges: int, busy: float, tokens: int
+) -> None:
+    price = break_even_edge_price(server, gain, edges)
+    alone = Spent(tokens, busy, 0.0).money(Prices(server, 0.0)) / tokens
+    if price < 0:
+        assert gain < 1
+        return
+    helped = Spent(tokens, busy, edges * busy).money(Prices(server, price)) / (gain * tokens)
+    assert helped == pytest.approx(alone)
+
+
+def test_no_edge_has_no_break_even_price() -> None:
+    with pytest.raises(ValueError, match="some edges"):
+        break_even_edge_price(4.0, 2.0, 0)

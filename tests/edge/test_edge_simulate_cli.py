@@ -1,0 +1,182 @@
+"""`edge simulate` as it is called, the plan behind it, and the rounds of a real pair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("simpy", reason="the edge extra is not installed")
+pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
+
+from specops.assets import asset
+from specops.cli.app import app
+from specops.edge.cost import Prices
+from specops.edge.settings import Drafting
+from specops.edge.simulation.measured import LEVELS, Answer, measure
+from specops.edge.simulation.model import EdgeCosts, Setting, straight
+from specops.edge.simulation.planning import IDLE, SEEDS, Planner, mean
+from specops.edge.simulation.rounds import of_rates
+from specops.engine.load import load_engine
+from specops.engine.model import load_model
+from specops.engine.request import Sampling
+from specops.progress import Silent
+
+QUICK = ["--acceptance", "0.8", "--rtt", "5,60", "--clients", "1,3", "--verify-ms", "30", "--draft-ms", "4"]
+FIXED = ["--depth", "included:4"]
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["edge", "simulate", "-q", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def test_a_plan_in_json_and_on_a_page(tmp_path: Path) -> None:
+    kept, out = tmp_path / "rounds.json", tmp_path / "plan.json"
+    arguments = [*QUICK, *FIXED, "--server-draft-ms", "12"]
+    code, said = called(*arguments, "--save-rounds", str(kept), "--json", "--out", str(out))
+    found = json.loads(said)
+    assert code == {"yes": 0, "no": 1}[found["verdict"]]
+    assert json.loads(out.read_text())["data"] == found["data"]
+    cells = {(cell["rtt_ms"], cell["clients"]): cell for cell in found["data"]["cells"]}
+    assert set(cells) == {(5.0, 1), (5.0, 3), (60.0, 1), (60.0, 3)}
+    assert cells[5.0, 1]["itl_ratio"] < cells[60.0, 1]["itl_ratio"]
+    assert cells[60.0, 1]["figures"]["idle"]["mean"] > cells[5.0, 3]["figures"]["idle"]["mean"]
+    assert found["data"]["costs_from"] == "the options"
+    assert found["summary"]["round_bytes"] < 1000
+    plot = tmp_path / "plan.svg"
+    again, told = called("--rounds", str(kept), *arguments[2:], "--plot", str(plot))
+    assert again == code
+    assert "round trip, ms" in plot.read_text()
+    for cell in cells.values():
+        assert f"{cell['itl_ratio']:.2f}" in told
+    assert "idle below 10%" in told
+
+
+def test_the_shipped_file_declares_what_is_needed() -> None:
+    code, said = called(
+        "--acceptance", "0.8", "--rtt", "15", "--clients", "2", "--depth", "adaptive", "--json"
+    )
+    found = json.loads(said)
+    assert code in (0, 1)
+    assert found["data"]["cells"][0]["setting"]["depth"] == "adaptive"
+    assert found["data"]["costs_from"] == "edge.stand_in of edge.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rtt", "near"], "--rtt takes numbers by commas"),
+        (["--clients", "1,x"], "--clients takes numbers by commas"),
+        (["--clients", "0"], "--clients takes numbers from 1 on"),
+        (["--rtt", "5,-1"], "--rtt takes numbers from 0 on"),
+        (["--rtt", "nan"], "--rtt takes numbers from 0 on"),
+        ([*QUICK, "--rounds", "x.json"], "two answers to one question"),
+        (["--acceptance", "0.8", "--verify-ms", "30"], "both --verify-ms and --draft-ms"),
+        (["--acceptance", "0.8", "--costs", "nowhere.json"], "could not read nowhere.json"),
+        (["--acceptance", "0.8", "--costs", "c.json", "--draft-ms", "3"], "two answers"),
+        ([*QUICK, "--jitter", "inf"], "--jitter"),
+        ([*QUICK, "--server-draft-ms", "nan"], "a pass takes time"),
+        ([*QUICK, "--plot", "plan.gif"], "no name of a plot"),
+        (["--paper", "--plot", "plan.svg"], "nothing to draw"),
+        (["--paper", "edge.yaml"], "--paper has its own costs"),
+        ([*QUICK, "--depth", "deep"], "'deep' does not say when a draft is sent"),
+        ([*QUICK, "--batching", "often"], "'often' is no batching"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(arguments: list[str], said: str) -> None:
+    from specops.errors import SpecopsError
+
+    with pytest.raises(SpecopsError, match=said) as error:
+        called(*arguments)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(("published", "code", "where"), [(2.0, 0, "within"), (9.0, 1, "outside")])
+def test_the_paper_is_judged_by_what_is_not_fitted_to_it(
+    published: float, code: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specops.edge.simulation import paper
+    from specops.phases import edge_simulate
+
+    monkeypatch.setattr(paper, "THROUGHPUT", published)
+    monkeypatch.setattr(edge_simulate, "PAPER_SEEDS", (0,))
+    monkeypatch.setattr(edge_simulate, "PAPER_S", 20.0)
+    found, said = called("--paper")
+    assert found == code
+    assert f"throughput is {where} the" in said
+
+
+def test_a_plan_against_every_setting_tried_by_hand() -> None:
+    costs = EdgeCosts(straight(0.004), straight(0.03), straight(0.01))
+    rounds = of_rates([0.8] * 3, hit=0.3, hit_many=0.3, source="")
+    prices = Prices(4.0, 0.3)
+    base = Setting(heads="many", nodes=8, max_batch=4)
+    planner = Planner(base, costs, rounds, prices, fixed_depth=False)
+    plan = planner.plan([0.005, 0.06], [1, 4], None, Silent())
+    for cell in plan.cells:
+        depths = [
+            planner._run(
+                Setting(
+                    heads="many",
+                    nodes=8,
+                    max_batch=4,
+                    rtt_s=cell.rtt_s,
+                    clients=cell.clients,
+                    depth=f"included:{d}",
+                ),
+                SEEDS[:1],
+            )
+            for d in range(1, 4)
+        ]
+        best = min(depths, key=lambda summary: mean(summary, "itl_ms"))
+        assert cell.edge.setting == best.setting
+    assert plan.itl_bound_ms == mean(plan.served[0].server_only, "itl_ms")
+    for at in plan.at_rtt:
+        row = [cell for cell in plan.cells if cell.rtt_s == at.rtt_s]
+        for cell in row:
+            idle = mean(cell.edge, "idle")
+            assert (idle < IDLE) == (at.busy_from is not None and cell.clients >= at.busy_from)
+            within = mean(cell.edge, "itl_ms") <= plan.itl_bound_ms
+            assert within == (at.carried is not None and cell.clients <= at.carried)
+
+
+def test_a_model_that_drafts_for_itself_is_accepted_and_hits() -> None:
+    """With room for all, its own choice is always in the tree, and then among the guesses: two passes on."""
+    itself = asset("playbooks", "embedded", "draft")
+    texts = _texts(itself, LEVELS + 6)[:2]
+    rounds = measure(load_model(itself), texts, Drafting(nodes=64, beams=16, heads=64), "itself", Silent())
+    assert rounds.hit_share("many", 1, 1) == 0.0  # the first pass runs the leaf
+    for levels in (1, 2):
+        assert rounds.accepted[levels - 1] == (*(0.0,) * levels, 1.0)
+        assert rounds.hit_share("many", levels, 2) > 0.9  # but for what is less likely than LEAST
+        assert rounds.hit_share("many", levels, 9) >= rounds.hit_share("one", levels, 9)
+    assert rounds.levels == LEVELS
+
+
+def test_rounds_of_a_pair_are_those_of_its_engine(tiny_pair: tuple[Path, Path]) -> None:
+    """A chain, walked here token by token with the draft's own first choices."""
+    texts = _texts(tiny_pair[0])
+    model = load_model(tiny_pair[1])
+    rounds = measure(model, texts, Drafting(nodes=1, beams=1, heads=2), "chain", Silent())
+    engine = load_engine(tiny_pair[1], tree="none")
+    accepted = total = 0
+    for text in texts:
+        place = 1
+        while place < len(text.written) - LEVELS:  # every deeper tree has its tokens too
+            context = text.prompt + text.written[:place]
+            first = engine.generate(context, Sampling(max_tokens=1, ignore_eos=True)).tokens[0]
+            right = first == text.written[place]
+            accepted, total, place = accepted + right, total + 1, place + 1 + right
+    assert rounds.accepted[0] == pytest.approx((1 - accepted / total, accepted / total))
+
+
+def _texts(target: Path, tokens: int = 24) -> list[Answer]:
+    engine = load_engine(target, tree="none")
+    sampling = Sampling(max_tokens=tokens, ignore_eos=True)
+    prompts = [[3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5, 8, 9, 7]]
+    return [Answer(prompt, engine.generate(prompt, sampling).tokens) for prompt in prompts]

@@ -1,0 +1,257 @@
+"""The wire: what is sent arrives as it was, and whatever else arrives is refused with a sentence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from specops.edge import verification_pb2 as pb
+from specops.edge.asked import TOTAL, Asked, Close, Mode, Open, Round, WireError, read_request
+from specops.edge.describe import tokenizer_digest
+from specops.edge.link import Refused, Served, Turn, Verdict
+from specops.edge.messages import Ruling
+from specops.edge.proposal import Drawn, Proposal
+from specops.edge.wire import (
+    close_request,
+    description_of,
+    event_of,
+    mode_request,
+    open_request,
+    refusal_response,
+    round_request,
+    served_of,
+    turn_response,
+    verdict_response,
+)
+from specops.engine.request import Sampling
+from specops.engine.tree import Draw
+from specops.errors import EndpointError, UsageError
+
+SERVED = Served(
+    model="a model",
+    vocabulary=50_000,
+    tokenizer=b"d" * 32,
+    eos=frozenset({0, 7}),
+    max_length=512,
+    max_nodes=32,
+    max_support=8,
+    max_sessions=4,
+    resume_s=0.1,
+    own_tree="chain:3",
+)
+TOKEN = some.integers(0, SERVED.vocabulary - 1)
+
+
+@some.composite
+def proposals(draw: Any) -> Proposal:
+    """Any tree that may be sent, whatever it was drawn from."""
+    how = draw(some.sampled_from(Draw))
+    count = draw(some.integers(1, SERVED.max_nodes))
+    supports: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
+    tokens, parents = [], []
+    for node in range(1, count + 1):
+        parent = draw(some.integers(0, node - 1))
+        if parent not in supports:
+            size = SERVED.max_support
+            supports[parent] = sorted(draw(some.sets(TOKEN, min_size=1, max_size=size)))
+        taken = () if how is Draw.IID else children.get(parent, ())
+        free = [token for token in supports[parent] if token not in taken]
+        if not free:
+            break
+        tokens.append(draw(some.sampled_from(free)))
+        parents.append(parent)
+        children.setdefault(parent, []).append(tokens[-1])
+    weight = some.integers(1, (TOTAL - 1) // SERVED.max_support)
+    drawn = [
+        Drawn(node, tuple(supports[node]), tuple(draw(weight) for _ in supports[node]))
+        for node in draw(some.permutations(sorted(children)))
+    ]
+    return Proposal(tuple(tokens), tuple(parents), how, () if how is Draw.DETERMINISTIC else tuple(drawn))
+
+
+def read_round(message: pb.Round) -> Proposal:
+    asked = read_request(pb.Request(session=3, round=message).SerializeToString(), SERVED)
+    assert isinstance(asked, Round)
+    return asked.proposal
+
+
+@given(proposals(), some.integers(0, 2**32 - 1), some.integers(0, 2**32 - 1))
+def test_a_round_arrives_as_it_was_sent(proposal: Proposal, session: int, number: int) -> None:
+    sent = round_request(session, number, proposal).SerializeToString()
+    assert read_request(sent, SERVED) == Round(session, number, proposal)
+
+
+@given(
+    some.binary(min_size=16, max_size=16),
+    some.lists(TOKEN, min_size=1, max_size=100),
+    some.builds(
+        Sampling,
+        temperature=some.just(0.0) | some.floats(1e-4, 1e6),
+        top_k=some.integers(0, 2**32 - 1),
+        top_p=some.floats(0, 1, exclude_min=True),
+        seed=some.none() | some.integers(0, 2**64 - 1),
+        max_tokens=some.integers(1, 2**32 - 1),
+        stop_token_ids=some.lists(TOKEN, max_size=64).map(tuple),
+        ignore_eos=some.booleans(),
+    ),
+    some.integers(0, 2**32 - 1),
+    some.booleans(),
+)
+def test_a_session_is_opened_as_it_was_asked_for(
+    key: bytes, prompt: list[int], sampling: Sampling, known: int, server_drafts: bool
+) -> None:
+    sent = open_request(5, key, prompt, sampling, known=known, server_drafts=server_drafts)
+    asked = read_request(sent.SerializeToString(), SERVED)
+    assert asked == Open(5, key, prompt, sampling, known, server_drafts)
+
+
+def test_a_seed_that_cannot_be_sent_is_said_at_once() -> None:
+    with pytest.raises(UsageError, match="a seed must be from 0"):
+        open_request(1, b"k" * 16, [1], Sampling(seed=-1))
+
+
+@pytest.mark.parametrize("server_drafts", [False, True])
+def test_mode_and_close_arrive(server_drafts: bool) -> None:
+    sent = mode_request(7, server_drafts=server_drafts).SerializeToString()
+    assert read_request(sent, SERVED) == Mode(7, server_drafts)
+    assert read_request(close_request(7).SerializeToString(), SERVED) == Close(7)
+
+
+def test_a_greedy_round_of_32_nodes_takes_far_less_than_a_kilobyte() -> None:
+    tokens = tuple(range(150_000, 150_032))  # of a large vocabulary: three bytes each
+    for parents in (tuple(range(32)), (0,) * 32):
+        sent = round_request(200, 100_000, Proposal(tokens, parents)).SerializeToString()
+        assert len(sent) <= 160
+
+
+def spoiled(**changes: Any) -> pb.Round:
+    """A good round at temperature > 0, but for `changes`."""
+    drawn = changes.pop("drawn", {})
+    first = {"node": 0, "tokens": [3, 5, 9], "weights": [1, 2, 3], **drawn}
+    fields = {"tokens": [5, 9, 4], "parents": [0, 0, 1], "draw": pb.WITHOUT_REPLACEMENT, **changes}
+    message = pb.Round(number=1, **fields)
+    if "distributions" in changes:
+        return message
+    message.drawn.extend([pb.Distribution(**first), pb.Distribution(node=1, tokens=[4], weights=[1])])
+    return message
+
+
+def test_the_round_that_is_spoiled_below_is_good() -> None:
+    assert len(read_round(spoiled()).tokens) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tokens": [5, 9]}, "2 nodes cannot have 3 parents"),
+        ({"tokens": list(range(33)), "parents": [0] * 33}, "33 nodes is over the limit of 32"),
+        ({"tokens": [5, 9, 50_000]}, "must be below 50000, not 50000"),
+        ({"parents": [0, 0, 3]}, "node 3 cannot follow node 3"),
+        ({"parents": [0, 9, 0]}, "node 2 cannot follow node 9"),
+        ({"draw": 3}, "the way numbered 3"),
+        ({"draw": -1}, "the way numbered -1"),
+        ({"draw": pb.DETERMINISTIC}, "was not drawn"),
+        ({"tokens": [5, 5, 4]}, "a node is followed by the same token twice"),
+        ({"parents": [0, 0, 0]}, "one distribution for every node"),
+        ({"parents": [0, 0, 2]}, "one distribution for every node"),
+        ({"drawn": {"node": 1}}, "one distribution for every node"),
+        ({"drawn": {"tokens": [5, 3, 9]}}, "do not ascend"),
+        ({"drawn": {"tokens": [5, 9, 9]}}, "do not ascend"),
+        ({"drawn": {"tokens": [3, 5, 8]}}, "its weight is 0"),
+        ({"drawn": {"tokens": [], "weights": []}}, "its weight is 0"),
+        ({"drawn": {"tokens": [5, 9, 50_000]}}, "must be below 50000, not 50000"),
+        ({"drawn": {"weights": [1, 2]}}, "3 tokens of node 0 cannot have 2 weights"),
+        ({"drawn": {"weights": [1, 2, 0]}}, "at least 1"),
+        ({"drawn": {"weights": [1, 2, TOTAL - 3]}}, "less than 2147483648"),
+        ({"drawn": {"tokens": range(5, 14), "weights": [1] * 9}}, "9 tokens is over the limit of 8"),
+    ],
+)
+def test_a_spoiled_round_is_refused_by_what_is_wrong_with_it(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(WireError, match=said) as caught:
+        read_round(spoiled(**changes))
+    assert caught.value.session == 3
+    assert caught.value.reason == ("too large" if "over the limit" in said else "nonsense")
+
+
+def test_independent_draws_may_repeat() -> None:
+    proposal = read_round(spoiled(draw=pb.IID, tokens=[5, 5, 4]))
+    assert proposal.tokens == (5, 5, 4)
+
+
+@given(proposals(), some.data())
+def test_a_round_with_anything_changed_is_good_or_refused(proposal: Proposal, data: some.DataObject) -> None:
+    message = round_request(3, 1, proposal).round
+    number = some.integers(0, 60) | some.integers(0, 2**32 - 1)
+    fields: list[Any] = [message.tokens, message.parents]
+    fields += [field for each in message.drawn for field in (each.tokens, each.weights)]
+    for _ in range(data.draw(some.integers(1, 3))):
+        field = data.draw(some.sampled_from(fields))
+        at = data.draw(some.integers(0, len(field)))
+        kind = data.draw(some.sampled_from(["change", "drop", "add"]))
+        if kind == "add" or at == len(field):
+            field.insert(at, data.draw(number))
+        elif kind == "drop":
+            del field[at]
+        else:
+            field[at] = data.draw(number)
+    message.draw = data.draw(some.sampled_from([message.draw, 0, 1, 2]))
+    sent = pb.Request(session=3, round=message).SerializeToString()
+    read = read_or_refusal(sent)
+    assert read
+    if isinstance(read, Round):
+        assert round_request(3, 1, read.proposal).round == message  # what was taken is what was sent
+
+
+@given(some.binary(max_size=200), some.booleans())
+def test_any_bytes_are_a_message_or_refused(data: bytes, named: bool) -> None:
+    if named:  # a whole message with rubbish behind it
+        data = round_request(3, 1, Proposal((1,), (0,))).SerializeToString() + data
+    assert read_or_refusal(data)
+    with suppress(EndpointError):
+        event_of(data, 0.0)
+
+
+def read_or_refusal(data: bytes) -> Asked | str:
+    """What the bytes say, or why they say nothing. Any exception but WireError fails the test."""
+    try:
+        return read_request(data, SERVED)
+    except WireError as error:
+        return error.message
+
+
+def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
+    ruling = Ruling(11, 4, [1, 3], [8, 9, 10], True, 0.0015, 77)
+    verdict = event_of(verdict_response(2, ruling, 0.02).SerializeToString(), 5.0)
+    assert verdict == Verdict(2, 4, [1, 3], [8, 9, 10], True, 0.0015, 0.02, 77, 5.0)
+    turn = Turn(2, 5, [1, 2], False)
+    assert event_of(turn_response(turn).SerializeToString(), 5.0) == turn
+    for reason in ("nonsense", "too large", "busy", "unknown", "draining", "failed"):
+        refused = Refused(2, reason, "because", 0.25)  # type: ignore[arg-type]
+        assert event_of(refusal_response(refused).SerializeToString(), 5.0) == refused
+    later = pb.Response(session=2, refusal=pb.Refusal(reason=99))  # type: ignore[arg-type]
+    assert event_of(later.SerializeToString(), 5.0) == Refused(2, "failed", "", 0.0)
+    with pytest.raises(EndpointError, match="no kind"):
+        event_of(b"", 5.0)
+
+
+def test_what_is_served_is_told_whole_and_an_older_revision_is_not_spoken() -> None:
+    said = description_of(SERVED)
+    assert served_of(said) == SERVED
+    said.revision = 0
+    with pytest.raises(EndpointError, match="revision 0"):
+        served_of(said)
+
+
+def test_the_digest_of_a_tokenizer_is_of_its_tokens_and_their_numbers() -> None:
+    class Some:
+        def __init__(self, **vocabulary: int) -> None:
+            self.get_vocab = lambda: vocabulary
+
+    assert tokenizer_digest(Some(a=0, b=1)) == tokenizer_digest(Some(b=1, a=0))
+    different = (Some(a=0, b=1), Some(a=1, b=0), Some(a=0), Some(ab=0))
+    assert len({tokenizer_digest(each) for each in different}) == 4
