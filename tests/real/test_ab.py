@@ -129,7 +129,7 @@ def listens(url: str) -> bool:
 def test_arms_side_by_side_say_the_same(tiny_pair, asked, tmp_path) -> None:
     notes = Notes()
     pools = arms(
-        none=embedded(tiny_pair, None),
+        none=serve(tiny_pair, "--no-speculation"),
         chain=embedded(tiny_pair, "chain:2"),
         ngram=embedded(tiny_pair, "ngram:4"),
     )
@@ -146,13 +146,13 @@ def test_arms_side_by_side_say_the_same(tiny_pair, asked, tmp_path) -> None:
         assert visit.cell.server_tokens == visit.cell.tokens  # nobody else asked
     assert set(found.inputs) == {
         *("prompts", "settings", "machine"),
-        *("none target", "chain target", "chain draft", "ngram target"),
+        *("chain target", "chain draft", "ngram target"),
     }
     assert len(notes.addresses()) == 3
     assert not any(listens(url) for _, url in notes.addresses())
 
 
-def test_one_arm_at_a_time_where_they_share_a_device(tiny_pair, asked, tmp_path) -> None:
+def test_one_arm_at_a_time_where_they_share_a_device(fake, asked, tmp_path) -> None:
     up: list[str] = []
 
     class Alone(Notes):
@@ -163,7 +163,7 @@ def test_one_arm_at_a_time_where_they_share_a_device(tiny_pair, asked, tmp_path)
                 assert sum(map(listens, set(up))) <= 1
 
     notes = Alone()
-    pools = arms(none=serve(tiny_pair, "--no-speculation"), chain=embedded(tiny_pair, "chain:2"))
+    pools = arms(none=fake(), chain=fake())
     settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=2)
     found = compare(pools, asked, settings, notes, logs=tmp_path / "logs")
     assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
@@ -204,23 +204,16 @@ def test_what_was_measured_before_a_server_did_not_come_up_is_kept(fake, asked, 
     assert {visit.arm for visit in kept_of(kept[-1], "it").visits} == {"old"}
 
 
-def test_ctrl_c_stops_every_server(tiny_pair, asked, tmp_path) -> None:
-    target, draft = tiny_pair
-    shared = f"target={target},threads=1"
+def test_ctrl_c_stops_every_server(fake, asked, tmp_path) -> None:
     words = [sys.executable, "-m", "specops", "ab", "--endpoint", "completions", "--repeats", "500"]
-    words += [
-        "--arm",
-        f"none=embedded:none,{shared}",
-        "--arm",
-        f"chain=embedded:chain:2,{shared},draft={draft}",
-    ]
+    words += ["--arm", f"old=command:{fake().command}", "--arm", f"new=command:{fake().command}"]
     words += ["--prompts", str(asked.prompts), "--out", str(tmp_path / "ab.json"), "--looks", "1"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}
     ) as specops:
         assert specops.stderr is not None
         said = ""
-        while "asking none and chain" not in said:
+        while "asking old and new" not in said:
             line = specops.stderr.readline()
             assert line, said
             said += line

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import daemons
 import pytest
 
 from specops.errors import UsageError
-from specops.phases.doctor import METRICS, Check, examine, result
+from specops.phases.doctor import programs
+from specops.phases.doctor.check import Check
+from specops.phases.doctor.endpoint import METRICS
+from specops.phases.doctor.examine import examine, result
 
 Answer = tuple[int, str]
 MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))
@@ -35,9 +39,11 @@ def endpoint(answers: dict[str, Answer], key: str | None = None) -> Iterator[str
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def checks(base_url: str) -> dict[str, Check]:
@@ -133,5 +139,36 @@ def test_a_full_disk_is_a_failure(monkeypatch) -> None:
         return lambda _: type("Usage", (), {"free": free})()
 
     for free, status in ((5e9, "ok"), (5e8, "warn"), (1e7, "fail")):
-        monkeypatch.setattr("specops.phases.doctor.shutil.disk_usage", disk(free))
+        monkeypatch.setattr("specops.phases.doctor.machine.shutil.disk_usage", disk(free))
         assert next(check for check in examine() if check.name == "disk").status == status
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
+    [((), "without its Lua module"), (("ngx_http_lua_module.so",), "with its Lua module in")],
+)
+def test_nginx_is_looked_at_for_its_lua_module(tmp_path: Path, monkeypatch, modules, says) -> None:
+    (tmp_path / "nginx").write_text("#!/bin/sh\necho 'nginx version: nginx/1.22.1' >&2\n")
+    (tmp_path / "nginx").chmod(0o755)
+    for module in modules:
+        (tmp_path / module).touch()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(programs, "LUA_MODULES", (str(tmp_path),))
+    found = programs.nginx()
+    assert found.found.startswith("1.22.1 (")
+    assert says in found.found
+    assert found.status == ("ok" if modules else "warn")
+
+
+def test_a_prometheus_is_asked_what_it_scrapes_and_which_of_our_names_it_has(tmp_path: Path) -> None:
+    config = tmp_path / "prometheus.yml"
+    config.write_text("scrape_configs: []\n")
+    with daemons.prometheus(config, tmp_path) as up:
+        found = {check.name: check for check in examine(prometheus=up.url)}
+    assert (found["prometheus server"].status, found["prometheus names"].status) == ("warn", "warn")
+    assert "scrapes 0 targets" in found["prometheus server"].found
+    assert found["prometheus names"].found.startswith("0 of ")
+    assert "specops monitor check" in str(found["prometheus names"].mend)
+    gone = next(check for check in examine(prometheus=up.url) if check.name == "prometheus server")
+    assert gone.status == "fail"
+    assert gone.mend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -72,3 +73,63 @@ def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
     rates = json.loads(out.read_text())["data"]["rates"]
     assert all(len(values) == 5 and values == sorted(values) for values in rates.values())
     assert 0.1 < rates["greedy"][0] < 1
+
+
+def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
+    out = tmp_path / "specinfer.json"
+    command = [sys.executable, "-m", "specops", "bench", "specinfer", "--count", "1", "--tokens", "24"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
+    )
+    titles = [line[:7] for line in done.stdout.splitlines() if line.startswith("Table")]
+    assert titles == ["Table 1", "Table 2", "Table 3"]
+    assert re.search(r"paper's Alpaca +1\.87 +2\.38 .*1\.27×", done.stdout)
+    found = json.loads(out.read_text())["data"]
+    for table in ("success", "tokens"):
+        for rows in found[table].values():
+            assert set(rows) == {"edit", "long", "short", "all"}
+            assert all(len(row) == 5 for row in rows.values())
+    for row in found["success"]["stochastic"].values():
+        rates = [figure["value"] for figure in row]
+        assert rates == sorted(rates)
+    of_all = found["verifiers"]["all"]
+    assert of_all["MSS"] == found["tokens"]["stochastic"]["all"][-1]
+    assert 1 < of_all["naive"]["value"] < of_all["MSS"]["value"] < 9
+
+
+def test_verifiers_are_ranked_on_the_very_same_trees(tmp_path: Path) -> None:
+    out = tmp_path / "verifiers.json"
+    command = [
+        sys.executable,
+        "-m",
+        "specops",
+        "bench",
+        "verifiers",
+        "--count",
+        "2",
+        "--tokens",
+        "24",
+        "--rounds",
+        "1",
+    ]
+    trees = ["--tree", "chain:3", "--tree", "expand:2"]
+    done = subprocess.run(
+        [*command, *trees, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
+    )
+    assert "without replacement" in done.stdout
+    ranked = json.loads(out.read_text())["data"]["ranked"]
+    assert [(one["tree"], one["draw"]) for one in ranked] == [
+        (tree, draw)
+        for tree in ("chain:3", "expand:2")
+        for draw in ("i.i.d.", "without replacement", "deterministic")
+    ]
+    for one in ranked:
+        found = {name: of["expected"] for name, of in one["verifiers"].items()}
+        if one["draw"] == "deterministic":
+            assert list(found) == ["naive"]
+            continue
+        assert 1 < found["naive"] < found["mss"] <= found["traversal"] + 0.05 < 4
+        assert found["traversal"] < found["ranked"] + 0.05
+        assert all(
+            of["measured"] == pytest.approx(of["expected"], abs=0.5) for of in one["verifiers"].values()
+        )

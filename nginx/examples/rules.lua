@@ -1,0 +1,45 @@
+-- Made by specops 0.1.0 from the rollout chat: change its file and render again.
+-- What decide.lua goes by. `source` is where a value comes from.
+
+return {
+  rollout = "chat",
+  specops = "0.1.0",
+  speculate = { value = true, source = "playbook" },
+  min_tokens = { value = 32, source = "playbook" },
+  min_tokens_unstreamed = { value = 64, source = "playbook" },
+  long_tokens = { value = 256, source = "playbook" },
+  otherwise = { value = "speculative", source = "playbook" },
+  max_temperature = { value = 1.0, source = "playbook" },
+  max_in_flight = { value = 8, source = "playbook" },
+  classes = {
+    {
+      name = "code",
+      content = "```|\\b(def|class|function) \\w+",
+      speculate = { value = true, source = "playbook" },
+    },
+    {
+      name = "legal",
+      headers = { { name = "x-team", value = "legal" } },
+      speculate = { value = false, source = "rollout file" },
+    },
+  },
+  default = { speculate = { value = true, source = "playbook" } },
+  unsupported = {
+    { name = "min_p", source = "vLLM refuses it where it speculates" },
+    { name = "logit_bias", source = "vLLM refuses it where it speculates" },
+  },
+  wanted = {
+    max_completion_tokens = true,
+    max_tokens = true,
+    n = true,
+    best_of = true,
+    temperature = true,
+    stream = true,
+    min_p = true,
+    logit_bias = true,
+  },
+  unsized = { ["/v1/completions"] = 16 },
+  canary_key = "x-user",
+  paths = { "/v1/", "/health", "/ping", "/version", "/tokenize", "/detokenize" },
+  speculative_percent = 100.0,
+}

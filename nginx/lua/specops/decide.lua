@@ -1,0 +1,249 @@
+-- Where a request goes, and why. NGINX runs this file, and so does `specops route explain`.
+--
+-- Pure: what it needs of its host is in `request`, what it goes by is in `rules` (rules.lua, which is rendered),
+-- and what changes while the router runs is in `state`.
+--
+--   request.method, request.path    as the client sent them; no query
+--   request.header(name)            value of a header, its name in lower case; nil where there is none
+--   request.address()               the client's
+--   request.trusted                 whether it may choose the pool
+--   request.body                    its bytes; only asked for where `reads(request, rules)`
+--   request.unreadable              whether there are, and its host could not get at them
+--   request.matches(pattern, text)  whether a regular expression, regardless of ASCII case, is found in the text
+--   state.percent                   of what the rules allow on the speculative pool, the share that goes there
+--   state.in_flight                 of the speculative pool without this request, each counted `weight` times
+--
+-- decide() returns
+--   pool      "speculative" or "standard"; "none": the router answers 404 itself
+--   class     the traffic class by name; "default" where none matches; "other" for what generates no text
+--   reason    one of the words below
+--   about     the parameter that it is about, where it is
+--   seen      the number that decided: tokens asked for, the temperature, a bucket, requests in flight
+--   weight    how many sequences it asks for
+
+local body = require("specops.body")
+local bucket = require("specops.bucket")
+
+local byte, find, lower, sub = string.byte, string.find, string.lower, string.sub
+local huge = math.huge
+
+local M = {}
+
+local GENERATES = { ["/v1/chat/completions"] = true, ["/v1/completions"] = true }
+local POOLS = { speculative = true, standard = true }
+
+-- Whether the body decides.
+function M.reads(request)
+  return request.method == "POST" and GENERATES[request.path] or false
+end
+
+local function served(path, paths)
+  if find(path, "..", 1, true) or find(lower(path), "%2e", 1, true) then
+    return false -- another path by the time that a server has resolved it
+  end
+  for _, known in ipairs(paths) do
+    if path == known or byte(known, -1) == 47 and sub(path, 1, #known) == known then
+      return true
+    end
+  end
+  return false
+end
+
+local function is_whole(value)
+  return value == nil or type(value) == "number" and value % 1 == 0 and value > -huge and value < huge
+end
+
+-- The parameter that is not what it must be, so that the engine refuses the request; or nil.
+local function mistaken(fields)
+  if not is_whole(fields.max_completion_tokens) then
+    return "max_completion_tokens"
+  elseif not is_whole(fields.max_tokens) then
+    return "max_tokens"
+  elseif not is_whole(fields.n) then
+    return "n"
+  elseif not is_whole(fields.best_of) then
+    return "best_of"
+  elseif fields.temperature ~= nil and type(fields.temperature) ~= "number" then
+    return "temperature"
+  elseif fields.stream ~= nil and type(fields.stream) ~= "boolean" then
+    return "stream"
+  end
+end
+
+local function is_set(value)
+  if type(value) == "table" then
+    return not value.empty
+  end
+  return value ~= nil and value ~= 0 and value ~= false and value ~= ""
+end
+
+local function text_of(request, question)
+  local text = request.text
+  if not text then
+    text = question and body.content(request.body, question) or ""
+    request.text = text
+  end
+  return text
+end
+
+local function has_headers(headers, request)
+  for _, one in ipairs(headers) do
+    if request.header(one.name) ~= one.value then
+      return false
+    end
+  end
+  return true
+end
+
+local function has_one(parts, text)
+  text = lower(text)
+  for _, part in ipairs(parts) do
+    if find(text, part, 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+local function is_of(class, request, question)
+  if class.path and class.path ~= request.path then
+    return false
+  end
+  if class.headers and not has_headers(class.headers, request) then
+    return false
+  end
+  if class.contains and not has_one(class.contains, text_of(request, question)) then
+    return false
+  end
+  return not class.content or request.matches(class.content, text_of(request, question))
+end
+
+local function classify(request, question, rules)
+  for _, class in ipairs(rules.classes) do
+    if is_of(class, request, question) then
+      return class
+    end
+  end
+  return rules.default
+end
+
+-- What the request itself says, whatever the state: pool, reason, about, seen.
+local function by_rule(request, fields, class, rules)
+  local wrong = mistaken(fields)
+  if wrong then
+    return "standard", "type", wrong
+  end
+  if not rules.speculate.value then
+    return "standard", "not-deployed"
+  end
+  if not class.speculate.value then
+    return "standard", "class"
+  end
+  for _, parameter in ipairs(rules.unsupported) do
+    if is_set(fields[parameter.name]) then
+      return "standard", "parameter", parameter.name
+    end
+  end
+  local temperature, streams = fields.temperature, fields.stream
+  if temperature and temperature > rules.max_temperature.value then
+    return "standard", "temperature", nil, temperature
+  end
+  local tokens = fields.max_completion_tokens or fields.max_tokens or rules.unsized[request.path]
+  if tokens and tokens < rules.min_tokens.value then
+    return "standard", "short", nil, tokens
+  end
+  if tokens and not streams and tokens < rules.min_tokens_unstreamed.value then
+    return "standard", "short-unstreamed", nil, tokens
+  end
+  if tokens and tokens >= rules.long_tokens.value then
+    return "speculative", "long", nil, tokens
+  elseif temperature == 0 then
+    return "speculative", "greedy"
+  elseif streams then
+    return "speculative", "streaming"
+  end
+  return rules.otherwise.value, "otherwise", nil, tokens
+end
+
+local WEIGHT = 10000 -- at most: sums stay exact, whatever a request asks for
+
+local function weight_of(fields, prompts)
+  local n, best_of = fields.n, fields.best_of
+  local each = 1
+  if n and is_whole(n) and n > each then
+    each = n
+  end
+  if best_of and is_whole(best_of) and best_of > each then
+    each = best_of
+  end
+  return math.min(each * prompts, WEIGHT)
+end
+
+-- Whether so many more are too many for the speculative pool beside those that it has.
+function M.spills(weight, in_flight, rules)
+  return in_flight + weight > rules.max_in_flight.value
+end
+
+-- The reason for which a request that the rules allow on the speculative pool does not go there, and what was
+-- seen; or nil.
+local function held_back(request, weight, rules, state)
+  if state.percent <= 0 then
+    return "switch"
+  elseif state.percent < 100 then
+    local key = rules.canary_key and request.header(rules.canary_key)
+    key = key or request.header("authorization") or request.address()
+    local at = bucket(key)
+    if at >= state.percent * 100 then
+      return "canary", at
+    end
+  end
+  if M.spills(weight, state.in_flight, rules) then
+    return "in-flight", state.in_flight
+  end
+end
+
+function M.decide(request, rules, state)
+  if not GENERATES[request.path] and not served(request.path, rules.paths) then
+    return { pool = "none", class = "other", reason = "path", weight = 1 }
+  end
+  local chosen = request.trusted and request.header("x-specops-pool")
+  chosen = POOLS[chosen] and chosen
+  local decision = { pool = "standard", class = "other", weight = 1 }
+  if not GENERATES[request.path] then
+    decision.reason = "path"
+  elseif request.method ~= "POST" then
+    decision.reason = "method"
+  else
+    local question, fault
+    if (request.header("content-encoding") or "identity") ~= "identity" then
+      fault = "encoded"
+    elseif request.unreadable then
+      fault = "unreadable"
+    else
+      question, fault = body.read(request.body or "", rules.wanted)
+    end
+    local class = classify(request, question, rules)
+    decision.class = class.name or "default"
+    if question then
+      decision.weight = weight_of(question.fields, question.prompts)
+      decision.pool, decision.reason, decision.about, decision.seen =
+        by_rule(request, question.fields, class, rules)
+    else
+      decision.reason = fault
+    end
+  end
+  if chosen then
+    decision.pool, decision.reason, decision.about, decision.seen = chosen, "override", nil, nil
+    if chosen == "speculative" and state.percent <= 0 then
+      decision.pool, decision.reason = "standard", "switch" -- all standard means all
+    end
+  elseif decision.pool == "speculative" then
+    local why, seen = held_back(request, decision.weight, rules, state)
+    if why then
+      decision.pool, decision.reason, decision.seen = "standard", why, seen
+    end
+  end
+  return decision
+end
+
+return M

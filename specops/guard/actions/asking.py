@@ -1,0 +1,76 @@
+"""One HTTP question: bounded in time, never through a proxy to this machine itself, and never sent on, since
+a redirect would take a token to another host."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from specops.errors import EndpointError
+from specops.net import is_loopback
+
+MOST = 8 * 2**20
+
+
+def ask(
+    what: str, method: str, url: str, *, body: object = None, token: str | None = None, timeout_s: float
+) -> bytes:
+    """The answer's bytes, in about twice `timeout_s` at most. `what` is being done, for the error:
+    EndpointError, which tells no token."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, method=method)
+    request.add_header("Accept", "*/*")
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
+    if token and (token := token.strip()):  # a file that it came from may end in a newline
+        if not (token.isascii() and token.isprintable()):
+            raise EndpointError(f"could not {what}: its token has characters that no header can carry")
+        request.add_header("Authorization", f"Bearer {token}")
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if is_loopback(url):
+        handlers.append(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + timeout_s
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
+            return _read(answer, deadline)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = " ".join(error.read(300).decode(errors="replace").split())
+        hint = "is its token in the environment?" if error.code in (401, 403) else None
+        raise EndpointError(f"could not {what}: {url} answered {error.code} {said}".rstrip(), hint) from None
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
+        why = getattr(error, "reason", None) or error
+        raise EndpointError(
+            f"could not {what}: {url}: {why}", hint="is it up, and is this its address?"
+        ) from None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer is an HTTPError with its status."""
+
+
+def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
+    """All of it. The socket's own time limit begins anew with every byte."""
+    read = b""
+    while len(read) < MOST and (part := answer.read1(MOST - len(read))):
+        read += part
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer does not end")
+    return read
+
+
+def ask_json(
+    what: str, method: str, url: str, *, body: object = None, token: str | None = None, timeout_s: float
+) -> Any:
+    answer = ask(what, method, url, body=body, token=token, timeout_s=timeout_s)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        raise EndpointError(
+            f"could not {what}: {url} answered no JSON", hint="is this its address?"
+        ) from None

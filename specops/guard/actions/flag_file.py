@@ -1,0 +1,52 @@
+"""A file that others read, in the form of a router's switch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from specops.errors import FileError
+from specops.guard.actions.nginx import KEY
+from specops.guard.actions.target import Target
+
+
+class FlagFile(Target):
+    def __init__(self, path: str) -> None:
+        self.name = f"file {path}"
+        self._path = Path(path)
+
+    def read(self) -> int:
+        """A file that is not there yet says 100: nothing was switched."""
+        try:
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+            percent = said[KEY]
+            if isinstance(percent, int) and not isinstance(percent, bool) and 0 <= percent <= 100:
+                return percent
+        except FileNotFoundError:
+            return 100
+        except OSError as error:
+            raise FileError(
+                f"could not read the flag {self._path}: {error.strerror}", hint="let this user read it"
+            ) from error
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise FileError(
+            f"could not read the flag {self._path}: it does not say {KEY}",
+            hint=f'it is JSON: {{"{KEY}": 100}}',
+        )
+
+    def set(self, percent: int) -> None:
+        new = self._path.with_name(f".{self._path.name}.new")
+        try:
+            with new.open("w", encoding="utf-8") as out:
+                out.write(json.dumps({KEY: percent}) + "\n")
+                out.flush()
+                os.fsync(out.fileno())
+            new.chmod(0o644)
+            new.replace(self._path)
+        except OSError as error:
+            raise FileError(
+                f"could not write the flag {self._path}: {error.strerror}",
+                hint="its folder must be there, and this user's to write to",
+            ) from error

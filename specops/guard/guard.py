@@ -1,0 +1,232 @@
+"""The guard itself, a turn at a time: look, decide, write it down, act, write down what came of it.
+
+Every turn reads what the targets have. More than the guard wants is brought down at once. Less is left as it
+is and told: somebody, or a router that lost its state, takes care already, and only a decision, or a person
+who hands it back, raises anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specops.errors import SpecopsError
+from specops.guard.evaluation import Evaluation
+from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, Standing
+from specops.guard.policy import decide, falls, pin, release
+from specops.guard.rules import Rules
+from specops.guard.state import Decision, Override, State
+
+Look = Callable[[float, float | None], Evaluation]
+"""What is seen at an instant; and since when what is served is what it is, as far as is known."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the capacity gate says before all traffic is moved."""
+
+    said: str
+    floor: int = 0
+    """The percentage that the standard pool cannot carry."""
+
+
+class Switches(Protocol):
+    def read(self) -> tuple[Reading, ...]: ...
+
+    def to(self, percent: int, *, again: bool = False) -> Result: ...
+
+
+@dataclass
+class Tally:
+    """Since this process began."""
+
+    evaluations: dict[str, int] = field(default_factory=dict)
+    actions: dict[tuple[str, str], int] = field(default_factory=dict)
+    fallbacks: int = 0
+    seconds: float = 0.0
+
+
+class Guard:
+    """Holds the lock and the journal of its run folder. One thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        rules: Rules,
+        look: Look,
+        switch: Switches,
+        journal: Journal,
+        gate: Callable[[], Gate],
+        dry_run: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.rules = rules
+        self.dry_run = dry_run
+        self.tally = Tally()
+        self.found: tuple[Reading, ...] = ()
+        self._look = look
+        self._switch = switch
+        self._journal = journal
+        self._gate = gate
+        self._clock = clock
+
+    @property
+    def state(self) -> State:
+        return self._journal.standing.state
+
+    @property
+    def standing(self) -> Standing:
+        return self._journal.standing
+
+    @property
+    def evaluated_at(self) -> float | None:
+        evaluation = self._journal.standing.evaluation
+        return evaluation.ts if evaluation is not None else None
+
+    @property
+    def unconfirmed(self) -> str | None:
+        """What is not as it was decided; None while all is."""
+        confirmed, wanted = self._journal.standing.confirmed, self.state.wanted
+        action = self._journal.standing.last_action
+        if confirmed != wanted:
+            failed = action.result.targets if action is not None and action.result is not None else ()
+            errors = [f"{one.name}: {one.error}" for one in failed if one.error]
+            traffic = action.result.traffic if action is not None and action.result is not None else None
+            return "; ".join(errors) or traffic or f"{wanted}% is not confirmed yet"
+        if self.dry_run:
+            return None
+        return _unlike(self.found, wanted)
+
+    def resume(self) -> Entry | None:
+        """Finish what a guard before this one had begun; None where there was nothing."""
+        action = self._journal.standing.last_action
+        if action is None or action.result is not None:
+            return None
+        return self._act(action, again=True)
+
+    def turn(self, alerts: Sequence[str] = ()) -> Entry:
+        """One evaluation. `alerts`: firing ones that Alertmanager told of; they are noted, no more."""
+        now, state = self._clock(), self.state
+        self._read()
+        began = time.monotonic()
+        evaluation = self._seen(now)
+        self.tally.seconds += time.monotonic() - began
+        self.tally.evaluations[evaluation.verdict] = self.tally.evaluations.get(evaluation.verdict, 0) + 1
+        decision, said = decide(state, evaluation, now, self.rules), None
+        if falls(state, decision.state):
+            gate = self._asked()
+            said = gate.said
+            decision = decide(state, evaluation, now, self.rules.keeping(gate.floor))
+        return self._carry_out(decision, now, evaluation, said, tuple(alerts))
+
+    def pin(self, override: Override) -> Entry | None:
+        """A person's override; None where exactly this one holds already, and is seen to."""
+        now = self._clock()
+        self._read()
+        if (
+            self.state.override == override
+            and override.left_s is None
+            and not self._must_act(self.state.wanted)
+        ):
+            return None
+        said = self._asked().said if override.pool == "standard" else None  # told; a person decides
+        return self._carry_out(pin(self.state, override, now, self.rules), now, capacity=said)
+
+    def release(self, by: str, why: str) -> Entry:
+        """A person hands it back."""
+        now = self._clock()
+        self._read()
+        found = [reading.percent for reading in self.found if reading.percent is not None]
+        decision = release(self.state, by, why, now, self.rules, min(found, default=None))
+        return self._carry_out(decision, now)
+
+    def _read(self) -> None:
+        self.found = self._switch.read()
+
+    def _seen(self, now: float) -> Evaluation:
+        try:
+            return self._look(now, self._unchanged_since())
+        except SpecopsError as error:
+            return Evaluation(ts=now, verdict="unknown", reason=error.message)
+
+    def _unchanged_since(self) -> float | None:
+        """Since the last switch, or since this journal began: where there is little traffic, as at a canary
+        step or by night, all of it since then counts."""
+        standing = self._journal.standing
+        return standing.last_action.ts if standing.last_action is not None else standing.began
+
+    def _asked(self) -> Gate:
+        try:
+            return self._gate()
+        except SpecopsError as error:
+            return Gate(said=f"the capacity gate could not be asked: {error.message}")
+
+    def _carry_out(
+        self,
+        decision: Decision,
+        now: float,
+        evaluation: Evaluation | None = None,
+        capacity: str | None = None,
+        alerts: tuple[str, ...] = (),
+    ) -> Entry:
+        last = self._journal.standing.last
+        wanted = decision.state.wanted
+        entry = Entry(
+            ts=now,
+            id=last.id + 1 if last else 1,
+            verdict=evaluation.verdict if evaluation else None,
+            evidence=Evidence(
+                why=decision.why,
+                events=decision.events,
+                evaluation=evaluation,
+                capacity=capacity,
+                alerts=alerts,
+                found=self.found,
+            ),
+            state=decision.state,
+            action=Intent(percent=wanted) if self._must_act(wanted) else None,
+        )
+        self._journal.append(entry)
+        self.tally.fallbacks += "fell_back" in decision.events
+        return self._act(entry) if entry.action is not None else entry
+
+    def _must_act(self, wanted: int) -> bool:
+        if self._journal.standing.confirmed != wanted:
+            return True
+        above = any(reading.percent is not None and reading.percent > wanted for reading in self.found)
+        return above and not self.dry_run
+
+    def _act(self, entry: Entry, *, again: bool = False) -> Entry:
+        assert entry.action is not None
+        if self.dry_run:
+            result = Result(outcome="dry_run")
+        else:
+            result = self._switch.to(entry.action.percent, again=again)
+            self._count(result)
+        done = entry.model_copy(update={"result": result})
+        self._journal.append(done)
+        if not self.dry_run:
+            self._read()
+        return done
+
+    def _count(self, result: Result) -> None:
+        for one in result.targets:
+            key = (one.name, "failed" if one.error else "done")
+            self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
+
+
+def _unlike(found: Sequence[Reading], wanted: int) -> str | None:
+    said = []
+    for reading in found:
+        if reading.percent is None:
+            said.append(reading.error or f"{reading.name} could not be read")
+        elif reading.percent < wanted:
+            said.append(
+                f"{reading.name} has {reading.percent}%, less than the {wanted}% of the guard: it was"
+                " switched by another hand, and is left so until specops guard override none"
+            )
+        elif reading.percent > wanted:
+            said.append(f"{reading.name} has {reading.percent}%, more than the {wanted}% of the guard")
+    return "; ".join(said) or None

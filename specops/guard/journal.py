@@ -1,0 +1,256 @@
+"""What the guard saw, decided and did, one JSON line each: written before it acts, so that a guard that is
+killed at any moment goes on where it was.
+
+An evaluation, or a person's override, is one line. Where something is to be switched, that line is the
+intent, and one with the same id and the result follows. What has no result is done again, after reading back
+whether it is done. Lines reach the disk before anything else happens. A last line that was cut short was
+never acted on, and is removed; a damaged one before it is history, and is skipped.
+
+At `ROTATE_BYTES` the journal becomes journal.1.jsonl, and a new one begins with what the state comes from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from specops.errors import FileError
+from specops.guard.evaluation import Evaluation, Verdict
+from specops.guard.state import FULL, Event, State
+
+FILE = "journal.jsonl"
+ROTATE_BYTES = 16 * 2**20
+KEPT = 8
+"""Older journals: some weeks at an evaluation a minute."""
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reading(_Kept):
+    """What a target says it has, in per cent; None where it could not be read, and why."""
+
+    name: str
+    percent: int | None
+    error: str | None = None
+
+
+class Switched(_Kept):
+    """What was done to one target."""
+
+    name: str
+    before: int | None
+    after: int | None
+    tries: int
+    """0: it had it already."""
+
+    error: str | None = None
+    took_ms: float
+
+
+class Result(_Kept):
+    outcome: Literal["done", "failed", "dry_run"]
+    targets: tuple[Switched, ...] = ()
+    traffic: str | None = None
+    """What the routers' counters say of it, where there are any."""
+
+
+class Intent(_Kept):
+    """Every target is to have `percent`."""
+
+    percent: int
+
+
+class Evidence(_Kept):
+    why: str
+    events: tuple[Event, ...] = ()
+    evaluation: Evaluation | None = None
+    """None of a person's override."""
+
+    capacity: str | None = None
+    """What the capacity gate said, where it was asked."""
+
+    alerts: tuple[str, ...] = ()
+    """Firing ones that Alertmanager told of since the line before."""
+
+    found: tuple[Reading, ...] = ()
+    """What the targets had when it was decided."""
+
+
+class Entry(_Kept):
+    ts: float
+    id: int
+    verdict: Verdict | None
+    evidence: Evidence
+    state: State
+    """After the decision."""
+
+    action: Intent | None = None
+    result: Result | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a journal amounts to."""
+
+    state: State = field(default_factory=State)
+    confirmed: int | None = FULL
+    """The percentage that all targets were last seen to have; None where it is not known. Without a journal
+    they are taken to have what they were rendered with, so that a new guard switches nothing."""
+
+    last: Entry | None = None
+    last_action: Entry | None = None
+    evaluation: Evaluation | None = None
+    """The last one."""
+
+    began: float | None = None
+    """Of the first line that is left."""
+
+
+def replay(entries: Iterable[Entry], standing: Standing | None = None) -> Standing:
+    """What `entries` amount to, in their order, after `standing`."""
+    standing = standing or Standing()
+    state, confirmed = standing.state, standing.confirmed
+    last, last_action, evaluation = standing.last, standing.last_action, standing.evaluation
+    began = standing.began
+    for entry in entries:
+        began = entry.ts if began is None else began
+        state, last = entry.state, entry
+        evaluation = entry.evidence.evaluation or evaluation
+        if entry.action is not None:
+            last_action = entry
+            reached = entry.result is not None and entry.result.outcome != "failed"
+            confirmed = entry.action.percent if reached else None
+    return Standing(state, confirmed, last, last_action, evaluation, began)
+
+
+class Journal:
+    """Opened by the one guard that holds the lock of its folder."""
+
+    def __init__(self, path: Path, rotate_bytes: int = ROTATE_BYTES) -> None:
+        """Reads what is there. Raises FileError where the last line that was finished is damaged."""
+        self.path = path
+        self._rotate_bytes = rotate_bytes
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_bytes() if path.exists() else b""
+            sound = _sound(text)
+            self.standing = replay(_entries(text[:sound], path))
+            if sound < len(text):
+                os.truncate(path, sound)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        self._size = sound
+
+    def append(self, entry: Entry) -> None:
+        """On the disk when it returns. Raises FileError, and then the line is not there."""
+        line = entry.model_dump_json().encode() + b"\n"
+        try:
+            if self._size and self._size + len(line) > self._rotate_bytes:
+                self._rotate()
+            with self.path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            if not self._size:
+                _flush_folder(self.path.parent)
+        except OSError as error:
+            self._take_back()
+            raise _unwritable(self.path, error) from error
+        self._size += len(line)
+        self.standing = replay([entry], self.standing)
+
+    def _take_back(self) -> None:
+        with suppress(OSError):  # a line cut short is removed when the journal is next opened
+            os.truncate(self.path, self._size)
+
+    def _rotate(self) -> None:
+        """There is a whole journal at `path` at every moment."""
+        begin = [self.standing.last_action, self.standing.last]
+        lines = dict.fromkeys(
+            entry.model_dump_json().encode() + b"\n" for entry in begin if entry is not None
+        )
+        new = self.path.with_suffix(".new")
+        with new.open("wb") as out:
+            out.write(b"".join(lines))
+            out.flush()
+            os.fsync(out.fileno())
+        for number in range(KEPT - 1, 0, -1):
+            older = _older(self.path, number)
+            if older.exists():
+                older.replace(_older(self.path, number + 1))
+        first = _older(self.path, 1)
+        first.unlink(missing_ok=True)
+        os.link(self.path, first)
+        new.replace(self.path)
+        _flush_folder(self.path.parent)
+        self._size = self.path.stat().st_size
+
+
+def read(path: Path) -> Standing:
+    """What the journal at `path` amounts to, while its guard may be writing. Raises FileError."""
+    try:
+        text = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise FileError(
+            f"could not read {path}: {error.strerror}", hint="look at who may read the run folder"
+        ) from error
+    return replay(_entries(text[: _sound(text)], path))
+
+
+def history(path: Path) -> Iterator[Entry]:
+    """All that is kept, older journals first."""
+    for older in (*(_older(path, number) for number in range(KEPT, 0, -1)), path):
+        if older.exists():
+            text = older.read_bytes()
+            yield from _entries(text[: _sound(text)], older)
+
+
+def _older(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def _sound(text: bytes) -> int:
+    """Bytes up to the end of the last line that was finished. One with zero bytes was not: a file system
+    leaves them where the power failed before the line was on the disk."""
+    end = text.rfind(b"\n") + 1
+    start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    return start if b"\0" in text[start:end] else end
+
+
+def _entries(text: bytes, path: Path) -> Iterator[Entry]:
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            yield Entry.model_validate_json(line)
+        except ValidationError as error:
+            if number < len(lines):
+                continue
+            raise FileError(
+                f"{path}, line {number} is damaged, and it is the last: the guard's state is not known",
+                hint=f"move {path.name} aside: a new guard takes speculation to be on, so look first at what"
+                " the routers have, and pin it with specops guard override",
+            ) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """A new name survives a power failure once its folder is on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(path: Path, error: OSError) -> FileError:
+    return FileError(
+        f"could not write the guard's journal {path}: {error.strerror}; without it nothing is switched",
+        hint="make room, or let this user write to the run folder",
+    )

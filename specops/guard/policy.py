@@ -1,0 +1,259 @@
+"""What to do about what was seen: pure, so that it can be replayed, simulated and proved.
+
+    on ── `consecutive` bad in a row ──▶ fallen ── cool-down over, pool alive ──▶ canary ── all steps ──▶ on
+                                          ▲                                         │
+                                          └────── `consecutive` bad in a row ───────┤
+                                                                                    ▼
+                                                  attempts used up: held, until a person acts
+
+Only *bad* falls back. No data, no traffic and unknown end a row of bad ones and change nothing else; while
+fallen, *healthy* restores nothing: alerts resolve when traffic stops. At a canary step healthy means better
+than every threshold by a margin, and no class of traffic bad.
+
+Time is what passed between two decisions, never an instant to wait for. Of a cool-down at most one interval
+counts for each decision, and a clock that went back counts as nothing: hours in which no guard ran win
+nothing, a jump forward an interval at most, and a jump back makes nothing wait for ever. A person's override
+ends by the time that passed, all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from specops.guard.evaluation import Evaluation
+from specops.guard.hysteresis import short_of
+from specops.guard.rules import Rules
+from specops.guard.state import FULL, Decision, Event, Mode, Override, State
+
+
+def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
+    """The state after `evaluation`, made at `now`."""
+    state, released = _passed(state, now, rules)
+    if (apart := _too_close(state, now, rules)) is not None:
+        if evaluation.verdict != "bad":
+            state = state.model_copy(update={"bad_in_a_row": 0})
+        why = f"{_word(evaluation)}: {apart:.0f} s after the last evaluation, too soon to add to a row"
+        return Decision(state=state, why=why, events=released)
+    state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
+    if state.override is not None:
+        return _pinned(state, evaluation, rules, released)
+    next_, said, events = MODES[state.mode](state, evaluation, rules)
+    why = f"{_word(evaluation)}: {said}{_alone(evaluation)}"
+    return Decision(state=next_, why=why, events=(*released, *events))
+
+
+def falls(before: State, after: State) -> bool:
+    """Whether less is speculative afterwards by the guard's own decision."""
+    return after.percent < before.percent
+
+
+def pin(state: State, override: Override, now: float, rules: Rules) -> Decision:
+    """A person's decision, which holds until its time is over or somebody ends it."""
+    state, _ = _passed(state, now, rules)
+    state = state.model_copy(update={"override": override, "bad_in_a_row": 0, "healthy_in_a_row": 0})
+    until = "until it is ended" if override.left_s is None else f"for {override.left_s / 60:.0f} min"
+    return Decision(
+        state=state, why=f"{override.by} pinned {override.pool} {until}: {override.why}", events=("override",)
+    )
+
+
+def release(state: State, by: str, why: str, now: float, rules: Rules, found: int | None = None) -> Decision:
+    """A person hands it back: the guard goes on where it was. What it had given up it tries again, and where
+    a router was `found` at a percentage below the one wanted, it comes up from there by steps."""
+    state, _ = _passed(state, now, rules)
+    handed = state.model_copy(update={"override": None})
+    below = state.mode in ("on", "canary") and found is not None and found < state.wanted
+    if state.mode == "held" or below:
+        start = rules.above(found if below and found is not None else 0)
+        if below:
+            start = min(start, state.percent)
+        handed = handed.model_copy(update={"attempts": 0})
+        return Decision(
+            state=_at_step(handed, start),
+            why=f"{by} handed it back to the guard, which begins at {start}%: {why}",
+            events=("released", "canary"),
+        )
+    if state.override is None:
+        return Decision(state=handed, why=f"{by} handed it back to the guard, which had it: {why}")
+    return Decision(
+        state=handed,
+        why=f"{by} handed it back to the guard, {_standing(handed)}: {why}",
+        events=("released",),
+    )
+
+
+def _passed(state: State, now: float, rules: Rules) -> tuple[State, tuple[Event, ...]]:
+    """Takes the time since the last decision off what is waited for."""
+    passed = 0.0 if state.at is None else max(now - state.at, 0.0)
+    changes: dict[str, object] = {"at": now, "wait_s": max(state.wait_s - min(passed, rules.interval_s), 0.0)}
+    override, released = state.override, ()
+    if override is not None and override.left_s is not None:
+        left = override.left_s - passed
+        changes["override"] = override.model_copy(update={"left_s": left}) if left > 0 else None
+        if left <= 0:
+            return state.model_copy(update=changes), ("released",)
+    return state.model_copy(update=changes), released
+
+
+def _too_close(state: State, now: float, rules: Rules) -> float | None:
+    """Seconds since the last one that counted, where that is less than half an interval: alerts make the
+    guard look at once, and one dip looked at three times is not three in a row."""
+    if state.counted_at is None or now < state.counted_at:
+        return None
+    apart = now - state.counted_at
+    return apart if apart < rules.interval_s / 2 else None
+
+
+def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
+    """The rows, with this evaluation. What tells nothing ends a row of bad ones, and leaves the healthy."""
+    bad, healthy = state.bad_in_a_row, state.healthy_in_a_row
+    if evaluation.verdict == "bad":
+        bad, healthy = bad + 1, 0
+    else:
+        bad = 0
+        if evaluation.verdict == "healthy" and not (
+            state.mode == "canary" and short_of(evaluation, rules.margin)
+        ):
+            healthy += 1
+    return state.model_copy(update={"bad_in_a_row": bad, "healthy_in_a_row": healthy})
+
+
+Outcome = tuple[State, str, tuple[Event, ...]]
+
+
+def _on(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+    if state.bad_in_a_row >= rules.consecutive:
+        return _fall(state, evaluation, rules)
+    if state.attempts and state.healthy_in_a_row >= rules.settled:
+        settled = state.model_copy(update={"attempts": 0})
+        return settled, "healthy for a whole cool-down: earlier attempts are forgotten", ("settled",)
+    return state, _row(state, evaluation, rules), ()
+
+
+def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+    if further := _further(state, evaluation, rules):
+        return further
+    if state.wait_s > 0:
+        return state, f"{_standing(state)}; a step back in {state.wait_s:.0f} s at the earliest", ()
+    if evaluation.verdict not in ("healthy", "no_traffic"):
+        return state, f"{_standing(state)}; no step back while the pool is not seen to be well", ()
+    start = rules.above(state.percent)
+    attempt = state.model_copy(update={"attempts": state.attempts + 1})
+    said = f"the cool-down is over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
+    return _at_step(attempt, start), said, ("canary",)
+
+
+def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+    waits = state, f"{_standing(state)}: a person must act (specops guard override)", ()
+    return _further(state, evaluation, rules) or waits
+
+
+def _further(state: State, evaluation: Evaluation, rules: Rules) -> Outcome | None:
+    """What stayed, since the standard pool could not carry it, goes too once it fails."""
+    if not (state.percent and state.bad_in_a_row >= rules.consecutive and _failing(evaluation)):
+        return None
+    further = state.model_copy(update={"percent": 0})
+    return further, f"requests fail: all of them move ({evaluation.reason})", ("fell_further",)
+
+
+def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+    if state.bad_in_a_row >= rules.consecutive:
+        return _fall(state, evaluation, rules)
+    if state.bad_in_a_row:
+        return state, _row(state, evaluation, rules), ()
+    if state.healthy_in_a_row < rules.hold:
+        short = short_of(evaluation, rules.margin) if evaluation.verdict == "healthy" else None
+        waits = (
+            f", and waits: {short or evaluation.reason}" if short or evaluation.verdict != "healthy" else ""
+        )
+        return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
+    if state.percent == FULL:
+        back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0})
+        return back, f"healthy {rules.hold} times at {FULL}%: back on", ("returned",)
+    step = rules.above(state.percent)
+    return _at_step(state, step), f"healthy {rules.hold} times: from {state.percent}% to {step}%", ("step",)
+
+
+def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
+    stays = 0 if _failing(evaluation) else min(rules.floor, state.percent)
+    gave_up = state.attempts >= rules.attempts
+    fallen = state.model_copy(
+        update={
+            "mode": "held" if gave_up else "fallen",
+            "percent": stays,
+            "bad_in_a_row": 0,
+            "healthy_in_a_row": 0,
+            "wait_s": 0.0 if gave_up else rules.wait_s(state.attempts),
+        }
+    )
+    said = f"falls back to {stays}%, bad {state.bad_in_a_row} times in a row ({evaluation.reason})"
+    if not gave_up:
+        return fallen, f"{said}; a step back in {fallen.wait_s:.0f} s at the earliest", ("fell_back",)
+    return fallen, f"{said}; after {state.attempts} attempts a person must act", ("fell_back", "gave_up")
+
+
+def _failing(evaluation: Evaluation) -> bool:
+    return any(found.signal == "errors" and found.verdict == "bad" for found in evaluation.findings)
+
+
+def _at_step(state: State, percent: int) -> State:
+    return state.model_copy(
+        update={
+            "mode": "canary",
+            "percent": percent,
+            "bad_in_a_row": 0,
+            "healthy_in_a_row": 0,
+            "wait_s": 0.0,
+        }
+    )
+
+
+MODES: Mapping[Mode, Callable[[State, Evaluation, Rules], Outcome]] = {
+    "on": _on,
+    "fallen": _fallen,
+    "canary": _canary,
+    "held": _held,
+}
+
+
+def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[Event, ...]) -> Decision:
+    """A pin stands whatever is seen. Traffic pinned to speculation that is seen to be well proves it: the
+    guard is then on when the pin ends. Pinned to the standard pool, nothing is seen of the other."""
+    assert state.override is not None
+    who = f"{state.override.by} pinned {state.override.pool}"
+    if state.override.pool == "standard":
+        state = state.model_copy(update={"bad_in_a_row": 0, "healthy_in_a_row": 0})
+    elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
+        proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0}
+        said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on when that ends"
+        return Decision(state=state.model_copy(update=proved), why=said, events=(*released, "returned"))
+    said = f"{_word(evaluation)}: {who}, and that stands"
+    return Decision(state=state, why=said, events=released)
+
+
+def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
+    if evaluation.verdict == "bad":
+        return f"{state.bad_in_a_row} of {rules.consecutive} in a row ({evaluation.reason})"
+    return f"{_standing(state)} ({evaluation.reason})"
+
+
+def _standing(state: State) -> str:
+    return {
+        "on": "on",
+        "fallen": f"fallen back to {state.percent}%",
+        "canary": f"at {state.percent}%",
+        "held": f"held at {state.percent}%",
+    }[state.mode]
+
+
+def _word(evaluation: Evaluation) -> str:
+    return evaluation.verdict.replace("_", " ")
+
+
+def _alone(evaluation: Evaluation) -> str:
+    """Classes that are bad while all together are not: it takes a route, not a fall-back, to mend that."""
+    names = {found.traffic_class for found in evaluation.findings if found.verdict == "bad"} - {None}
+    if evaluation.verdict == "bad" or not names:
+        return ""
+    classes = ", ".join(sorted(str(name) for name in names))
+    return f"; bad for {classes} alone, which route.classes can keep off speculation"

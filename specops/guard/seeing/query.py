@@ -1,0 +1,204 @@
+"""What is asked of Prometheus at every evaluation: all of it in one query, as of one instant.
+
+Every expression gets a label that says what it is, and `or` puts them side by side. So an evaluation waits
+for Prometheus once, and its figures are of the same window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from specops.guard.seeing.noise import Numbers
+from specops.prometheus.api import Sample
+from specops.prometheus.promql import Signals, selector
+from specops.prometheus.series import POOL, ROLLOUT, ROUTE_DURATION, ROUTE_REQUESTS, Series
+
+SIGNAL = "specops_signal"
+NOTHING = math.nan
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """A traffic class on the speculative pool, by the router."""
+
+    e2e: Numbers = NOTHING
+    n: Numbers = NOTHING
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A window of the speculative pool, all its servers together; floats, or arrays with one item for each of
+    many windows. NaN where Prometheus has no number. Seconds."""
+
+    ts: Numbers = NOTHING
+    """When it was asked, by Prometheus' clock."""
+
+    finished: Numbers = NOTHING
+    """Requests that ended."""
+
+    drafted: Numbers = NOTHING
+    """Tokens; of SGLang, verifications."""
+
+    acceptance: Numbers = NOTHING
+    tpot: Numbers = NOTHING
+    tpot_n: Numbers = NOTHING
+    e2e: Numbers = NOTHING
+    e2e_n: Numbers = NOTHING
+    tokens: Numbers = NOTHING
+    """Of an answer, on average."""
+
+    load: Numbers = NOTHING
+    """Requests that a server has at a time."""
+
+    spread: Numbers = NOTHING
+    """Variance of the requests that run at a time, over their mean: 0 where there are always as many, 1 where
+    they come independently of each other."""
+
+    gauged: Numbers = NOTHING
+    """Scrapes that `spread` is of."""
+
+    restarts: Numbers = NOTHING
+    """Servers that started within the window or the one before: slow at first, for a window at most, and in
+    the figures until that has left them."""
+
+    targets: Numbers = NOTHING
+    up: Numbers = NOTHING
+    asked: Numbers = NOTHING
+    """Requests for the speculative pool: by the router, else those that it ended."""
+
+    failed: Numbers = NOTHING
+    """Of these: answered 5xx or not at all, or by the other pool in its place; else aborted."""
+
+    cancelled: Numbers = NOTHING
+    """Of the failed, those that the client may have ended: without a router nobody tells these apart."""
+
+    others_asked: Numbers = NOTHING
+    """The same of the standard pool."""
+
+    others_failed: Numbers = NOTHING
+    classes: Mapping[str, OfClass] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> Seen:
+        """By the names of the fields; what is not given is not there."""
+        return cls(**figures)
+
+
+FIGURES = tuple(found.name for found in fields(Seen) if found.name not in ("ts", "classes"))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What tells the series of a rollout apart, and which there are."""
+
+    rollout: str
+    series: Series
+    standard: Series
+    labels: Mapping[str, str]
+    """That every query is held to, beside those of the rollout and the pool."""
+
+    routed: bool
+    """Whether routers are scraped. Without them requests that an engine aborted are its errors, where another
+    pool has fewer of them: clients that leave do so there too."""
+
+    def expressions(self, window_s: float, started_s: float) -> dict[str, str]:
+        """By the name in `Seen`, over the last `window_s` seconds, starts over `started_s`; of each class,
+        class_e2e and class_n."""
+        window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
+        of_pool = {POOL: "speculative"} | self._ours
+        pool = Signals(self.series, of_pool, window)
+        e2e = f"{self.series.e2e}_count{selector(of_pool)}"
+        time_in_system = f"rate({self.series.e2e}_sum{selector(of_pool)}[{window}])"
+        timed = self.series.e2e if self.series.tpot_of_events else self.series.tpot
+        running = f"{self.series.running}{selector(of_pool)}[{window}]"
+        return {
+            "finished": pool.finished(),
+            "drafted": pool.drafted(),
+            "acceptance": pool.acceptance(),
+            "tpot": pool.mean("tpot"),
+            "tpot_n": f"sum(increase({timed}_count{selector(of_pool)}[{window}]))",
+            "e2e": pool.mean("e2e"),
+            "e2e_n": f"sum(increase({e2e}[{window}]))",
+            "tokens": pool.answer_tokens(),
+            # Little's law: time spent in a server over the time that passed. A server counts by what it does.
+            "load": f"sum({time_in_system} ^ 2) / (sum({time_in_system}) > 0)",
+            "spread": f"sum(stdvar_over_time({running})) / (sum(avg_over_time({running})) > 0)",
+            "gauged": f"sum(count_over_time({running}))",
+            "restarts": f"sum(resets({e2e}[{lately}])) + (count(count_over_time({e2e}[{lately}])"
+            f" unless count_over_time({e2e}[{lately}] offset {lately})) or vector(0))",
+            "targets": f"count(up{selector(of_pool)})",
+            "up": f"sum(up{selector(of_pool)})",
+        } | (self._routed(window) if self.routed else self._aborted(window))
+
+    @property
+    def _ours(self) -> dict[str, str]:
+        return {ROLLOUT: self.rollout, **self.labels}
+
+    def _routed(self, window: str) -> dict[str, str]:
+        def grown(*matchers: str) -> str:
+            return _total(ROUTE_REQUESTS, window, self._ours, *matchers)
+
+        ours, others = 'pool="speculative"', 'pool="standard"'
+        broken, elsewhere = 'status="5xx"', ('served="standard"', 'status!="5xx"')
+        of_class = selector(self._ours | {"pool": "speculative"})
+        duration = f"sum by (class) (rate({ROUTE_DURATION}_sum{of_class}[{window}]))"
+        count = f"sum by (class) (rate({ROUTE_DURATION}_count{of_class}[{window}]))"
+        return {
+            "asked": grown(ours),
+            # A label that no request had yet is no series: then none failed.
+            "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
+            "others_asked": grown(others),
+            "others_failed": f"{grown(others, broken)} or vector(0)",
+            "class_e2e": f"{duration} / ({count} > 0)",
+            "class_n": f"sum by (class) (increase({ROUTE_DURATION}_count{of_class}[{window}]))",
+        }
+
+    def _aborted(self, window: str) -> dict[str, str]:
+        found = {}
+        for prefix, pool, series in (
+            ("", "speculative", self.series),
+            ("others_", "standard", self.standard),
+        ):
+            labels = {POOL: pool} | self._ours
+            reasons = [f'finished_reason=~"{series.aborted_reasons}"'] if series.aborted_reasons else []
+            ended = _total(series.finished, window, labels)
+            found[f"{prefix}asked"] = ended
+            # A counter with labels may be there only from its first count on.
+            found[f"{prefix}failed"] = f"{_total(series.aborted, window, labels, *reasons)} or {ended} * 0"
+            if pool == "speculative":  # vllm/v1/engine/__init__.py: "abort - aborted by client"
+                left = ['finished_reason="abort"'] if series.aborted_reasons else []
+                found["cancelled"] = _total(series.aborted, window, labels, *left)
+        return found
+
+
+def _total(name: str, window: str, labels: Mapping[str, str], *matchers: str) -> str:
+    held = selector(labels)[1:-1]
+    return f"sum(increase({name}{{{','.join(part for part in (held, *matchers) if part)}}}[{window}]))"
+
+
+def together(expressions: Mapping[str, str]) -> str:
+    """One query for all of them."""
+    return " or ".join(
+        f'label_replace({expression}, "{SIGNAL}", "{name}", "", "")'
+        for name, expression in expressions.items()
+    )
+
+
+def read(samples: Sequence[Sample]) -> Seen:
+    """What the query's answer says."""
+    figures: dict[str, float] = {}
+    classes: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        name = sample.labels.get(SIGNAL, "")
+        if name in FIGURES:
+            figures[name] = sample.value if math.isfinite(sample.value) else NOTHING
+        elif name.startswith("class_") and "class" in sample.labels:
+            classes.setdefault(sample.labels["class"], {})[name.removeprefix("class_")] = sample.value
+    return Seen(
+        ts=samples[0].ts if samples else NOTHING,
+        classes={name: OfClass(**found) for name, found in sorted(classes.items())},
+        **figures,
+    )

@@ -1,0 +1,244 @@
+"""The guard as a service: a turn every interval, and HTTP beside it.
+
+GET /metrics, /health, /status; POST /alerts, Alertmanager's webhook; POST /override, with the token that the
+lock's file tells its owner. One thread takes the turns, so that nothing is decided twice at once.
+
+An alert makes it look at once, yet not sooner than half an interval after the last look. What it then sees
+decides: an alert is noted as evidence and is never itself a reason, since the guard asks the same Prometheus
+with more care, and whoever can reach the port can post one. That an alert resolved is no reason either.
+
+SIGTERM and SIGINT end it after the turn that it is in; traffic stays as it is. A second one ends it at once,
+and the next guard finishes what it had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from specops.errors import EnvironmentFailure, SpecopsError
+from specops.guard.alerts import MOST, firing
+from specops.guard.asked import Asked, carry_out
+from specops.guard.guard import Guard
+from specops.guard.journal import Entry
+from specops.guard.lock import Lock
+from specops.guard.metrics import CONTENT_TYPE, GuardMetrics
+from specops.guard.status import Status, status
+
+HEALTHY_FOR = 3
+"""Intervals after which a guard that finished no turn is not healthy."""
+SOONEST = 0.55
+"""Of an interval: how soon an alert makes it look again. A little more than half, which counts."""
+BODY_LIMIT = 2**20
+MOST_PORT = 65535
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Settings:
+    rollout: str
+    interval_s: float
+
+
+def bind(address: str) -> socket.socket:
+    """Take HOST:PORT before anything begins. Raises EnvironmentFailure where it cannot be had."""
+    host, _, port = address.rpartition(":")
+    try:
+        if int(port) > MOST_PORT:  # which some systems take modulo 65536
+            raise OSError(errno.EINVAL, "there is no such port")
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, where = found[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(where)
+            bound.listen()
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"the guard could not listen on {address}: {error.strerror or error}",
+            hint="set guard.listen to a free address, or stop what listens there",
+        ) from error
+    return bound
+
+
+def serve(
+    guard: Guard, settings: Settings, bound: socket.socket, lock: Lock, tell: Callable[[str], None]
+) -> None:
+    """Guard until a signal comes. `tell` gets a line for whatever is worth one."""
+    asyncio.run(_Service(guard, settings, lock, tell).run(bound))
+
+
+class _Service:
+    def __init__(self, guard: Guard, settings: Settings, lock: Lock, tell: Callable[[str], None]) -> None:
+        self._guard = guard
+        self._settings = settings
+        self._lock = lock
+        self._tell = tell
+        self._metrics = GuardMetrics(guard)
+        self._turns = ThreadPoolExecutor(1, thread_name_prefix="guard")
+        self._alerts: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._began = self._finished = time.monotonic()
+        self._fault: str | None = None
+        self._told: tuple[object, ...] = ()
+        self._token = ""
+
+    async def run(self, bound: socket.socket) -> None:
+        events = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            events.add_signal_handler(number, self._stop, number)
+        runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, bound).start()
+            host, port = bound.getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            self._token = self._lock.announce(url).token
+            self._tell(f"guarding {self._settings.rollout} on {url}, every {self._settings.interval_s:g} s")
+            await self._take_turns()
+        finally:
+            await runner.cleanup()
+            self._turns.shutdown()
+
+    async def _take_turns(self) -> None:
+        await self._safely(self._guard.resume)
+        while not self._stopping:
+            self._began = time.monotonic()
+            alerts, self._alerts = tuple(self._alerts), {}
+            self._wake.clear()
+            await self._safely(partial(self._guard.turn, alerts))
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until the next turn is due; sooner where an alert comes."""
+        interval = self._settings.interval_s
+        while not self._stopping:
+            due = self._began + interval * (SOONEST if self._alerts else 1)
+            left = due - time.monotonic()
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), left)
+            self._wake.clear()
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._stopping:
+            os._exit(128 + number)
+        self._stopping = True
+        self._wake.set()
+
+    async def _safely(self, do: Callable[[], Entry | None]) -> None:
+        """A turn that fails is told, and shows in /health; the next one comes all the same."""
+        try:
+            entry = await self._in_turn(do)
+        except SpecopsError as error:
+            self._failed(error.message)
+        except Exception as error:  # a fault of ours must not leave the deployment without a guard
+            self._failed(f"a fault in specops itself: {type(error).__name__}: {error}")
+        else:
+            self._fault, self._finished = None, time.monotonic()
+            self._tell_of(entry)
+
+    def _failed(self, why: str) -> None:
+        if why != self._fault:
+            self._tell(f"this turn failed: {why}")
+        self._fault = why
+
+    async def _in_turn(self, do: Callable[[], _Answer]) -> _Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._turns, do)
+
+    def _tell_of(self, entry: Entry | None) -> None:
+        """What is new about it."""
+        unconfirmed = self._guard.unconfirmed
+        if entry is None:
+            return
+        now = (entry.verdict, entry.state.mode, entry.state.percent, entry.state.bad_in_a_row, unconfirmed)
+        if entry.evidence.events or entry.action is not None or now != self._told:
+            said = [
+                entry.evidence.why,
+                entry.evidence.capacity,
+                unconfirmed and f"not confirmed: {unconfirmed}",
+            ]
+            self._tell("; ".join(part for part in said if part))
+        self._told = now
+
+    def _application(self) -> web.Application:
+        application = web.Application(client_max_size=BODY_LIMIT)
+        application.add_routes(
+            [
+                web.get("/metrics", self._on_metrics),
+                web.get("/health", self._on_health),
+                web.get("/status", self._on_status),
+                web.post("/alerts", self._on_alerts),
+                web.post("/override", self._on_override),
+            ]
+        )
+        return application
+
+    async def _on_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _on_health(self, _: web.Request) -> web.Response:
+        since = time.monotonic() - self._finished
+        late = since > HEALTHY_FOR * self._settings.interval_s
+        why = self._fault or (f"no turn was finished for {since:.0f} s" if late else None)
+        said = {"healthy": why is None, "why": why, "state": self._guard.state.mode}
+        return web.json_response(said, status=503 if why else 200)
+
+    def _status(self) -> Status:
+        return status(
+            self._guard.standing,
+            running=os.getpid(),
+            unconfirmed=self._fault or self._guard.unconfirmed,
+            dry_run=self._guard.dry_run,
+        )
+
+    async def _on_status(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._status().model_dump_json(), content_type="application/json")
+
+    async def _on_alerts(self, request: web.Request) -> web.Response:
+        names = firing(await _json(request), self._settings.rollout)
+        self._alerts |= dict.fromkeys(names[: MOST - len(self._alerts)])
+        if names:
+            self._wake.set()
+        return web.json_response({"noted": names})
+
+    async def _on_override(self, request: web.Request) -> web.Response:
+        given = request.headers.get("Authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            raise web.HTTPForbidden(text="the token is the one in the guard's lock file")
+        try:
+            asked = Asked.model_validate(await _json(request))
+        except ValidationError as error:
+            raise web.HTTPBadRequest(text=error.errors()[0]["msg"]) from None
+        try:
+            entry = await self._in_turn(lambda: carry_out(self._guard, asked))
+        except SpecopsError as error:
+            raise web.HTTPServiceUnavailable(text=error.message) from None
+        self._tell_of(entry)
+        return web.Response(text=self._status().model_dump_json(), content_type="application/json")
+
+
+async def _json(request: web.Request) -> Any:
+    try:
+        return await request.json()
+    except (ValueError, LookupError):  # no JSON; an encoding that nobody knows
+        raise web.HTTPBadRequest(text="the body is no JSON") from None

@@ -1,0 +1,270 @@
+"""Weeks that are made up, of a pool whose truth is known: what the guard is held against by the thousand.
+
+A minute's traffic is a Poisson number of requests, by a day's curve with a weekend, bursts and slow noise.
+Its load and its latency, the baseline's at that load, go together by Little's law; acceptance is what it
+takes to be so much faster. Then what happens to a real one: hours without traffic, scrapes that fail, servers
+that start anew and are slow at first, a pool that is a little faster or slower for a quarter of an hour.
+
+Noise is what the rule in noise.py assumes, or somewhat less: requests of a minute vary as if they were
+1 / `TOGETHER` as many, tokens of a request go together by `ALIKE`, and the baseline is wrong by its own
+standard error, drawn once a week. A rule that errs on these errs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.errors import UsageError
+from specops.guard.evaluation import Threshold
+from specops.guard.seeing.baseline import Baseline, Missing
+from specops.guard.seeing.plan import MIN_ACCEPTANCE, Plan
+from specops.guard.seeing.query import Seen
+from specops.guard.simulation.playbook import Answers
+from specops.guard.simulation.traces import Figures, Trace, mean_of
+
+WEEK_S = 7 * 86400
+TOGETHER = 1.5
+ALIKE = 0.15
+SCRAPE_S = 15.0
+WINDOW_S = 300.0
+"""Of the playbook's guard."""
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC).timestamp()
+"""When a week begins that is shown to somebody."""
+
+SPELL_S = 12 * 3600.0
+BUSY = 0.4
+"""Of the highest load that was measured: what a server has at the busiest time of a week."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What every week has in common."""
+
+    baseline: Baseline
+    break_even: float
+    """Acceptance at which a token takes as long as without; k tokens are drafted a step."""
+
+    k: int = 4
+    tokens: float = 200.0
+    """Of an answer, on average."""
+
+    interval_s: float = 60.0
+    length_s: float = float(WEEK_S)
+    gain: tuple[float, float] = (0.5, 0.95)
+    """How many times the standard's latency a pool that pays takes, week by week."""
+
+    busy: tuple[float, float] = (0.3, 1.0)
+    """Of the traffic that a server has at `BUSY`, week by week."""
+
+    @property
+    def intervals(self) -> int:
+        return int(self.length_s // self.interval_s)
+
+
+@dataclass(frozen=True)
+class Incident:
+    """From an instant on the pool takes `slower` times the standard's latency; its acceptance falls to match,
+    or it does not. One item for each week."""
+
+    began: NDArray[np.intp]
+    """Intervals after the first."""
+
+    slower: Figures
+    seen_in_acceptance: NDArray[np.bool_]
+    intervals: int | None = None
+    """That it lasts; None: to the end."""
+
+
+def week(plan: Plan, seed: int, slower: float | None) -> Trace:
+    """One, of a pool that pays; for half a day in its middle it takes `slower` times the standard's latency.
+    UsageError without a baseline to make it up from."""
+    if isinstance(plan.baseline, Missing):
+        raise UsageError(
+            f"a week cannot be made up without a baseline: {plan.baseline.why}",
+            hint="or replay what there was, with --last DAYS or --trace FILE",
+        )
+    least = plan.min_acceptance.value if isinstance(plan.min_acceptance, Threshold) else MIN_ACCEPTANCE
+    top = plan.baseline.levels[-1]
+    tokens = (top.e2e - top.ttft) / top.token + 1
+    world = World(plan.baseline, least, tokens=tokens, busy=(0.8, 1.6))
+    random = np.random.default_rng(seed)
+    incident = None
+    if slower is not None:
+        middle = world.intervals // 2
+        length = round(SPELL_S / world.interval_s)
+        incident = Incident(np.array([middle]), np.array([slower]), np.array([False]), length)
+    return weeks(world, 1, random, incident, MONDAY).at(0)
+
+
+def weeks(
+    world: World,
+    count: int,
+    random: np.random.Generator,
+    incident: Incident | None = None,
+    start: float = 0.0,
+) -> Trace:
+    """`count` weeks at once, as arrays of (week, interval)."""
+    shape = (count, world.intervals)
+    usual = _uniform(random, *world.gain, count)
+    gain = usual * _slowly(random, shape, 0.02, 15 * 60 / world.interval_s)
+    texts = _slowly(random, shape, 0.02, 120 * 60 / world.interval_s)
+    acceptance = np.minimum(_acceptance(world, usual) * texts, 0.98)
+    if incident is not None:
+        since = np.arange(shape[1]) - incident.began[:, None]
+        after = (since >= 0) & (since < (incident.intervals or shape[1]))
+        gain = np.where(after, incident.slower[:, None], gain)
+        falls = after & incident.seen_in_acceptance[:, None]
+        acceptance = np.where(falls, _acceptance(world, gain), acceptance)
+    load = _traffic(world, shape, random) * gain  # the faster they are answered, the fewer at a time
+    idle, unscraped, starting = (_spells(shape, random, *kind) for kind in _kinds(world))
+    begins = starting & ~np.roll(starting, 1, axis=1)
+    load = np.where(idle | begins, 0.0, load)  # a server that starts answers nothing at first
+    taken = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain)
+    made = _measured(world, load, taken, acceptance, unscraped, begins, random, start)
+    return replace(made, slower=gain)
+
+
+def _measured(
+    world: World,
+    load: Figures,
+    gain: Figures,
+    acceptance: Figures,
+    unscraped: NDArray[np.bool_],
+    begins: NDArray[np.bool_],
+    random: np.random.Generator,
+    start: float,
+) -> Trace:
+    shape = load.shape
+    wrong = 1 + world.baseline.levels[0].tpot_error * random.standard_normal((shape[0], 1))
+    tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
+    tpot, e2e = _latencies(world.baseline, load, gain * wrong, tokens)
+    n = random.poisson(load / e2e * world.interval_s).astype(float)  # Little's law
+    some = np.maximum(n, 1.0)
+
+    def varied(mean: Figures, cv: Figures) -> Figures:
+        noise = cv * np.sqrt(TOGETHER / some) * _normal(random, shape)
+        return np.asarray(mean * np.maximum(1 + noise, 0.05))
+
+    drafted = n * tokens / (1 + world.k * acceptance) * world.k
+    a_request = np.maximum(drafted / some, 1.0)
+    spread = acceptance * (1 - acceptance) * (1 + (a_request - 1) * ALIKE) / np.maximum(drafted, 1.0)
+    scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0))
+    nothing = unscraped | (n == 0)
+    figures = {
+        "finished": n,
+        "drafted": drafted,
+        "acceptance": np.clip(acceptance + np.sqrt(spread) * _normal(random, shape), 0.0, 1.0),
+        "tpot": varied(tpot, np.asarray(world.baseline.known("tpot_cv", load))),
+        "tpot_n": n,
+        "e2e": varied(e2e, np.asarray(world.baseline.known("e2e_cv", load))),
+        "e2e_n": n,
+        "tokens": tokens,
+        "load": varied(load, np.full(shape, 0.2)),
+        "spread": np.maximum(1 + np.sqrt(2 / scrapes) * _normal(random, shape), 0.0),
+        "gauged": scrapes,
+        "restarts": begins.astype(float),
+        "targets": np.ones(shape),
+        "up": np.ones(shape),
+        "asked": n,
+        "failed": random.binomial(n.astype(int), 0.005).astype(float),
+        "cancelled": np.zeros(shape),
+        "others_asked": np.ceil(n / 4),
+        "others_failed": np.zeros(shape),
+    }
+    means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread")
+    for name in figures:
+        figures[name] = np.where(nothing if name in means else unscraped, np.nan, figures[name])
+    ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
+    each = Seen.of(figures | {"ts": ts})
+    return Trace(world.interval_s, each, _playbook(world, figures, random), np.full(shape, np.nan))
+
+
+def _playbook(world: World, figures: dict[str, Figures], random: np.random.Generator) -> Answers:
+    """With rules that record its names. Its p95 is that of a normal spread, in buckets that are infinitely
+    fine, and its baseline's that of the highest load: it is given the better of what it could have."""
+    window = round(WINDOW_S / world.interval_s)
+    acceptance = mean_of(figures["acceptance"], figures["drafted"], window)
+    e2e = mean_of(figures["e2e"], figures["e2e_n"], window)
+    top = world.baseline.levels[-1]
+    wide = 1 + 1.645 * world.baseline.levels[0].whole_cv
+    of = np.nan_to_num(figures["e2e_n"]) * window
+    noise = 2.1 * world.baseline.levels[0].whole_cv / wide / np.sqrt(np.maximum(of, 1.0))
+    longest = top.ttft + top.token * (world.tokens - 1)
+    return Answers(
+        acceptance=np.nan_to_num(acceptance, nan=0.0),
+        p95=e2e * wide * (1 + noise * _normal(random, e2e.shape)),
+        baseline_p95=np.full(e2e.shape, longest * wide),
+    )
+
+
+def _latencies(baseline: Baseline, load: Figures, gain: Figures, tokens: Figures) -> tuple[Figures, Figures]:
+    """Mean TPOT and E2E with so many requests at a time; only the tokens after the first gain."""
+    seen = np.minimum(load + 1, baseline.most)  # of independent requests each meets one more than the mean
+    tpot = np.asarray(baseline.tpot(seen, seen).low) * gain
+    whole = np.asarray(baseline.e2e(seen, seen, tokens).low)
+    first = np.asarray(baseline.e2e(seen, seen, np.ones_like(tokens)).low)
+    return tpot, first + (whole - first) * gain
+
+
+def _acceptance(world: World, gain: Figures) -> Figures:
+    """That makes a step so much shorter than the tokens that it yields."""
+    cost = 1 + world.k * world.break_even
+    return np.clip((cost / gain - 1) / world.k, 0.02, 0.97)
+
+
+def _traffic(world: World, shape: tuple[int, int], random: np.random.Generator) -> Figures:
+    """Requests at a time on one server, were it as fast as the standard."""
+    at = np.arange(shape[1]) * world.interval_s / 86400 + random.uniform(0, 7, (shape[0], 1))
+    day = 0.08 + 0.92 * np.sin(np.pi * (at % 1)) ** 2
+    weekend = np.where(at % 7 >= 5, 0.5, 1.0)
+    busy = BUSY * world.baseline.most * _uniform(random, *world.busy, shape[0])
+    bursts = _slowly(random, shape, 0.25, 5 * 60 / world.interval_s)
+    return np.asarray(busy * day * weekend * bursts)
+
+
+Kind = tuple[float, float, float]
+"""Spells a week, and how long they are in intervals, from … to."""
+
+
+def _kinds(world: World) -> tuple[Kind, Kind, Kind]:
+    share, minute = world.length_s / WEEK_S, 60 / world.interval_s
+    return (
+        (2 * share, 10 * minute, 480 * minute),  # nobody asks
+        (4 * share, 1 * minute, 30 * minute),  # nothing is scraped
+        (3 * share, 2 * minute, 6 * minute),  # a server starts, and is slow
+    )
+
+
+def _spells(
+    shape: tuple[int, int], random: np.random.Generator, often: float, shortest: float, longest: float
+) -> NDArray[np.bool_]:
+    found = np.zeros(shape, dtype=bool)
+    for week, times in enumerate(random.poisson(often, shape[0])):
+        for _ in range(times):
+            begin = int(random.integers(0, shape[1]))
+            length = float(np.exp(random.uniform(np.log(max(shortest, 1)), np.log(max(longest, 1.01)))))
+            found[week, begin : begin + max(round(length), 1)] = True
+    return found
+
+
+def _slowly(random: np.random.Generator, shape: tuple[int, int], sd: float, over: float) -> Figures:
+    """Around 1, by `sd`, much the same for about `over` intervals: straight lines between drawn points."""
+    knots = int(np.ceil(shape[1] / max(over, 1))) + 2
+    drawn = np.exp(sd * _normal(random, (shape[0], knots)))
+    at = np.arange(shape[1]) / max(over, 1)
+    left = at.astype(int)
+    part = at - left
+    return np.asarray(drawn[:, left] * (1 - part) + drawn[:, left + 1] * part)
+
+
+def _uniform(random: np.random.Generator, low: float, high: float, count: int) -> Figures:
+    return random.uniform(low, high, (count, 1))
+
+
+def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return random.standard_normal(shape, dtype=np.float32)

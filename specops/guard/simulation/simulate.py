@@ -1,0 +1,162 @@
+"""A trace through the very rules that guard, evidence and policy, beside the playbook's guard: who would have
+fallen back, when, and whether rightly.
+
+While the simulated guard leaves only a share of the traffic to the pool, the trace's counts are taken times
+that share, as a router would have sent it; the pool is taken to be as fast as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.guard.evaluation import Evaluation
+from specops.guard.policy import decide
+from specops.guard.rules import Rules
+from specops.guard.seeing import noise, verdicts
+from specops.guard.seeing.look import Window, evaluate, further_back
+from specops.guard.seeing.plan import Plan
+from specops.guard.seeing.query import Seen
+from specops.guard.simulation.playbook import PlaybookGuard
+from specops.guard.simulation.traces import Trace, looked_back, one, windows
+from specops.guard.state import FULL, Event, State
+from specops.progress import Progress, Silent
+
+Rightly = Literal["yes", "no", "unknown"]
+PAYS_UP_TO = 1.05
+"""Times the standard's latency. A pool that takes less pays, or costs next to nothing: to take it off is
+false."""
+
+
+@dataclass(frozen=True)
+class Fallback:
+    ts: float
+    why: str
+    rightly: Rightly
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that the policy did."""
+
+    ts: float
+    event: Event
+    percent: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Simulated:
+    began: float
+    ended: float
+    evaluations: int
+    verdicts: dict[str, int]
+    steps: list[Step]
+    fallbacks: list[Fallback]
+    missed: list[float]
+    """When incidents began that the guard did not fall back in."""
+
+    playbook: Fallback | None
+    """The first; then it triggers at every evaluation that it finds bad, since it keeps no state."""
+
+    playbook_triggers: int
+
+    @property
+    def verdict(self) -> Literal["yes", "no"]:
+        return "no" if self.missed or any(one.rightly == "no" for one in self.fallbacks) else "yes"
+
+
+def simulate(trace: Trace, plan: Plan, rules: Rules, progress: Progress | None = None) -> Simulated:
+    """From the first interval to the last of one trace, with an evaluation at the end of each."""
+    progress = progress or Silent()
+    progress.start("replaying", len(trace))
+    length = max(round(plan.window_s / trace.interval_s), 1)
+    seen = windows(trace, length, 2 * length)
+    state, since = State(), 0
+    counted: Counter[str] = Counter()
+    steps: list[Step] = []
+    fallbacks: list[Fallback] = []
+    off = np.zeros(len(trace), dtype=bool)
+    for at, ts in enumerate(trace.ts.tolist()):
+        found = _looked(trace, plan, at, length, seen, state.percent / FULL, since)
+        counted[found.verdict] += 1
+        decision = decide(state, found, ts, rules)
+        for event in decision.events:
+            steps.append(Step(ts, event, decision.state.percent, decision.why))
+            if event == "fell_back":
+                fallbacks.append(Fallback(ts, found.reason, _rightly(trace, at, length)))
+        if decision.state.percent != state.percent:
+            since = at + 1
+        state = decision.state
+        off[at] = state.percent < FULL
+        progress.advance()
+    first, triggers = _playbook(trace, length)
+    return Simulated(
+        began=float(trace.ts[0]),
+        ended=float(trace.ts[-1]),
+        evaluations=len(trace),
+        verdicts=dict(counted.most_common()),
+        steps=steps,
+        fallbacks=fallbacks,
+        missed=_missed(trace, plan, rules, seen, off),
+        playbook=first,
+        playbook_triggers=triggers,
+    )
+
+
+def _missed(trace: Trace, plan: Plan, rules: Rules, seen: Seen, off: NDArray[np.bool_]) -> list[float]:
+    """When it began to be slower than the rollout file allows, and the guard saw traffic enough to act on it
+    and let it be."""
+    slow = np.nan_to_num(trace.slower) >= plan.regression.value
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
+    judged = np.isin(verdicts.judge(plan, seen)["tpot"].codes, (noise.BAD, noise.HEALTHY))
+    window = max(round(plan.window_s / trace.interval_s), 1)
+    missed = []
+    for begin, end in edges.reshape(-1, 2):
+        whole = slice(begin + window - 1, begin + window - 1 + rules.consecutive)
+        if whole.stop < end and judged[whole].all() and not off[begin:end].any():
+            missed.append(float(trace.ts[begin]))
+    return missed
+
+
+def _looked(
+    trace: Trace, plan: Plan, at: int, window: int, seen: Seen, share: float, since: int
+) -> Evaluation:
+    """As `look` does it: over the window, or further back, while the share has been what it is."""
+    ts = float(trace.ts[at])
+    ours = one(seen, at) if share == 1 else looked_back(trace, at, window, 2 * window, share)
+    found = evaluate(plan, ours, ts)
+    longer = min(further_back(plan, ours) * window, at + 1 - since)
+    if longer > window:
+        back = looked_back(trace, at, longer, longer + window, share)
+        found = evaluate(plan, ours, ts, Window(longer * trace.interval_s, back))
+    return found
+
+
+def _rightly(trace: Trace, at: int, length: int) -> Rightly:
+    """By the truth of the intervals that it was decided on."""
+    truth = trace.slower[max(at + 1 - length, 0) : at + 1]
+    known = truth[~np.isnan(truth)]
+    if not len(known):
+        return "unknown"
+    return "yes" if known.max() > PAYS_UP_TO else "no"
+
+
+def _playbook(trace: Trace, length: int) -> tuple[Fallback | None, int]:
+    guard, first, triggers = PlaybookGuard(), None, 0
+    for at, asked in enumerate(_asked(trace)):
+        falls, why = guard.should_fall_back(*asked)
+        if falls:
+            triggers += 1
+            first = first or Fallback(float(trace.ts[at]), why, _rightly(trace, at, length))
+    return first, triggers
+
+
+def _asked(trace: Trace) -> Iterator[Sequence[float]]:
+    answers = trace.playbook
+    yield from zip(answers.acceptance, answers.p95, answers.baseline_p95, strict=True)

@@ -1,0 +1,246 @@
+"""What a pool did, interval by interval, as Prometheus has it or as it is made up: kept, and looked back on.
+
+A trace holds what the guard's own query gives over each interval alone. A window is the intervals in it put
+together, counts added and means weighted, so that one trace serves every length of window; and what is looked
+at is what the guard would have looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.errors import FileError, UsageError
+from specops.guard.seeing.plan import Plan
+from specops.guard.seeing.query import FIGURES, SIGNAL, Seen, together
+from specops.guard.simulation.playbook import ACCEPTANCE, BASELINE_P95, P95, Answers
+from specops.prometheus.api import Api, Series
+
+Figures = NDArray[np.float64]
+FORMAT = 1
+MOST_POINTS = 10_000
+"""That Prometheus is asked for at a time; it refuses 11,000."""
+
+DAY_S = 86_400
+YEAR_9999 = 253_370_764_800
+"""Seconds since the epoch: later ones have no date."""
+
+COUNTS = (
+    "finished", "drafted", "tpot_n", "e2e_n", "gauged", "restarts",
+    "asked", "failed", "cancelled", "others_asked", "others_failed",
+)  # fmt: skip
+WEIGHTED = {"acceptance": "drafted", "tpot": "tpot_n", "e2e": "e2e_n", "tokens": "finished"}
+"""A mean, and the count that it is of. The load counts by the time that requests spent."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    interval_s: float
+    each: Seen
+    """Of arrays: the last axis is time, one item for each interval."""
+
+    playbook: Answers
+    """What the playbook's guard would have been answered, at the same instants."""
+
+    slower: Figures
+    """How many times the standard's latency the pool took in truth; NaN where nobody knows."""
+
+    @property
+    def ts(self) -> Figures:
+        return np.asarray(self.each.ts, dtype=float)
+
+    def __len__(self) -> int:
+        return int(self.ts.shape[-1])
+
+    def at(self, week: int) -> Trace:
+        """One of many."""
+
+        def of(part: Any) -> Any:
+            changes = {
+                found.name: np.asarray(value)[week]
+                for found in fields(part)
+                if isinstance(value := getattr(part, found.name), np.ndarray)
+            }
+            return replace(part, **changes)
+
+        return Trace(self.interval_s, of(self.each), of(self.playbook), self.slower[week])
+
+
+def windows(trace: Trace, intervals: int, started: int) -> Seen:
+    """At each instant, what the last so many intervals show together, and the starts of servers in the last
+    `started`; fewer at the beginning."""
+    each = {name: np.asarray(getattr(trace.each, name), dtype=float) for name in FIGURES}
+    grown = {name: _added(each[name], intervals) for name in COUNTS}
+    grown["restarts"] = _added(each["restarts"], started)
+    found = dict(grown)
+    for mean, count in WEIGHTED.items():
+        found[mean] = mean_of(each[mean], each[count], intervals)
+    spent = each["e2e"] * each["e2e_n"]
+    found["load"] = mean_of(each["load"], spent, intervals)
+    found["spread"] = mean_of(each["spread"], each["load"], intervals)
+    return Seen.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
+
+
+def looked_back(trace: Trace, end: int, intervals: int, started: int, share: float) -> Seen:
+    """The same up to the instant `end`, had only `share` of the traffic gone to the pool. Its load stays what
+    it was, as its latencies do, which were of that load."""
+    begin = max(end + 1 - max(intervals, started), 0)
+    cut = {name: np.asarray(getattr(trace.each, name))[begin : end + 1] for name in ("ts", *FIGURES)}
+    part = replace(trace, each=Seen.of(cut))
+    seen = one(windows(part, intervals, started), -1)
+    fewer = {name: getattr(seen, name) * share for name in COUNTS if name not in ("gauged", "restarts")}
+    fewer |= {name: getattr(seen, name) for name in ("others_asked", "others_failed")}
+    return replace(seen, **fewer)
+
+
+def one(seen: Seen, at: int) -> Seen:
+    """One instant of many, as floats."""
+    return Seen.of({name: float(np.asarray(getattr(seen, name))[at]) for name in ("ts", *FIGURES)})
+
+
+def _added(values: Figures, intervals: int) -> Figures:
+    """Sums over the last so many; NaN where none of them is a number."""
+    there = ~np.isnan(values)
+    total = _rolled(np.where(there, values, 0.0), intervals)
+    return np.where(_rolled(there.astype(float), intervals) > 0, total, np.nan)
+
+
+def mean_of(values: Figures, weights: Figures, intervals: int) -> Figures:
+    """At each instant, the weighted mean of the last so many; NaN where none has any weight."""
+    there = ~np.isnan(values) & (np.nan_to_num(weights) > 0)
+    weight = np.where(there, weights, 0.0)
+    total = _rolled(np.where(there, values, 0.0) * weight, intervals)
+    whole = _rolled(weight, intervals)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(whole > 1e-9, total / whole, np.nan)
+
+
+def _rolled(values: Figures, intervals: int) -> Figures:
+    """Sums over the last so many, each from two of half as many. Not the difference of two cumulative sums:
+    their rounding would outlast the traffic."""
+    intervals = min(intervals, values.shape[-1])
+    if intervals <= 1:
+        return values.copy()
+    half = intervals // 2
+    part = _rolled(values, half)
+    total = part.copy()
+    total[..., half:] += part[..., :-half]
+    if intervals % 2:
+        total[..., intervals - 1 :] += values[..., : values.shape[-1] - intervals + 1]
+    return total
+
+
+def record(api: Api, plan: Plan, start: float, end: float, interval_s: float) -> Trace:
+    """What Prometheus has between two instants. EndpointError where it cannot be asked."""
+    instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
+    figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
+    query = together(plan.asked.expressions(interval_s, interval_s))
+    answers = {name: np.zeros(len(instants)) for name in (ACCEPTANCE, P95, BASELINE_P95)}
+    for first in range(0, len(instants), MOST_POINTS):
+        chunk = instants[first : first + MOST_POINTS]
+        for series in api.range(query, chunk[0], chunk[-1], interval_s):
+            name = series.labels.get(SIGNAL, "")
+            if name in figures:
+                _put(series, figures[name], instants[0], interval_s)
+        for query_, values in answers.items():
+            for series in api.range(query_, chunk[0], chunk[-1], interval_s)[:1]:  # it takes the first
+                _put(series, values, instants[0], interval_s)
+    seen = Seen.of(figures | {"ts": instants})
+    return Trace(interval_s, seen, Answers(*answers.values()), np.full(len(instants), np.nan))
+
+
+def _put(series: Series, into: Figures, start: float, step: float) -> None:
+    for ts, value in series.points:
+        into[round((ts - start) / step)] = value
+
+
+def save(trace: Trace, path: Path) -> None:
+    """As lines of JSON: what it is, then one line for each interval. FileError where it cannot be written."""
+    try:
+        with path.open("w", encoding="utf-8") as out:
+            print(json.dumps({"trace": FORMAT, "interval_s": trace.interval_s}), file=out)
+            for line in _lines(trace):
+                print(json.dumps(line), file=out)
+    except OSError as error:
+        raise FileError(f"could not write the trace {path}: {error.strerror}") from error
+
+
+def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
+    """With the truth of a trace that was recorded: within an incident it did not pay, outside it did.
+
+    Each is FROM/UNTIL, both as ISO 8601 has them, in UTC where they do not say; UsageError for another.
+    """
+    if not incidents:
+        return trace
+    bad = np.zeros(len(trace), dtype=bool)
+    for text in incidents:
+        try:
+            begin, end = (_instant(part) for part in text.split("/"))
+        except ValueError:
+            raise UsageError(
+                f"{text!r} is no incident", hint="such as 2026-11-20T10:00/2026-11-20T12:00, in UTC"
+            ) from None
+        bad |= (trace.ts > begin) & (trace.ts <= end)
+    return replace(trace, slower=np.where(bad, np.inf, 0.0))
+
+
+def _instant(text: str) -> float:
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
+    columns = {name: np.asarray(getattr(trace.each, name)) for name in ("ts", *FIGURES)}
+    columns |= {f"playbook_{name}": getattr(trace.playbook, name) for name in Answers.names()}
+    columns["slower"] = trace.slower
+    for at in range(len(trace)):
+        yield {name: float(values[at]) for name, values in columns.items() if math.isfinite(values[at])}
+
+
+def load(path: Path) -> Trace:
+    """UsageError where it is no trace, with the line."""
+    names = ["ts", *FIGURES, *(f"playbook_{name}" for name in Answers.names()), "slower"]
+    columns: dict[str, list[float]] = {name: [] for name in names}
+    number = 1
+    try:
+        with path.open(encoding="utf-8") as file:
+            head = json.loads(next(file))
+            if head["trace"] != FORMAT:
+                raise ValueError(f"it has format {head['trace']}, and this specops reads {FORMAT}")
+            interval_s = float(head["interval_s"])
+            if not 0 < interval_s <= DAY_S:
+                raise ValueError(f"{interval_s:g} s is no interval")
+            before = 0.0
+            for line in file:
+                number += 1
+                found = json.loads(line)
+                unknown = set(found) - set(names)
+                if unknown:
+                    raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+                if not before < (ts := float(found["ts"])) < YEAR_9999:
+                    raise ValueError(f"{ts:g} is no instant after {before:g}")
+                before = ts
+                for name in names:
+                    columns[name].append(float(found.get(name, math.nan)))
+            if not columns["ts"]:
+                raise ValueError("it has no interval")
+    except OSError as error:
+        raise UsageError(f"could not read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
+        raise UsageError(
+            f"{path} is no trace: line {number}: {what}",
+            hint="specops guard simulate --last 7 --save FILE writes one",
+        ) from None
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    seen = Seen.of({name: arrays[name] for name in ("ts", *FIGURES)})
+    answered = Answers(**{name: arrays[f"playbook_{name}"] for name in Answers.names()})
+    return Trace(interval_s, seen, answered, arrays["slower"])

@@ -1,0 +1,278 @@
+"""Asks a Prometheus, and gives up in time: what comes back is samples, or an EndpointError that says why not.
+
+prometheus-api-client sends the queries. The session underneath is ours, since the client's own waits for ever
+and asks again for six seconds, takes a redirect to a login page for an answer, and would send a request to
+this machine through the environment's proxy.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from requests.adapters import Retry
+
+from specops.errors import EndpointError, UsageError
+from specops.net import is_loopback
+
+TOKEN = "SPECOPS_PROMETHEUS_TOKEN"
+HEADERS = "SPECOPS_PROMETHEUS_HEADERS"
+PAUSE_S = 0.2
+"""Before the one more time that it asks a Prometheus that refused the connection, or is not ready."""
+
+_PASSING = (502, 503, 504)
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Sample:
+    labels: Mapping[str, str]
+    value: float
+    """Perhaps NaN or infinite: Prometheus says so of 0/0."""
+
+    ts: float
+    """Seconds since the epoch by Prometheus' clock: when it was asked for, not when it was scraped."""
+
+
+@dataclass(frozen=True)
+class Series:
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+    """(seconds since the epoch, value), in order; there is none where Prometheus has none."""
+
+
+class Api:
+    """A Prometheus, or what speaks its API, at `url`: its root, with the path it is served under, if any.
+
+    No call takes longer than twice `timeout_s` and a pause. Raises UsageError where the URL or what the
+    environment says is unusable; every call raises EndpointError where there is no answer.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
+        self.url = _checked(url)
+        self.timeout_s = timeout_s
+        self._session = _Session(self.url, timeout_s)
+        self._connect = PrometheusConnect(
+            self.url, session=self._session, retry=Retry(0, read=False), timeout=timeout_s, method="POST"
+        )
+
+    def instant(self, expr: str, at: float | None = None) -> list[Sample]:
+        """`expr` as it is at the instant `at`; by Prometheus' own clock where that is None."""
+        params = {"timeout": f"{self.timeout_s:g}s"} | ({} if at is None else {"time": f"{at:.3f}"})
+        return self._asked(lambda: _samples(self._connect.custom_query(expr, params=params)))
+
+    def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
+        """`expr` at every `step_s` from `start` to `end`, whole seconds since the epoch."""
+        ends = [datetime.fromtimestamp(ts, UTC) for ts in (start, end)]
+        params = {"timeout": f"{self.timeout_s:g}s"}
+        return self._asked(
+            lambda: _series(self._connect.custom_query_range(expr, *ends, f"{step_s:g}", params=params))
+        )
+
+    def raw(self, which: str, start: float, end: float) -> list[Series]:
+        """The samples themselves of the series that `which` selects: later than `start`, up to `end`, each
+        with the instant at which it was scraped."""
+        params = {"timeout": f"{self.timeout_s:g}s", "time": f"{end:.3f}"}
+        span = f"{which}[{round((end - start) * 1000)}ms]"
+        found = self._asked(lambda: _series(self._connect.custom_query(span, params=params)))
+        # Before Prometheus 3 a range has both its ends.
+        return [
+            Series(one.labels, one.points[1:]) if one.points and one.points[0][0] <= start else one
+            for one in found
+        ]
+
+    def ready(self) -> None:
+        """EndpointError where it does not answer, or is not ready for queries."""
+        self._asked(lambda: self._session.get(f"{self.url}/-/ready", timeout=self.timeout_s))
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _asked(self, ask: Callable[[], _Answer]) -> _Answer:
+        try:
+            return self._read(ask)
+        except _Passing:
+            time.sleep(PAUSE_S)
+        try:
+            return self._read(ask)
+        except _Passing as failure:
+            raise failure.error from failure.__cause__
+
+    def _read(self, ask: Callable[[], _Answer]) -> _Answer:
+        try:
+            return self._in_time(ask)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise EndpointError(
+                f"could not ask Prometheus at {self.url}: what it answered is no answer of a Prometheus",
+                hint=HINT_UP,
+            ) from error
+
+    def _in_time(self, ask: Callable[[], _Answer]) -> _Answer:
+        """What `ask` returns or raises, unless it takes too long: then it is left to itself.
+
+        A socket's timeout begins anew with every byte, and looking a name up has none at all.
+        """
+        done: SimpleQueue[_Answer | Exception] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                done.put(ask())
+            except Exception as error:  # raised again where it was asked
+                done.put(error)
+
+        Thread(target=run, daemon=True).start()
+        try:
+            found = done.get(timeout=self.timeout_s)
+        except Empty:
+            raise self._session.timed_out() from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class _Passing(Exception):
+    """What may be over in a moment: nothing listens, or it is not ready yet."""
+
+    def __init__(self, error: EndpointError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _Session(requests.Session):
+    """One that ends in time, says what went wrong in a sentence, and goes nowhere else."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        super().__init__()
+        self.asked_url = url
+        self.timeout_s = timeout_s
+        self.max_redirects = 0  # a login page is no answer; and another host must not get the headers
+        self.trust_env = not is_loopback(url)
+        self.headers.update(_headers(os.environ.get(HEADERS, "")))
+        token = _printable(os.environ.get(TOKEN, "").strip(), TOKEN)
+        self.auth = _Bearer(token)
+
+    def request(  # type: ignore[override]
+        self, method: str, url: str, params: Any = None, **options: Any
+    ) -> requests.Response:
+        # The client writes a query into the address, also of a POST; proxies take 8 kB of that at most.
+        where = {"data": params} if method == "POST" else {"params": params}
+        return super().request(method, url, **where, **options)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        try:
+            response = super().send(request, **options)
+        except requests.Timeout as error:
+            raise self.timed_out() from error
+        except requests.TooManyRedirects as error:
+            raise self._error("it redirects, as to a login page", HINT_ACCESS) from error
+        except requests.ConnectionError as error:
+            raise _Passing(self._error(_cause(error), HINT_UP)) from error
+        except requests.RequestException as error:
+            raise self._error(type(error).__name__) from error
+        if response.status_code != 200:
+            self._refuse(response)
+        return response
+
+    def timed_out(self) -> EndpointError:
+        return self._error(f"it did not answer within {self.timeout_s:g} s")
+
+    def _refuse(self, response: requests.Response) -> None:
+        status = response.status_code
+        if status in (401, 403):
+            raise self._error(f"it refused access ({status})", HINT_ACCESS)
+        error = self._error(f"it answered {status}: {_message(response)}")
+        # It also answers 503 where a query took longer than `timeout`: to ask again would take as long.
+        over_in_a_moment = status in _PASSING and response.elapsed.total_seconds() < self.timeout_s / 2
+        raise _Passing(error) if over_in_a_moment else error
+
+    def _error(self, what: str, hint: str | None = None) -> EndpointError:
+        return EndpointError(f"could not ask Prometheus at {self.asked_url}: {what}", hint=hint)
+
+
+HINT_UP = "is it up, and is this its address? addresses.prometheus in the rollout file"
+HINT_ACCESS = f"set {TOKEN}, or {HEADERS} to Name: value, …, in the environment"
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Set even without a token: else requests takes one out of ~/.netrc, over the headers that were given."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise UsageError(
+            f"{url!r} is no address of a Prometheus", hint="give its root, such as http://127.0.0.1:9090"
+        )
+    if parts.username or parts.password:
+        raise UsageError("the address of Prometheus must not hold credentials", hint=HINT_ACCESS)
+    return url.rstrip("/")
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Of `Name: value, Name: value`. A value is never repeated in an error: it may be a secret."""
+    pairs = [part.partition(":") for part in text.split(",") if part.strip()]
+    if not all(colon and _is_name(name.strip()) for name, colon, _ in pairs):
+        raise UsageError(f"{HEADERS} is not of the form Name: value, Name: value")
+    return {name.strip(): _printable(value.strip(), HEADERS) for name, _, value in pairs}
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text.isascii() and all(c.isalnum() or c in "-_" for c in text)
+
+
+def _printable(text: str, variable: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise UsageError(f"{variable} has characters that no header can carry")
+    return text
+
+
+def _cause(error: requests.ConnectionError) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "nothing listens there"
+        cause = cause.__cause__ or cause.__context__
+    text = str(error.args[0] if error.args else error)
+    return "its name is not known" if "resolve" in text else "the connection was lost"
+
+
+def _message(response: requests.Response) -> str:
+    """Prometheus' own words where it has any, else the beginning of what was said."""
+    try:
+        return str(response.json()["error"])[:300]
+    except (ValueError, KeyError, TypeError):
+        return " ".join(response.text.split())[:100] or str(response.reason)
+
+
+def _samples(result: Any) -> list[Sample]:
+    if len(result) == 2 and not isinstance(result[0], dict):  # a scalar
+        return [Sample({}, float(result[1]), float(result[0]))]
+    return [Sample(one["metric"], float(one["value"][1]), float(one["value"][0])) for one in result]
+
+
+def _series(result: Any) -> list[Series]:
+    return [
+        Series(one["metric"], tuple((float(ts), float(value)) for ts, value in one["values"]))
+        for one in result
+    ]

@@ -1,0 +1,186 @@
+"""Reading a server's /metrics: scrape, difference, and the acceptance of drafts between two scrapes.
+
+Names are vLLM's; a series that an exporter renamed from `vllm:x` to `vllm_x` is read as `vllm:x`. No data
+is never zero: a server without these series, a counter that was reset, and 0/0 all give `NoData`, which
+says why.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from specops.errors import EndpointError
+from specops.net import is_loopback
+
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
+ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+GENERATION_TOKENS = "vllm:generation_tokens_total"
+
+Labels = frozenset[tuple[str, str]]
+Scrape = Mapping[tuple[str, Labels], float]
+"""Every sample of one exposition by name and labels."""
+
+
+@dataclass(frozen=True)
+class NoData:
+    reason: str
+
+
+@dataclass(frozen=True)
+class DraftCounts:
+    """Increments of the draft counters over a window, summed over engines. Windows add up with `+`."""
+
+    drafts: float
+    draft_tokens: float
+    accepted_tokens: float
+    accepted_per_position: tuple[float, ...] = ()
+
+    def __add__(self, other: DraftCounts) -> DraftCounts:
+        length = max(len(self.accepted_per_position), len(other.accepted_per_position))
+        ours, theirs = (
+            counts.accepted_per_position + (0.0,) * (length - len(counts.accepted_per_position))
+            for counts in (self, other)
+        )
+        return DraftCounts(
+            self.drafts + other.drafts,
+            self.draft_tokens + other.draft_tokens,
+            self.accepted_tokens + other.accepted_tokens,
+            tuple(a + b for a, b in zip(ours, theirs, strict=True)),
+        )
+
+    @property
+    def length(self) -> float | None:
+        """Tokens a verification yields, the bonus token included: 1 + accepted / drafts."""
+        return 1 + self.accepted_tokens / self.drafts if self.drafts else None
+
+    @property
+    def rate(self) -> float | None:
+        """Share of the proposed tokens that were accepted."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+
+    @property
+    def per_position(self) -> list[float | None]:
+        """By position from 0: the share of drafts accepted that far (unconditional)."""
+        return [count / self.drafts if self.drafts else None for count in self.accepted_per_position]
+
+    @property
+    def conditional(self) -> list[float | None]:
+        """By position from 0: the share accepted of those whose previous position was accepted."""
+        reached = (self.drafts, *self.accepted_per_position)
+        return [
+            count / before if before else None
+            for before, count in zip(reached, self.accepted_per_position, strict=False)
+        ]
+
+
+def metrics_url(base_url: str) -> str:
+    """Where an OpenAI base URL's server exposes its metrics: beside /v1, not below it."""
+    return base_url.rstrip("/").removesuffix("/v1") + "/metrics"
+
+
+def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
+    """Fetch and parse the /metrics of the endpoint at `base_url`; EndpointError where there is none."""
+    url = metrics_url(base_url)
+    if not url.startswith(("http://", "https://")):
+        raise EndpointError(f"could not read {url}: it is no http address", hint="check the base URL")
+    try:
+        with opener(url).open(url, timeout=timeout_s) as response:
+            return parse(response.read().decode("utf-8"))
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise EndpointError(f"could not read {url}: it answered {error.code}") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise EndpointError(f"could not read {url}: {error}") from error
+
+
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """Through the environment's proxy, except to loopback, where a proxy would find itself."""
+    proxies = (urllib.request.ProxyHandler({}),) if is_loopback(url) else ()
+    return urllib.request.build_opener(*proxies)
+
+
+def parse(text: str) -> Scrape:
+    """Samples of a text exposition. `_created` twins and NaN are left out; ValueError on nonsense."""
+    return {
+        (_canonical(sample.name), frozenset(sample.labels.items())): float(sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith("_created") and not math.isnan(float(sample.value))
+    }
+
+
+def _canonical(name: str) -> str:
+    return "vllm:" + name.removeprefix("vllm_") if name.startswith("vllm_") else name
+
+
+def increase(before: Scrape, after: Scrape, name: str, model: str | None = None) -> float | NoData:
+    """How much the counter `name` grew, summed over its series, such as one for each engine.
+
+    With `model`, only series of that `model_name`, and those without the label, count. A series that is
+    new in `after` began at zero; one that shrank or vanished was reset, and then nothing is known.
+    """
+    increases = _increases(before, after, name, model, lambda labels: "")
+    return increases if isinstance(increases, NoData) else increases[""]
+
+
+def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> DraftCounts | NoData:
+    """The draft counters' increments between two scrapes."""
+    totals = []
+    for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS):
+        total = increase(before, after, name, model)
+        if isinstance(total, NoData):
+            return total
+        totals.append(total)
+    drafts, draft_tokens, accepted_tokens = totals
+    if not drafts:
+        return NoData("the server verified no draft in this window")
+    by_position = _increases(
+        before, after, ACCEPTED_PER_POSITION, model, lambda labels: dict(labels).get("position", "")
+    )
+    if isinstance(by_position, NoData):
+        return DraftCounts(drafts, draft_tokens, accepted_tokens)
+    positions = sorted((int(key), value) for key, value in by_position.items() if key.isdigit())
+    return DraftCounts(drafts, draft_tokens, accepted_tokens, tuple(value for _, value in positions))
+
+
+def mean(before: Scrape, after: Scrape, histogram: str, model: str | None = None) -> float | NoData:
+    """Mean of what `histogram` observed between two scrapes: increase of its sum over that of its count."""
+    total = increase(before, after, f"{histogram}_sum", model)
+    count = increase(before, after, f"{histogram}_count", model)
+    if isinstance(total, NoData):
+        return total
+    if isinstance(count, NoData):
+        return count
+    return total / count if count else NoData(f"{histogram} took no observation in this window")
+
+
+def _increases(
+    before: Scrape, after: Scrape, name: str, model: str | None, key: Callable[[Labels], str]
+) -> dict[str, float] | NoData:
+    series = {labels for scraped, labels in (*before, *after) if scraped == name}
+    if not series:
+        return NoData(f"the server exposes no {name}")
+    ours = {labels for labels in series if model is None or dict(labels).get("model_name", model) == model}
+    if not ours:
+        return NoData(f"{name} has no series of model {model}, only of {_models(series)}")
+    grown: dict[str, float] = {}
+    for labels in ours:
+        end = after.get((name, labels))
+        start = before.get((name, labels), 0.0)
+        if end is None or end < start:
+            return NoData(f"{name} was reset: the server started anew between the scrapes")
+        grown[key(labels)] = grown.get(key(labels), 0.0) + end - start
+    return grown
+
+
+def _models(series: Iterable[Labels]) -> str:
+    return ", ".join(sorted({dict(labels)["model_name"] for labels in series}))

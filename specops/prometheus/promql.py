@@ -1,0 +1,167 @@
+"""Expressions over what engines expose. Rules, panels, the guard and the report all take them from here.
+
+Ratios divide increases of counters; the denominator is held above 0, so that no traffic is no sample, and
+not NaN. Latencies are means, the increase of a histogram's sum over that of its count: an engine's buckets
+are too coarse to see a change of 20%.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from specops.prometheus.series import Drafts, Series
+
+Latency = Literal["ttft", "tpot", "e2e"]
+LATENCIES: tuple[Latency, ...] = get_args(Latency)
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """{a="1",b="2"}, with values escaped; empty without labels."""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}" if labels else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Of the series that have `labels`, over the last `window` (PromQL's duration, such as 5m or
+    $__rate_interval), one result for each value of the labels `by`."""
+
+    series: Series
+    labels: Mapping[str, str]
+    window: str
+    by: tuple[str, ...] = ()
+
+    def held_to(self, labels: Mapping[str, str]) -> Signals:
+        """The same of those series alone that have `labels` as well."""
+        return replace(self, labels={**self.labels, **labels})
+
+    def acceptance(self) -> str:
+        """Share of the drafted tokens that were accepted."""
+        counted = self.series.acceptance
+        if isinstance(counted, Drafts):
+            return self._ratio(counted.accepted_tokens, counted.draft_tokens)
+        # Sampled while it decodes: the gauge is 0 when it does not.
+        seen = f"{counted.rate}{selector(self.labels)} > 0"
+        return f"{self._aggregate('avg')} (avg_over_time(({seen})[{self.window}:]))"
+
+    def accepted_length(self) -> str:
+        """Tokens that a verification yields, the bonus token included."""
+        counted = self.series.acceptance
+        if isinstance(counted, Drafts):
+            return f"1 + {self._ratio(counted.accepted_tokens, counted.drafts)}"
+        return self._ratio(self.series.generated, counted.verifications)
+
+    def per_position(self) -> str | None:
+        """By `position`: the share of drafts accepted that far. None where the engine does not count it."""
+        counted = self.series.acceptance
+        if not isinstance(counted, Drafts):
+            return None
+        by = (*self.by, "position")
+        grown = f"sum by ({', '.join(by)}) ({self._rate(counted.per_position)})"
+        return f"{grown} / ignoring (position) group_left () ({self._sum(counted.drafts)} > 0)"
+
+    def tokens_per_step(self) -> str | None:
+        """Tokens that a sequence gets of a step of the engine: all tokens, over those that were not drafted.
+        Every step yields one of these. None where the engine does not count accepted tokens."""
+        counted = self.series.acceptance
+        if not isinstance(counted, Drafts):
+            return None
+        generated = self._sum(self.series.generated)
+        return f"{generated} / ({generated} - {self._sum(counted.accepted_tokens)} > 0)"
+
+    def mean(self, latency: Latency) -> str:
+        """Seconds; of requests, but for TPOT where the engine has it of output events: there of tokens."""
+        name: str = getattr(self.series, latency)
+        if latency == "tpot" and self.series.tpot_of_events:
+            later = f"{self._sum(self.series.generated)} - {self._sum(f'{self.series.ttft}_count')}"
+            return f"{self._sum(f'{name}_sum')} / ({later} > 0)"
+        return self._ratio(f"{name}_sum", f"{name}_count")
+
+    def quantile(self, latency: Latency, q: float) -> str | None:
+        """Seconds, within its bucket. No sample in the first bucket, of which only the upper end is known;
+        None where the engine has none of requests."""
+        if latency == "tpot" and self.series.tpot_of_events:
+            return None
+        buckets = replace(self, by=(*self.by, "le"))._sum(f"{getattr(self.series, latency)}_bucket")
+        # The smallest count is that of the first bucket, the largest that of all.
+        first, all_ = (f"{self._aggregate(which)} ({buckets})" for which in ("min", "max"))
+        return f"histogram_quantile({q:g}, {buckets}) and {first} < {q:g} * {all_}"
+
+    def answer_tokens(self) -> str:
+        """Tokens that an answer has on average."""
+        return self._ratio(self.series.generated, self.series.finished)
+
+    def finished(self) -> str:
+        """Requests that ended within the window."""
+        return f"{self._aggregate('sum')} (increase({self._of(self.series.finished)}))"
+
+    def drafted(self) -> str:
+        """Tokens that were drafted within the window; of SGLang, verifications."""
+        counted = self.series.acceptance
+        name = counted.draft_tokens if isinstance(counted, Drafts) else counted.verifications
+        return f"{self._aggregate('sum')} (increase({self._of(name)}))"
+
+    def load(self) -> str:
+        """Requests that a server has at a time, waiting ones included, as a request sees it: what a baseline
+        calls its concurrency.
+
+        Each instant counts by the requests that it has, so that idle time between them does not count, and it
+        is at least 1. Where no scrape caught any, by Little's law, from how long they took.
+        """
+        running, waiting = (
+            f"{name}{selector(self.labels)}" for name in (self.series.running, self.series.waiting)
+        )
+        within, sums = f"({running} + {waiting})", self._aggregate("sum")
+        squared = f"{sums} (sum_over_time(({within} ^ 2)[{self.window}:]))"
+        seen = f"{squared} / ({sums} (sum_over_time({within}[{self.window}:])) > 0)"
+        taken = f"({self._sum(f'{self.series.e2e}_sum')} > 0) / {self._aggregate('count')} ({running})"
+        return f"{seen} or clamp_min({taken}, 1)"
+
+    def waiting(self) -> str:
+        """Requests that wait for a place, of all servers."""
+        return f"{self._aggregate('sum')} (avg_over_time({self._of(self.series.waiting)}))"
+
+    def tokens_per_second(self) -> str:
+        """Generated, of all servers."""
+        return self._sum(self.series.generated)
+
+    def kv_usage(self) -> str:
+        """Share of the KV cache in use, of the server where it is largest."""
+        return f"{self._aggregate('max')} (avg_over_time({self._of(self.series.kv_usage)}))"
+
+    def preemptions(self) -> str:
+        """A second, of all servers."""
+        return self._sum(self.series.preemptions)
+
+    def aborted_share(self) -> str:
+        """Of the requests that ended, those that the engine gave up."""
+        reasons = self.series.aborted_reasons
+        which = f'finished_reason=~"{reasons}"' if reasons else ""
+        finished = self._sum(self.series.finished)
+        given_up = f"{self._aggregate('sum')} (rate({self._of(self.series.aborted, which)}))"
+        # A counter with labels may be there only from its first count on.
+        return f"({given_up} or {finished} * 0) / ({finished} > 0)"
+
+    def _ratio(self, part: str, whole: str) -> str:
+        return f"{self._sum(part)} / ({self._sum(whole)} > 0)"
+
+    def _sum(self, counter: str) -> str:
+        return f"{self._aggregate('sum')} ({self._rate(counter)})"
+
+    def _rate(self, counter: str) -> str:
+        return f"rate({self._of(counter)})"
+
+    def _of(self, name: str, more: str = "") -> str:
+        which = selector(self.labels)
+        if more:
+            which = f"{which[:-1]},{more}}}" if which else f"{{{more}}}"
+        return f"{name}{which}[{self.window}]"
+
+    def _aggregate(self, operator: str) -> str:
+        return f"{operator} by ({', '.join(self.by)})" if self.by else operator

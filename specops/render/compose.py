@@ -1,0 +1,107 @@
+"""A Compose file: both pools on one host, each server with GPUs and a port of its own.
+
+Fields as in the Compose specification (https://github.com/compose-spec/compose-spec). Read by
+`docker compose` 2 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from specops.config import Deploy
+from specops.render.server import CACHE, Server, dns_name, header, health_question, label, to_yaml
+
+MODELS = "models"
+
+
+def compose(servers: Sequence[Server], deploy: Deploy) -> str:
+    """The file's text. Ports are published on loopback alone, counting up from the first; GPUs are given
+    out in order, since Compose would give every service that asks for two GPUs the same two."""
+    services = {
+        name: _service(server, deploy, index, first_gpu)
+        for index, (name, server, first_gpu) in enumerate(_given_out(servers))
+    }
+    document: dict[str, Any] = {"name": dns_name(servers[0].rollout), "services": services}
+    if any(server.downloads for server in servers):
+        document["volumes"] = {MODELS: {}}
+    gpus = sum(server.gpus * server.replicas for server in servers)
+    needs = f"This host needs {gpus} GPUs and the NVIDIA Container Toolkit." if gpus else "It needs no GPU."
+    return header(servers[0].rollout, f"Both pools on one host: docker compose up. {needs}") + to_yaml(
+        document
+    )
+
+
+def _given_out(servers: Sequence[Server]) -> Iterator[tuple[str, Server, int]]:
+    gpu = 0
+    for server in servers:
+        for number in range(1, server.replicas + 1):
+            yield server.pool if number == 1 else f"{server.pool}-{number}", server, gpu
+            gpu += server.gpus
+
+
+def _service(server: Server, deploy: Deploy, index: int, first_gpu: int) -> dict[str, Any]:
+    service: dict[str, Any] = {
+        "image": server.image,
+        # Not `command`, which would go behind the image's own entry point.
+        "entrypoint": [_literal(word) for word in server.command],
+        "init": True,
+        "restart": "unless-stopped",
+        "ports": [f"127.0.0.1:{deploy.port + index}:{deploy.port}"],
+        "labels": {"specops_pool": server.pool, "specops_rollout": label(server.rollout)},
+        "shm_size": f"{deploy.shm_gib}gb",
+        "stop_grace_period": f"{deploy.drain_s}s",
+        "security_opt": ["no-new-privileges:true"],
+        "cap_drop": ["ALL"],
+        "healthcheck": {
+            "test": ["CMD", *health_question(deploy.port, deploy.probes.timeout_s)],
+            "interval": f"{deploy.probes.period_s}s",
+            "timeout": f"{deploy.probes.timeout_s}s",
+            "retries": deploy.probes.unready_after,
+            "start_period": f"{deploy.start_timeout_s}s",
+        },
+    }
+    environment: dict[str, str | None] = {k: _literal(v) for k, v in sorted(server.environment.items())}
+    environment |= dict.fromkeys(sorted(deploy.secrets))  # from where Compose is called
+    volumes: list[dict[str, Any]] = []
+    if deploy.model_folder:
+        folder = deploy.model_folder
+        volumes.append(
+            {
+                "type": "bind",
+                "source": folder,
+                "target": folder,
+                "read_only": True,
+                "bind": {"create_host_path": False},
+            }
+        )
+    if server.downloads:
+        volumes.append({"type": "volume", "source": MODELS, "target": CACHE})
+        environment["HF_HOME"] = CACHE
+    if environment:
+        service["environment"] = environment
+    if volumes:
+        service["volumes"] = volumes
+    if resources := _resources(server, deploy, first_gpu):
+        service["deploy"] = {"resources": resources}
+    return service
+
+
+def _resources(server: Server, deploy: Deploy, first_gpu: int) -> dict[str, Any]:
+    resources: dict[str, Any] = {}
+    if deploy.memory_gib:
+        resources["limits"] = {"memory": f"{deploy.memory_gib}gb"}
+    reserved: dict[str, Any] = {}
+    if deploy.cpus:
+        reserved["cpus"] = deploy.cpus
+    if server.gpus:
+        ids = [str(first_gpu + number) for number in range(server.gpus)]
+        reserved["devices"] = [{"driver": "nvidia", "device_ids": ids, "capabilities": ["gpu"]}]
+    if reserved:
+        resources["reservations"] = reserved
+    return resources
+
+
+def _literal(text: str) -> str:
+    """Compose puts variables in place of $NAME; $$ is a dollar."""
+    return text.replace("$", "$$")

@@ -1,0 +1,35 @@
+"""Rendered texts become files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from specops.errors import FileError
+
+
+def write(folder: Path, files: Mapping[str, str | None]) -> None:
+    """Each text whole, by its name below `folder`; None takes the file away. A script (.sh) may be run.
+
+    Raises FileError where one cannot be written; the file that was there stays.
+    """
+    for name, text in files.items():
+        path = folder / name
+        new = path.with_name(f".{path.name}.new")
+        try:
+            if text is None:
+                path.unlink(missing_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text(text, encoding="utf-8")
+            new.chmod(0o755 if path.suffix == ".sh" else 0o644)
+            new.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise FileError(
+                f"could not write {path}: {os.strerror(error.errno or 0)}",
+                hint="make room, or give a run folder that this user may write to with --out",
+            ) from error

@@ -1,0 +1,279 @@
+"""Of each alert: the expression, and its words. Thresholds come from the caller.
+
+Nothing alerts on a quantile: an engine's buckets are too coarse. A ratio of too few requests alerts nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from specops.config import Rollout
+from specops.config.monitor import AlertName
+from specops.prometheus import recorded
+from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.prometheus.promql import selector
+from specops.prometheus.series import (
+    GUARD_LAST,
+    GUARD_PERCENT,
+    GUARD_STATE,
+    GUARD_UNCONFIRMED,
+    POOL,
+    ROLLOUT,
+    ROUTE_PERCENT,
+    Drafts,
+    Series,
+)
+from specops.render.prometheus.targets import job_name
+
+MIN_DRAFTED = 1000
+"""Drafted tokens within the window below which acceptance alerts nobody: some ten answers' worth."""
+MIN_REQUESTS = 20
+TTFT_GROWTH_S = 0.05
+"""A fifth of very little is nothing that a user would notice; the veto of `ab` has the same."""
+
+# Prometheus' own templates.
+VALUE = '{{ $value | printf "%.2f" }}'
+SHARE = "{{ $value | humanizePercentage }}"
+WHERE = "{{ $labels.specops_pool }} pool, model {{ $labels.model_name }}"
+RESOLVES = (
+    "It resolves when traffic stops, too: no traffic has no acceptance. Resolved does not mean recovered."
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    severity: str
+    expr: str
+    summary: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose series an alert reads."""
+
+    rollout: Rollout
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of recorded series."""
+        return {ROLLOUT: self.rollout.rollout}
+
+    @property
+    def all(self) -> str:
+        return selector(self.labels)
+
+    @property
+    def speculative(self) -> str:
+        return selector(self.labels | {POOL: "speculative"})
+
+    @property
+    def scraped(self) -> dict[str, str]:
+        """Labels of what was scraped."""
+        return self.labels | self.rollout.monitor.labels
+
+
+_SAME = f"on ({ROLLOUT}, {POOL}, model_name)"
+
+
+def _low_acceptance(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "warning",
+        _acceptance_below(scope, limit),
+        f"Only {VALUE} of the drafted tokens are accepted ({WHERE})",
+        f"Below {limit:g} speculation may cost more than it brings. {RESOLVES}",
+    )
+
+
+def _critical_acceptance(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "critical",
+        _acceptance_below(scope, limit),
+        f"Hardly any of the drafted tokens are accepted: {VALUE} ({WHERE})",
+        f"Below {limit:g} speculation should be off: take it off, unless the guard has. {RESOLVES}",
+    )
+
+
+def _acceptance_below(scope: Scope, limit: float) -> str:
+    return f"{recorded.ACCEPTANCE}{scope.speculative} < {limit:g} and {_drafted_enough(scope)}"
+
+
+def _drafted_enough(scope: Scope) -> str:
+    return f"{recorded.DRAFTED}{scope.speculative} >= {MIN_DRAFTED}"
+
+
+def _drift(scope: Scope, limit: float) -> Condition:
+    before = f"{recorded.RECORDED_ACCEPTANCE}{scope.speculative}"
+    fall = f"{before} - on ({ROLLOUT}, {POOL}) group_right () {recorded.ACCEPTANCE}{scope.speculative}"
+    return Condition(
+        "warning",
+        f"{fall} > {limit:g} and {_drafted_enough(scope)}",
+        f"Acceptance is {VALUE} lower than it was measured to be before ({WHERE})",
+        f"The draft fits today's traffic less well, or acceptance decays with uptime. {RESOLVES}",
+    )
+
+
+def _latency(scope: Scope, limit: float) -> Condition:
+    slower = " or ".join(f"{_times_as_long(scope, latency)} > {limit:g}" for latency in ("tpot", "e2e"))
+    return Condition(
+        "critical",
+        f"({slower}) and {_requests_enough(scope)}",
+        f"{{{{ $labels.latency }}}} takes {VALUE} times as long as without speculation ({WHERE})",
+        "Means over the window, against the baseline's at the load that there is now. Where that load was not"
+        " measured there is nothing to compare with, and no alert.",
+    )
+
+
+def _ttft(scope: Scope, limit: float) -> Condition:
+    now, before = recorded.MEAN["ttft"], recorded.EXPECTED["ttft"]
+    grown = f"{now}{scope.speculative} - {before}{scope.speculative} > {TTFT_GROWTH_S:g}"
+    return Condition(
+        "warning",
+        f"{_times_as_long(scope, 'ttft')} > {limit:g} and {_requests_enough(scope)} and {_SAME} {grown}",
+        f"The first token takes {VALUE} times as long as without speculation ({WHERE})",
+        f"And at least {TTFT_GROWTH_S * 1000:g} ms longer: users notice, whatever the tokens after it gain.",
+    )
+
+
+def _times_as_long(scope: Scope, latency: str) -> str:
+    of = selector(scope.labels | {POOL: "speculative", "latency": latency})
+    return f"1 / {recorded.SPEEDUP}{of}"
+
+
+def _requests_enough(scope: Scope) -> str:
+    return f"{_SAME} {recorded.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
+
+
+def _empty(scope: Scope, limit: float) -> Condition:
+    # Not the standard pool: a router sends it what asks for a single token.
+    enough = f"{recorded.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
+    return Condition(
+        "critical",
+        f"{recorded.ANSWER_TOKENS}{scope.speculative} < {limit:g} and {enough}",
+        f"Answers have {VALUE} tokens on average: most are empty ({WHERE})",
+        "Requests end well by every other figure, and users get nothing. The end of an answer is a token.",
+    )
+
+
+def _errors(scope: Scope, limit: float) -> Condition:
+    routed = "By the routers: the 5xx of what was sent there, also where the standard pool could not help."
+    aborted = (
+        "No router is scraped: these are requests that the engine aborted or failed, those whose client went"
+        " away among them."
+    )
+    return Condition(
+        "critical",
+        f"{recorded.ERROR_SHARE}{scope.speculative} > {limit:g}"
+        f" and {recorded.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
+        f"{SHARE} of the requests to the speculative pool fail",
+        routed if scope.rollout.addresses.routers else aborted,
+    )
+
+
+def _target_down(scope: Scope, limit: float) -> Condition:
+    guard = selector({"job": job_name(scope.rollout, "guard")})
+    return Condition(
+        "critical",
+        f"up{selector(scope.scraped)} == 0 unless up{guard}",
+        "{{ $labels.job }} at {{ $labels.instance }} cannot be scraped",
+        "It is down, does not answer in time, or answers something else. Nothing is known of it since.",
+    )
+
+
+def _absent(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "warning",
+        " or ".join(each for pool in POOLS for each in _absent_of(scope, pool)),
+        "The {{ $labels.specops_pool }} pool has no series {{ $labels.series }}",
+        "Alerts and panels that need it are blind. `specops monitor check` says what it is called now.",
+    )
+
+
+def _absent_of(scope: Scope, pool: PoolName) -> list[str]:
+    labels = selector(scope.scraped | {POOL: pool})
+    names = from_the_start(exposed(scope.rollout, pool), pool)
+    return [f'label_replace(absent({name}{labels}), "series", "{name}", "", "")' for name in names]
+
+
+def from_the_start(series: Series, pool: PoolName) -> tuple[str, ...]:
+    """What an engine exposes before its first request: of SGLang, no counters and no histograms."""
+    if not isinstance(series.acceptance, Drafts):
+        return (series.running,)
+    always = (series.running, series.finished, f"{series.tpot}_count", f"{series.e2e}_count")
+    counted = series.acceptance
+    return always + ((counted.draft_tokens, counted.accepted_tokens) if pool == "speculative" else ())
+
+
+def _no_traffic(scope: Scope, limit: float) -> Condition:
+    off = f" unless on ({ROLLOUT}) max by ({ROLLOUT}) ({ROUTE_PERCENT}{scope.all}) == 0"
+    return Condition(
+        "info",
+        f"{recorded.FINISHED}{scope.speculative} == 0{off if scope.rollout.addresses.routers else ''}",
+        f"No request has ended lately ({WHERE})",
+        "Without traffic nothing is known of acceptance or latency, and their alerts are silent.",
+    )
+
+
+def _guard_down(scope: Scope, limit: float) -> Condition:
+    up = selector({"job": job_name(scope.rollout, "guard")} | scope.scraped)
+    return Condition(
+        "critical",
+        f"absent(up{up} == 1) or time() - {GUARD_LAST}{scope.all} > {limit:g}",
+        "The guard does not watch: it is down, or has not looked for a while",
+        f"Nothing would take speculation off. Its last look may be {limit:g} s old.",
+    )
+
+
+def _guard_fell_back(scope: Scope, limit: float) -> Condition:
+    off = " or ".join(
+        f"{GUARD_STATE}{selector(scope.labels | {'state': state})} == 1" for state in ("fallen", "held")
+    )
+    return Condition(
+        "warning",
+        off,
+        "The guard has taken speculation off ({{ $labels.state }})",
+        "All goes to the standard pool. Fallen: it will be tried again in steps; held: a person must act."
+        " `specops guard status` has the reason.",
+    )
+
+
+def _unconfirmed(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "critical",
+        f"{GUARD_UNCONFIRMED}{scope.all} == 1",
+        "What the guard decided is not seen to be so",
+        "It tries again at every evaluation; until then traffic goes where it went before.",
+    )
+
+
+def _partial_switch(scope: Scope, limit: float) -> Condition:
+    percent = f"{ROUTE_PERCENT}{scope.all}"
+    most, least = (f"{operator} by ({ROLLOUT}) ({percent})" for operator in ("max", "min"))
+    apart = f"{most} - {least} > 0"
+    if scope.rollout.addresses.guard:
+        apart += f" or abs({most} - max by ({ROLLOUT}) ({GUARD_PERCENT}{scope.all})) > 0"
+    return Condition(
+        "critical",
+        apart,
+        "The routers do not all have the share of traffic that they should have",
+        "They are {{ $value }} points apart from each other, or from what the guard wants: one was missed.",
+    )
+
+
+CONDITIONS: Mapping[AlertName, Callable[[Scope, float], Condition]] = {
+    "LowAcceptRatio": _low_acceptance,
+    "CriticalAcceptRatio": _critical_acceptance,
+    "SpeculationAcceptanceDrift": _drift,
+    "SpeculationLatencyRegression": _latency,
+    "SpeculationTtftVeto": _ttft,
+    "SpeculationEmptyOutputs": _empty,
+    "SpeculationErrors": _errors,
+    "SpeculationTargetDown": _target_down,
+    "SpeculationSeriesAbsent": _absent,
+    "SpeculationNoTraffic": _no_traffic,
+    "SpecopsGuardDown": _guard_down,
+    "SpecopsGuardFellBack": _guard_fell_back,
+    "SpecopsGuardActionUnconfirmed": _unconfirmed,
+    "SpecopsPartialSwitch": _partial_switch,
+}

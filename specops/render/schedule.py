@@ -1,0 +1,143 @@
+"""A command at a time of the week: as a line for cron, and as a systemd service with its timer. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WEEKS = 53
+
+
+@dataclass(frozen=True)
+class Schedule:
+    name: str
+    """Of files, units and log lines."""
+
+    about: str
+    day: str | None
+    """One of DAYS; None: every day."""
+
+    hour: int
+    minute: int
+    zone: ZoneInfo
+    user: str
+    folder: Path
+    """In which it runs."""
+
+    command: Sequence[str]
+    environment: Path
+    """NAME=value lines, for secrets; it need not be there."""
+
+    @property
+    def calendar(self) -> str:
+        """As systemd's OnCalendar has it."""
+        day = f"{self.day} " if self.day else ""
+        return f"{day}*-*-* {self.hour:02}:{self.minute:02}:00 {self.zone.key}"
+
+    @property
+    def cron_name(self) -> str:
+        """cron ignores files of /etc/cron.d with a dot in their name."""
+        return self.name.replace(".", "-")
+
+
+def files(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> dict[str, str]:
+    """Text by file name. `here` is the zone that this machine's cron runs by; None: the system's own."""
+    return {
+        schedule.cron_name: cron(schedule, now, here),
+        f"{schedule.name}.service": service(schedule),
+        f"{schedule.name}.timer": timer(schedule),
+    }
+
+
+def cron(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> str:
+    """A file for /etc/cron.d. cron goes by the machine's clock, and Debian's takes no CRON_TZ: the time is
+    converted as it is now, and where summer time will move it the file says so."""
+    times = [_here(at, here) for at in _occurrences(schedule, now)]
+    hour, minute, day = times[0]
+    field = "*" if schedule.day is None else str(day)
+    env = shlex.quote(str(schedule.environment))
+    secrets = f"set -a; [ ! -r {env} ] || . {env}; set +a"
+    run = f"cd {shlex.quote(str(schedule.folder))} && {{ {secrets}; {shlex.join(schedule.command)}; }}"
+    lines = [
+        f"# {schedule.about}",
+        f"# Into /etc/cron.d, as {schedule.cron_name}: a name with a dot is ignored.",
+        f"# Secrets, as NAME=value lines: {schedule.environment}.",
+        f"# cron goes by this machine's clock: {_words(schedule)} is {hour:02}:{minute:02} here.",
+    ]
+    if len(set(times)) > 1:
+        lines.append(
+            "# Summer time moves it by up to an hour for a part of the year; the systemd timer stays."
+        )
+    lines += [
+        "SHELL=/bin/sh",
+        f"{minute} {hour} * * {field} {schedule.user} {run.replace('%', chr(92) + '%')}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _words(schedule: Schedule) -> str:
+    return f"{schedule.day or 'daily'} {schedule.hour:02}:{schedule.minute:02} {schedule.zone.key}"
+
+
+def _occurrences(schedule: Schedule, now: datetime) -> list[datetime]:
+    """The next, and once a week for a year."""
+    local = now.astimezone(schedule.zone)
+    at = local.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
+    ahead = 1 if schedule.day is None else (DAYS.index(schedule.day) - at.weekday()) % 7
+    first = at + timedelta(days=ahead)
+    return [first + timedelta(weeks=week) for week in range(_WEEKS)]
+
+
+def _here(at: datetime, here: tzinfo | None) -> tuple[int, int, int]:
+    """Hour, minute, and cron's day of the week, of which Sunday is 0."""
+    # Through UTC: two times of one zone are otherwise taken to be of one clock.
+    there = at.astimezone(ZoneInfo("UTC")).astimezone(here)
+    return there.hour, there.minute, there.isoweekday() % 7
+
+
+def service(schedule: Schedule) -> str:
+    command = " ".join(_word(word) for word in schedule.command)
+    return f"""# {schedule.about}
+# Into /etc/systemd/system, with its timer. Secrets, as NAME=value lines: {schedule.environment}.
+[Unit]
+Description={_percent(schedule.about)}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=oneshot
+User={schedule.user}
+WorkingDirectory={_percent(str(schedule.folder))}
+EnvironmentFile=-{_percent(str(schedule.environment))}
+ExecStart={command}
+"""
+
+
+def timer(schedule: Schedule) -> str:
+    return f"""# systemctl enable --now {schedule.name}.timer; systemctl list-timers shows when it is next.
+[Unit]
+Description={_percent(schedule.about)}, at {_words(schedule)}
+
+[Timer]
+OnCalendar={schedule.calendar}
+# Made up for where the machine was off.
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def _word(word: str) -> str:
+    """Of a command line of systemd's: it reads %, $ and backslashes also within quotes."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if shlex.quote(word) == word else f'"{escaped}"'
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,225 @@
+"""A sweep as one picture: a heat map of speed-ups, and what a user gets against what all of them do.
+
+It is read without colour: every square has its number, what surely pays is bold, the recommended has a frame,
+and loads differ by marker. The same sweep gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specops.errors import FileError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MARKERS = "osD^vP*X"
+_DARK, _GREY, _LIGHT = "0.1", "0.4", "0.6"
+_COLOURS = "PuOr"  # orange is slower, purple is faster, whatever one's eyes; white is 1
+_MOST = math.log(2.0)  # at which the colour is full
+_ROW_INCHES, _COLUMN_INCHES = 0.44, 1.0
+_ACROSS = 3  # heat maps in a row
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "specops",  # of the ids in an SVG
+    "svg.fonttype": "none",  # text stays text: it can be searched and is small
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True)
+class Square:
+    """A setting at one load."""
+
+    row: str
+    streams: int
+    estimate: float | None
+    """Of its speed-up; None where too little was measured."""
+
+    ends: tuple[float, float] | None
+    """Of the interval."""
+
+    chosen: bool
+    """Whether it is what is recommended."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    squares: tuple[Square, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting at one concurrency."""
+
+    setting: str
+    streams: int
+    user: float
+    """Tokens a second of one stream, while it is answered."""
+
+    total: float
+    """Tokens a second of all streams."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    panels: tuple[Panel, ...]
+    points: tuple[Point, ...]
+    standard: str
+    confidence: str
+    """Of the intervals, and how they are shown, in words."""
+
+
+def draw(picture: Picture, path: Path) -> None:
+    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError where that cannot be written."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = list(dict.fromkeys(square.row for panel in picture.panels for square in panel.squares))
+    streams = sorted({square.streams for panel in picture.panels for square in panel.squares})
+    across = min(max(1, len(picture.panels)), _ACROSS)
+    down = math.ceil(len(picture.panels) / across)
+    heat = 0.4 + down * max(1.6, _ROW_INCHES * len(rows) + 0.9)
+    width = max(7.5, across * (_COLUMN_INCHES * len(streams) + 1.2))
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, heat + 4.2), layout="constrained")
+        upper, lower = list(figure.subfigures(2, 1, squeeze=False, height_ratios=[heat, 4.0]).flat)
+        upper.suptitle(
+            f"end-to-end speed-up over {picture.standard}", x=0.01, ha="left", fontsize=10, fontweight="bold"
+        )
+        axes = list(upper.subplots(max(1, down), across, squeeze=False, sharex=True, sharey=True).flat)
+        for one, panel in zip(axes, picture.panels, strict=False):
+            _heat_map(one, panel, rows, streams)
+        for one in axes[len(picture.panels) :]:
+            one.set_axis_off()
+        _pareto(lower.subplots(), picture)
+        figure.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(
+                path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None}
+            )
+        except OSError as error:
+            raise FileError(
+                f"could not write the plot {path}: {error.strerror}", hint="give another path with --plot"
+            ) from error
+
+
+def _heat_map(axes: Axes, panel: Panel, rows: Sequence[str], streams: Sequence[int]) -> None:
+    axes.set_xticks(range(len(streams)), [str(count) for count in streams])
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlim(-0.5, len(streams) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.tick_params(length=0, labelbottom=True)
+    axes.set_xlabel("streams")
+    axes.set_title(panel.title, loc="left", fontsize=9)
+    for square in panel.squares:
+        _square(axes, square, streams.index(square.streams), rows.index(square.row))
+
+
+def _square(axes: Axes, square: Square, column: int, row: int) -> None:
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    share = 0.5
+    if square.estimate is not None:
+        share = min(max((math.log(square.estimate) / _MOST + 1) / 2, 0.0), 1.0)
+    dark = abs(share - 0.5) > 0.38
+    axes.add_patch(
+        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colormaps[_COLOURS](share), edgecolor="white")
+    )
+    if square.chosen:
+        axes.add_patch(
+            Rectangle(
+                (column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=_DARK, linewidth=2, zorder=3
+            )
+        )
+    told, of = _told(square)
+    surely = square.ends is not None and square.ends[0] > 1
+    ink = "white" if dark else _DARK
+    axes.text(
+        column,
+        row - (0.14 if of else 0),
+        told,
+        ha="center",
+        va="center",
+        color=ink,
+        fontsize=9,
+        fontweight="bold" if surely else "normal",
+    )
+    axes.text(column, row + 0.24, of, ha="center", va="center", color=ink, fontsize=6.5)
+
+
+def _told(square: Square) -> tuple[str, str]:
+    if square.estimate is None or square.ends is None:
+        return "–", ""
+    low, high = square.ends
+    unsure = " ?" if low <= 1 <= high else ""
+    return f"{square.estimate:.2f}×{unsure}", f"{low:.2f} to {high:.2f}"
+
+
+def _pareto(axes: Axes, picture: Picture) -> None:
+    """Towards the upper right is better; what nothing beats in both is filled and named."""
+    if not picture.points:
+        axes.set_axis_off()
+        axes.text(0, 0.5, "tokens a second are not known: the endpoint reports no usage", fontsize=8)
+        return
+    streams = sorted({point.streams for point in picture.points})
+    front = frontier(picture.points)
+    axes.plot(
+        [point.user for point in front],
+        [point.total for point in front],
+        "-",
+        color=_LIGHT,
+        linewidth=1,
+        zorder=1,
+    )
+    for number, count in enumerate(streams):
+        for best in (True, False):
+            ours = [p for p in picture.points if p.streams == count and (p in front) is best]
+            axes.plot(
+                [point.user for point in ours],
+                [point.total for point in ours],
+                _MARKERS[number % len(_MARKERS)],
+                color=_DARK if best else _LIGHT,
+                markerfacecolor=_DARK if best else "none",
+                markersize=5.5,
+                zorder=2,
+                label=f"{count} stream{'s' if count > 1 else ''}" if best or not _any(front, count) else None,
+            )
+    for point in picture.points:
+        best = point in front
+        axes.annotate(
+            point.setting,
+            (point.user, point.total),
+            xytext=(5, 3) if best else (0, -5),
+            textcoords="offset points",
+            ha="left" if best else "center",
+            va="bottom" if best else "top",
+            fontsize=8 if best else 6.5,
+            color=_DARK if best else _GREY,
+        )
+    axes.margins(0.12)
+    axes.set_xlabel("tokens/s of one user, while being answered (1000 ÷ median TPOT)")
+    axes.set_ylabel("tokens/s of all streams")
+    axes.set_title("what a user gets, and what all of them do", loc="left", fontsize=10, fontweight="bold")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def _any(points: Sequence[Point], streams: int) -> bool:
+    return any(point.streams == streams for point in points)
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in one figure without losing in the other, from the fastest for a user."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (-point.user, -point.total)):
+        if not found or point.total > found[-1].total:
+            found.append(point)
+    return found

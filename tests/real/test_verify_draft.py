@@ -1,0 +1,30 @@
+"""The pair that ships, through the command: each engine takes its draft and its head."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from specops.assets import asset
+
+PAIR = asset("playbooks", "embedded")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "embedded"])
+@pytest.mark.parametrize(("draft", "kind"), [("draft", "independent"), ("head", "eagle")])
+def test_the_shipped_drafts_suit_the_shipped_target(engine: str, draft: str, kind: str) -> None:
+    words = ["verify-draft", str(PAIR / "target"), str(PAIR / draft), "--engine", engine, "--gpu", "t4-16"]
+    words += ["--prompts", str(PAIR / "prompts.json"), "--json", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "specops", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert (result["summary"]["verdict"], result["summary"]["kind"]) == ("compatible", kind)
+    assert result["data"]["memory"]["draft"]["weights_bytes"] > 2_000_000
+    if draft == "draft":  # a head brings no tokenizer
+        assert result["data"]["encodings"]["differing"] == 0
+        assert result["data"]["encodings"]["own"] == 64

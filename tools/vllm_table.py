@@ -1,0 +1,227 @@
+"""Writes specops/launch/vllm/versions.json: which version of vLLM knows which flag and speculative key.
+
+    python tools/vllm_table.py [--sources FOLDER]
+
+Reads the sources of every release from 0.8.0 on: a few Python files of each wheel on PyPI, fetched over
+HTTP ranges, about 1 MB a version. With --sources they are kept in FOLDER and not fetched again. Nothing of
+vLLM is installed or run. The same releases give the same file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from wheels import opened, released
+
+TABLE = Path(__file__).parents[1] / "specops" / "launch" / "vllm" / "versions.json"
+FIRST = (0, 8, 0)
+READ = re.compile(
+    r"vllm/(engine/arg_utils|config|config/(__init__|speculative)|entrypoints/(\w+/)*cli_args"
+    r"|entrypoints/cli/(serve|main)|utils/(__init__|argparse_utils))\.py"
+)
+OF_VLLM_ITSELF = {
+    "draft_model_config",
+    "draft_parallel_config",
+    "target_model_config",
+    "target_parallel_config",
+    "enable_chunked_prefill",
+    "disable_log_stats",
+    "tensor_parallel_size",  # there only to be refused with a hint
+}
+"""Fields of SpeculativeConfig that an operator does not set."""
+
+Sources = Mapping[str, ast.Module]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the table of vLLM's flags and speculative keys.")
+    parser.add_argument("--sources", type=Path, help="keep what is fetched here")
+    folder: Path | None = parser.parse_args().sources
+    wheels = {version: url for version, url in released("vllm").items() if _order(version) >= FIRST}
+    versions = sorted(wheels, key=_order)
+    seen: dict[str, dict[str, list[int]]] = {kind: {} for kind in READERS}
+    for number, version in enumerate(versions):
+        print(version, flush=True)
+        texts = _texts(wheels[version], folder / version if folder else None)
+        sources = {path: ast.parse(text) for path, text in texts.items()}
+        for kind, read in READERS.items():
+            for name in read(sources):
+                seen[kind].setdefault(name, []).append(number)
+    table: dict[str, object] = {
+        "about": "Made by tools/vllm_table.py from the sources of vLLM's releases. "
+        "A range is FIRST-LAST, both included.",
+        "versions": versions,
+    }
+    for kind, names in seen.items():
+        table[kind] = {name: _ranges(numbers, versions) for name, numbers in sorted(names.items())}
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+
+
+def flags(sources: Sources) -> set[str]:
+    """Of `vllm serve`: what is passed to add_argument, and a flag for each field of FrontendArgs."""
+    found = {"--config", "--help"}  # read by the parser itself, in every version
+    for path, module in sources.items():
+        if "/config" in path:
+            continue
+        for call in _calls(module, "add_argument"):
+            found |= {name for name in _strings(call.args) if name.startswith("-")}
+        if path.endswith("cli_args.py"):
+            for node in ast.walk(module):
+                if isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
+                    found |= {f"--{name.replace('_', '-')}" for name in _fields(node)}
+    if _defines(sources, "EnableDisableAction"):  # the other name of a switch
+        found |= {
+            f"--{other}-{name.removeprefix(f'--{this}-')}"
+            for name in found
+            for this, other in (("enable", "disable"), ("disable", "enable"))
+            if name.startswith(f"--{this}-")
+        }
+    return found
+
+
+def deprecated(sources: Sources) -> set[str]:
+    """Flags that still work and warn: deprecated=True, or the message that says so."""
+    found = set()
+    for path, module in sources.items():
+        if not path.endswith(("arg_utils.py", "cli_args.py")):
+            continue
+        for call in _calls(module, "add_argument"):
+            if any(word.arg == "deprecated" for word in call.keywords):
+                found |= {name for name in _strings(call.args) if name.startswith("--")}
+        for text in _strings(ast.walk(module)):
+            said = re.match(r"(?:\w+ \()?(--[a-z-]+)\)? is deprecated", text)
+            found |= {said[1]} if said else set()
+    return found & flags(sources)
+
+
+def keys(sources: Sources) -> set[str]:
+    """Of the JSON of --speculative-config."""
+    config = _speculative(sources)
+    if config is None or "--speculative-config" not in flags(sources):
+        return set()
+    return {name for name in _fields(config) if name not in OF_VLLM_ITSELF}
+
+
+def methods(sources: Sources) -> set[str]:
+    """Of the key `method`, where its type names them (0.8.5 on)."""
+    return {name for name in _named(sources).get("method", set()) if name[0].isalpha()}
+
+
+def choices(sources: Sources) -> set[str]:
+    """Of other keys, where their type names them: rejection_sample_method=block."""
+    return {
+        f"{key}={value}" for key, values in _named(sources).items() if key != "method" for value in values
+    }
+
+
+def _named(sources: Sources) -> dict[str, set[str]]:
+    """The texts that a key may be, of keys whose type says."""
+    config = _speculative(sources)
+    if config is None:
+        return {}
+    aliases = {
+        target.id: node.value
+        for module in sources.values()
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    known = keys(sources)
+    named = {
+        ast.unparse(node.target): set(_literals(node.annotation, aliases))
+        for node in config.body
+        if isinstance(node, ast.AnnAssign)
+    }
+    return {key: values for key, values in named.items() if key in known and values}
+
+
+READERS: dict[str, Callable[[Sources], set[str]]] = {
+    "flags": flags,
+    "deprecated": deprecated,
+    "keys": keys,
+    "methods": methods,
+    "choices": choices,
+}
+
+
+def _literals(node: ast.expr, aliases: Mapping[str, ast.expr]) -> Iterator[str]:
+    if isinstance(node, ast.Name) and node.id in aliases:
+        yield from _literals(aliases[node.id], aliases)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.Subscript):
+        yield from _literals(node.slice, aliases)
+    elif isinstance(node, ast.Tuple):
+        for part in node.elts:
+            yield from _literals(part, aliases)
+    elif isinstance(node, ast.BinOp):  # X | None
+        yield from _literals(node.left, aliases)
+
+
+def _speculative(sources: Sources) -> ast.ClassDef | None:
+    for module in sources.values():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and node.name == "SpeculativeConfig":
+                return node
+    return None
+
+
+def _defines(sources: Sources, name: str) -> bool:
+    return any(
+        isinstance(node, ast.ClassDef) and node.name == name for m in sources.values() for node in m.body
+    )
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    return [ast.unparse(line.target) for line in node.body if isinstance(line, ast.AnnAssign)]
+
+
+def _calls(module: ast.Module, name: str) -> Iterator[ast.Call]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+            yield node
+
+
+def _strings(nodes: object) -> Iterator[str]:
+    for node in nodes:  # type: ignore[attr-defined]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _texts(url: str, folder: Path | None) -> dict[str, str]:
+    if folder is not None and folder.is_dir():
+        paths = sorted(path for path in folder.rglob("*.py"))
+        texts = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+        return {path: text for path, text in texts.items() if READ.fullmatch(path)}
+    with opened(url) as wheel:
+        texts = {path: wheel.read(path).decode() for path in sorted(wheel.namelist()) if READ.fullmatch(path)}
+    if folder is not None:
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    return texts
+
+
+def _ranges(numbers: list[int], versions: list[str]) -> str:
+    """Such as "0.8.0-0.8.2,0.10.0-0.33.0"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{versions[first]}-{versions[last]}" for first, last in runs)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+if __name__ == "__main__":
+    main()

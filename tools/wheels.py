@@ -1,0 +1,77 @@
+"""Files of released wheels, read over HTTP ranges: a wheel is a zip, and its index is at its end."""
+
+from __future__ import annotations
+
+import io
+import re
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INDEX = "https://pypi.org/simple/"
+BLOCK = 1 << 18
+
+
+class Remote(io.RawIOBase):
+    """A file on a server, seekable. What was read is kept: a zip's index is read in many small pieces."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.position = url, 0
+        asked = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            self.size = int(answer.headers["Content-Length"])
+        self.blocks: dict[int, bytes] = {}
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.position = offset + (0, self.position, self.size)[whence]
+        return self.position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        number, within = divmod(self.position, BLOCK)
+        piece = self._block(number)[within : within + len(buffer)]
+        buffer[: len(piece)] = piece
+        self.position += len(piece)
+        return len(piece)
+
+    def _block(self, number: int) -> bytes:
+        first = number * BLOCK
+        if first >= self.size:
+            return b""
+        if number not in self.blocks:
+            last = min(first + BLOCK, self.size) - 1
+            asked = urllib.request.Request(self.url, headers={"Range": f"bytes={first}-{last}"})
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                if answer.status != 206:
+                    raise OSError(f"{self.url} is not served in ranges")
+                self.blocks[number] = answer.read()
+        return self.blocks[number]
+
+
+def released(package: str) -> dict[str, str]:
+    """The URL of one Linux x86-64 (or pure) wheel of every final release, by version."""
+    page = urllib.parse.urljoin(INDEX, f"{package}/")
+    with urllib.request.urlopen(urllib.request.Request(page, headers={"Accept": "text/html"})) as answer:
+        links = re.findall(r'href="([^"#]+\.whl)', answer.read().decode())
+    wheels = {}
+    for link in links:
+        version, tag = link.rsplit("/", 1)[1].split("-", 1)[1].rsplit(".", 1)[0].split("-", 1)
+        if re.fullmatch(r"[\d.]+", version) and tag.endswith(("x86_64", "none-any")):
+            wheels[version] = urllib.parse.urljoin(page, link)
+    return wheels
+
+
+@contextmanager
+def opened(url: str) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(io.BufferedReader(Remote(url))) as wheel:
+        yield wheel
