@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,5 +29,17 @@ class Announced:
 class Known:
     root: str
 
+    @classmethod
+    def on(cls, port: int) -> Known:
+        return cls(f"http://127.0.0.1:{port}")
+
     def found(self, log: Path) -> str | None:
         return self.root
+
+
+def free_port() -> int:
+    # Free now; another program may take it before the server does, which then says so in its log and ends.
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -7,13 +7,21 @@ import sys
 from specops.config import EmbeddedPool
 from specops.launch.address import Announced
 
+SERVED_AS = "specops"
+"""What its model is called wherever settings are compared: the same, so that requests are the same bytes."""
+
 
 def command(pool: EmbeddedPool, model: str) -> list[str]:
-    """Serve `pool` under the name `model`.
+    """Serve `pool` under the name `model`, on a free port of the system's choice.
 
-    Port 0 lets the system choose a free one; the server says which in the line that ANNOUNCED matches.
+    The server says which in the line that ANNOUNCED matches.
     """
-    words = [sys.executable, "-m", "specops", "serve", "--port", "0", "--served-model-name", model]
+    return [sys.executable, "-m", "specops", *arguments(pool, model, port=0)]
+
+
+def arguments(pool: EmbeddedPool, model: str, *, port: int) -> list[str]:
+    """What comes behind `specops`."""
+    words = ["serve", "--port", str(port), "--served-model-name", model]
     words += ["--max-batch", str(pool.max_batch)]
     if pool.target is not None:
         words += ["--target", str(pool.target)]

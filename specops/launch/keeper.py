@@ -27,7 +27,8 @@ def main() -> int:
     server = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True
     )
-    print(server.pid, flush=True)
+    with contextlib.suppress(BrokenPipeError):  # killed already; standard input says so too
+        os.write(1, f"{server.pid}\n".encode())
     threading.Thread(target=_stop_at_end_of_input, args=(server, grace_s), daemon=True).start()
     code = server.wait()
     _signal_group(server.pid, signal.SIGKILL)  # workers that it left behind

@@ -18,7 +18,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specops.errors import EnvironmentFailure, FileError, ServerError
@@ -41,6 +41,8 @@ class Server:
 
     base_url: str
     model: str
+    group: int | None = None
+    """Its process group; None for one that specops did not start."""
 
 
 @contextmanager
@@ -73,8 +75,11 @@ def running(
         keeper = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, start_new_session=True
         )
+    group: int | None = None
     try:
-        yield _wait_until_up(name, keeper, address, log, progress, start_timeout_s)
+        group = _group(keeper)
+        server = _wait_until_up(name, keeper, address, log, progress, start_timeout_s)
+        yield replace(server, group=group)
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "while it was measured")
     except EnvironmentFailure as error:
@@ -82,7 +87,14 @@ def running(
             raise _ended(name, keeper, log, "while it was measured") from error
         raise
     finally:
-        _stop(keeper)
+        _stop(keeper, group)
+
+
+def _group(keeper: subprocess.Popen[bytes]) -> int | None:
+    """The server's process group, in the one line that the keeper ever writes; None where it wrote none."""
+    assert keeper.stdout is not None
+    said = keeper.stdout.readline()
+    return int(said) if said else None
 
 
 def _wait_until_up(
@@ -111,7 +123,7 @@ def _wait_until_up(
         time.sleep(POLL_S)
     raise ServerError(
         f"the {name} server was not up after {timeout_s:g} s: {missing}",
-        hint=f"its log is {log}; it ends with:\n{_tail(log)}",
+        hint=f"its log is {log}; it ends with:\n{tail(log)}",
     )
 
 
@@ -127,7 +139,7 @@ def _ask(root: str) -> str:
         return str(json.load(answer)["data"][0]["id"])
 
 
-def _stop(keeper: subprocess.Popen[bytes]) -> None:
+def _stop(keeper: subprocess.Popen[bytes], group: int | None) -> None:
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     keeper.stdin.close()
@@ -135,10 +147,10 @@ def _stop(keeper: subprocess.Popen[bytes]) -> None:
         with suppress(KeyboardInterrupt):  # a second Ctrl-C: the keeper's grace is bounded, so the wait is
             keeper.wait()
     with keeper.stdout:
-        group = keeper.stdout.readline()  # at its end: the keeper has written all that it ever will
+        group = group or _group(keeper)  # it was not read yet where a Ctrl-C came at once
     if keeper.returncode < 0 and group:  # killed, so it could not end the server
         with suppress(ProcessLookupError):
-            os.killpg(int(group), signal.SIGKILL)
+            os.killpg(group, signal.SIGKILL)
 
 
 def _has_ended(keeper: subprocess.Popen[bytes]) -> bool:
@@ -152,11 +164,12 @@ def _has_ended(keeper: subprocess.Popen[bytes]) -> bool:
 def _ended(name: str, keeper: subprocess.Popen[bytes], log: Path, when: str) -> ServerError:
     return ServerError(
         f"the {name} server ended {when}, with exit code {keeper.returncode}",
-        hint=f"its log is {log}; it ends with:\n{_tail(log)}",
+        hint=f"its log is {log}; it ends with:\n{tail(log)}",
     )
 
 
-def _tail(log: Path) -> str:
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        last = deque((line.rstrip() for line in lines if line.strip()), maxlen=TAIL_LINES)
+def tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """The last lines of a server's log that are not empty, indented."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        last = deque((line.rstrip() for line in file if line.strip()), maxlen=lines)
     return "\n".join(f"  {line}" for line in last) or "  (nothing)"

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import openai
-from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
+from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
 from specops.load.answer import Failure
@@ -37,6 +37,15 @@ _BACKOFF_S = 0.25
 _in_flight: ContextVar[Exchange] = ContextVar("_in_flight")
 
 
+# A server closes what was idle for some seconds, uvicorn after 5. A request that leaves on such a
+# connection at that moment is lost, and would count as the server's failure; we let go of it well before.
+_LIMITS = type(DEFAULT_CONNECTION_LIMITS)(
+    max_connections=DEFAULT_CONNECTION_LIMITS.max_connections,
+    max_keepalive_connections=DEFAULT_CONNECTION_LIMITS.max_keepalive_connections,
+    keepalive_expiry=2.0,
+)
+
+
 async def _stamp_sent(_request: object) -> None:
     """Runs when a request is built and about to go out: building it is our time, not the server's."""
     if exchange := _in_flight.get(None):
@@ -60,6 +69,7 @@ class Client:
             timeout=Timeout(None, connect=self.endpoint.connect_s),
             http_client=DefaultAioHttpClient(
                 event_hooks={"request": [_stamp_sent]},
+                limits=_LIMITS,
                 # a proxy of the environment is for the world outside: none reaches our loopback
                 trust_env=not is_loopback(self.endpoint.base_url),
             ),

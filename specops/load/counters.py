@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from specops import prometheus
 from specops.errors import EndpointError
 from specops.load.record import CellRecord, DraftCountsRecord
-from specops.prometheus import NoData, Scrape
+from specops.prometheus import exposition
+from specops.prometheus.exposition import NoData, Scrape
 
 
 async def scrape(base_url: str) -> Scrape | NoData:
     try:
-        return await asyncio.to_thread(prometheus.scrape, base_url)
+        return await asyncio.to_thread(exposition.scrape, base_url)
     except EndpointError as error:
         return NoData(error.message)
 
@@ -29,8 +29,8 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
         missing = before if isinstance(before, NoData) else after
         assert isinstance(missing, NoData)
         return record.model_copy(update={"drafts_missing": missing.reason})
-    tokens = prometheus.increase(before, after, prometheus.GENERATION_TOKENS, model)
-    counts = prometheus.draft_counts(before, after, model)
+    tokens = exposition.increase(before, after, exposition.GENERATION_TOKENS, model)
+    counts = exposition.draft_counts(before, after, model)
     update: dict[str, Any] = {"server_tokens": None if isinstance(tokens, NoData) else tokens}
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason

@@ -97,6 +97,10 @@ class BaselineSettings(BaseModel):
             raise ValueError("a level of concurrency is named twice; use repeats to measure it again")
         return self
 
+    def at(self, base_url: str, model: str) -> Self:
+        """The same, asked of another server."""
+        return self.model_copy(update={"base_url": base_url, "model": model})
+
     def levels(self) -> list[Level]:
         if self.rate is not None:
             return [Level(rate=self.rate, burstiness=self.burstiness)]

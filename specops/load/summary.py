@@ -10,7 +10,7 @@ from typing import Any
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
-from specops.prometheus import DraftCounts
+from specops.prometheus.exposition import DraftCounts
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 

@@ -90,6 +90,11 @@ class PromptSet:
         kept = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
         return PromptSet(kept, self.path, self.format, self.sha256, self.ignored)
 
+    def spread(self, count: int) -> list[Prompt]:
+        """`count` of them, evenly over the set; all where it has no more."""
+        count = min(count, len(self.prompts))
+        return [self.prompts[index * len(self.prompts) // count] for index in range(count)]
+
     def provenance(self) -> dict[str, Any]:
         return {
             "path": self.path,

@@ -90,7 +90,9 @@ class Api:
 
     async def health(self, request: web.Request) -> web.Response:
         if self.engine.failure is not None:
-            return web.Response(status=503, text=f"the engine has failed: {self.engine.failure!r}\n")
+            return web.Response(status=503, text=f"the engine has failed: {self.engine.failure}\n")
+        if self.engine.unavailable is not None:
+            return web.Response(status=503, text=f"{self.engine.unavailable}\n")
         if self.gate.closed:
             return web.Response(status=503, text="shutting down\n")
         return web.Response()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from specops.engine.request import Counters, Emission, Sampling
+from specops.engine.request import Emission, Sampling
 from specops.serve.refusal import Refusal
 
 
@@ -22,44 +23,22 @@ class Sequence:
     """One sequence of a request, with the instants of its life in seconds of time.perf_counter."""
 
     generation: Generation
+    key: int  # what the worker calls it
     index: int  # the choice that it becomes
     job: Job
     arrived: float
-    id: int | None = None  # the engine's name for it; the engine's thread alone reads and sets it
     scheduled: float | None = None
     first_output: float | None = None
     last_output: float | None = None
     generated: int = 0  # tokens
-    ended: bool = False  # finished, cancelled or failed
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the engine's thread reports after each turn: taken at one instant, so that it is consistent."""
-
-    started: float
-    ended: float
-    tokens: int  # prompt tokens read and tokens generated
-    scheduled: list[Sequence]
-    emissions: list[tuple[Sequence, Emission]]
-    load: Load
-
-
-@dataclass(frozen=True)
-class Load:
-    """How full the engine is, and its totals."""
-
-    running: int = 0
-    waiting: int = 0
-    kv_usage: float = 0.0  # 0 to 1
-    counters: Counters = field(default_factory=Counters)
 
 
 class Generation:
     """The sequences of one request. Lives in the event loop; one handler reads it."""
 
-    def __init__(self, jobs: list[Job], arrived: float) -> None:
-        self.sequences = [Sequence(self, index, job, arrived) for index, job in enumerate(jobs)]
+    def __init__(self, jobs: list[Job], keys: Iterator[int], arrived: float) -> None:
+        """`keys`: gives one that is not in use."""
+        self.sequences = [Sequence(self, next(keys), index, job, arrived) for index, job in enumerate(jobs)]
         self._unfinished = len(jobs)  # sequences whose last emission has not been read
         self._output: list[tuple[int, Emission]] = []
         self._refusal: Refusal | None = None

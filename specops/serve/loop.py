@@ -1,57 +1,55 @@
-"""The engine's thread, and the only door to it.
+"""The event loop's side of the engine, and the only door to it.
 
-The engine is single-threaded and a step takes milliseconds, so it runs in one thread of its own. The event
-loop asks through a queue of commands; the thread answers once a step with everything that the step
-produced, so that the two meet as seldom as possible.
+Commands go to the worker, which answers once a step with everything that the step produced, so that the two
+meet as seldom as possible.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import queue
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 
-from specops.engine import Engine
-from specops.errors import UsageError
-from specops.serve.generation import Generation, Job, Load, Sequence, Step
+from specops.serve.generation import Generation, Job, Sequence
 from specops.serve.metrics import ServerMetrics
+from specops.serve.process import Worker
 from specops.serve.refusal import Refusal
-
-log = logging.getLogger(__name__)
+from specops.serve.worker import Cancel, Command, Failed, Refused, Submit, Turn
 
 
 class EngineLoop:
-    """Runs an engine for many requests at once. All public methods are for the event loop's thread."""
+    """Runs an engine for many requests at once."""
 
-    def __init__(self, engine: Engine, metrics: ServerMetrics, capacity: int) -> None:
+    def __init__(self, worker: Worker, metrics: ServerMetrics, capacity: int) -> None:
         """`capacity`: the most sequences that may run or wait at a time."""
-        self._engine = engine
+        self._worker = worker
         self._metrics = metrics
         self.capacity = capacity
-        self.failure: Exception | None = None  # what broke the engine; it takes no more work then
-        self._active: set[Sequence] = set()
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._queued: deque[Sequence] = deque()  # given to the engine, which starts them in this order
-        self._running: dict[int, Sequence] = {}  # by the engine's id; includes the queued ones
+        self.failure: str | None = None  # what broke the engine; it takes no more work then
+        self._keys = count()
+        self._active: dict[int, Sequence] = {}  # by key
+        metrics.load = worker.ready.load
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be generated at the moment; it may pass."""
+        return self._metrics.load.unavailable
 
     def start(self) -> None:
-        """Begin to work; results go to the running event loop."""
+        """Begin to listen to the worker, in the running event loop."""
         self._events = asyncio.get_running_loop()
-        self._metrics.load = self._load()
-        self._thread.start()
+        self._events.add_reader(self._worker.connection, self._hear)
 
     async def stop(self) -> None:
-        """End the thread after the step that it is in."""
-        self._commands.put(None)
-        await asyncio.to_thread(self._thread.join)
+        """End the worker after the step that it is in. Once it has ended, there is nothing more to do."""
+        if self._worker.connection.closed:
+            return
+        self._events.remove_reader(self._worker.connection)
+        self._tell(None)
+        await asyncio.to_thread(self._worker.join)
+        self._worker.connection.close()
 
     @contextmanager
     def generation(self, jobs: list[Job]) -> Iterator[Generation]:
@@ -60,22 +58,22 @@ class EngineLoop:
         Raises Refusal: 429 when the queue is full, 503 when the engine has failed.
         """
         self._admit(len(jobs))
-        generation = Generation(jobs, arrived=time.perf_counter())
-        self._active.update(generation.sequences)
-        self._commands.put(partial(self._submit, generation))
+        generation = Generation(jobs, self._keys, arrived=time.perf_counter())
+        self._active.update((sequence.key, sequence) for sequence in generation.sequences)
+        asked = [(s.key, s.job.prompt, s.job.sampling) for s in generation.sequences]
+        self._tell(Submit(asked))
         try:
             yield generation
         finally:
             for sequence in generation.sequences:
-                if not sequence.ended:
-                    self._end(sequence)
+                if self._active.pop(sequence.key, None) is not None:
                     self._metrics.finished["abort"] += 1
-                    self._commands.put(partial(self._cancel, sequence))
+                    self._tell(Cancel(sequence.key))
 
     def refuse_all(self, refusal: Refusal) -> int:
         """End every request with `refusal`; returns how many sequences that cut short."""
         cut = len(self._active)
-        for generation in {sequence.generation for sequence in self._active}:
+        for generation in {sequence.generation for sequence in self._active.values()}:
             generation.refuse(refusal)
         return cut
 
@@ -89,6 +87,8 @@ class EngineLoop:
     def _admit(self, count: int) -> None:
         if self.failure is not None:
             raise Refusal(503, "the engine has failed; the server must be restarted", code="engine_failed")
+        if self.unavailable is not None:
+            raise Refusal(503, self.unavailable, code="unavailable", headers={"Retry-After": "5"})
         self.refuse_more_than_fits(count)
         if len(self._active) + count > self.capacity:
             raise Refusal(
@@ -98,85 +98,46 @@ class EngineLoop:
                 headers={"Retry-After": "1"},
             )
 
-    def _end(self, sequence: Sequence) -> None:
-        sequence.ended = True
-        self._active.discard(sequence)
+    def _tell(self, command: Command) -> None:
+        with suppress(OSError):  # a worker that has died is heard of by `_hear`
+            self._worker.connection.send(command)
 
-    def _deliver(self, step: Step) -> None:
-        for sequence in step.scheduled:
-            sequence.scheduled = step.started
-        self._metrics.turn(step)
-        for sequence, emission in step.emissions:
-            if sequence.ended:  # cancelled while the engine was in this step
+    def _hear(self) -> None:
+        try:
+            while self._worker.connection.poll():
+                said = self._worker.connection.recv()
+                if isinstance(said, Turn):
+                    self._deliver(said)
+                elif isinstance(said, Refused):
+                    self._refuse(said)
+                else:
+                    self._fail(said)
+        except (EOFError, OSError):
+            self._fail(Failed("its process has ended"))
+
+    def _deliver(self, turn: Turn) -> None:
+        for key in turn.scheduled:
+            if key in self._active:
+                self._active[key].scheduled = turn.started
+        self._metrics.turn(turn)
+        for key, emission in turn.emissions:
+            sequence = self._active.get(key)
+            if sequence is None:  # cancelled while the engine was in this step
                 continue
-            self._metrics.output(sequence, emission, step.ended)
+            if emission.error is not None:  # it is not active any more once its reader has heard
+                sequence.generation.refuse(Refusal(503, emission.error, code="cut_off"))
+                continue
+            self._metrics.output(sequence, emission, turn.ended)
             if emission.finish_reason is not None:
-                self._end(sequence)
+                del self._active[key]
             sequence.generation.put(sequence.index, emission)
 
-    def _fail(self, error: Exception) -> None:
-        self.failure = error
-        self.refuse_all(Refusal(500, "the engine failed while it generated", code="engine_failed"))
+    def _refuse(self, refused: Refused) -> None:
+        if sequence := self._active.get(refused.key):
+            sequence.generation.refuse(Refusal(400, refused.message, param="prompt"))
 
-    # What follows runs in the engine's thread.
-
-    def _run(self) -> None:
-        try:
-            while self._obey():
-                self._events.call_soon_threadsafe(self._deliver, self._turn())
-        except Exception as error:  # whatever it was, the engine's state can no longer be trusted
-            log.exception("the engine failed")
-            self._events.call_soon_threadsafe(self._fail, error)
-
-    def _obey(self) -> bool:
-        """Carry out what has been asked, waiting for it when there is nothing to compute. False: stop."""
-        wait = self._engine.idle
-        while True:
-            try:
-                command = self._commands.get(block=wait)
-            except queue.Empty:
-                return True
-            if command is None:
-                return False
-            command()
-            wait = False
-
-    def _turn(self) -> Step:
-        before = self._engine.counters.prompt_tokens + self._engine.counters.generated_tokens
-        started = time.perf_counter()
-        emissions = self._engine.step()
-        ended = time.perf_counter()
-        load = self._load()
-        scheduled = [self._queued.popleft() for _ in range(len(self._queued) - load.waiting)]
-        owned = []
-        for emission in emissions:
-            owned.append((self._running[emission.sequence_id], emission))
-            if emission.finish_reason is not None:
-                del self._running[emission.sequence_id]
-        tokens = load.counters.prompt_tokens + load.counters.generated_tokens - before
-        return Step(started, ended, tokens, scheduled, owned, load)
-
-    def _load(self) -> Load:
-        engine = self._engine
-        counters = replace(engine.counters, accepted_per_position=list(engine.counters.accepted_per_position))
-        return Load(engine.running, engine.waiting, engine.kv_usage, counters)
-
-    def _submit(self, generation: Generation) -> None:
-        """All sequences of a request, or none: a prompt that the engine refuses refuses the request."""
-        for sequence in generation.sequences:
-            try:
-                sequence.id = self._engine.submit(sequence.job.prompt, sequence.job.sampling)
-            except UsageError as error:
-                for submitted in generation.sequences:
-                    self._cancel(submitted)
-                refusal = Refusal(400, error.message, param="prompt")
-                self._events.call_soon_threadsafe(generation.refuse, refusal)
-                return
-            self._running[sequence.id] = sequence
-            self._queued.append(sequence)
-
-    def _cancel(self, sequence: Sequence) -> None:
-        if sequence.id is not None and self._running.pop(sequence.id, None) is not None:
-            self._engine.cancel(sequence.id)
-            if sequence in self._queued:
-                self._queued.remove(sequence)
+    def _fail(self, failed: Failed) -> None:
+        if self.failure is None:
+            self._events.remove_reader(self._worker.connection)
+            self.failure = failed.error
+            self.refuse_all(Refusal(500, "the engine failed while it generated", code="engine_failed"))

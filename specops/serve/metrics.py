@@ -1,15 +1,16 @@
 """/metrics with vLLM's names, types and labels, so that one dashboard and one set of alerts serve both.
 
 The counters are the engine's own totals. Latencies are observed in the event loop, at one sample per
-output event as vLLM does it, from instants that the engine's thread took. Everything is written and read
+output event as vLLM does it, from instants that the worker took. Everything is written and read
 in the event loop's thread, so nothing is locked.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
+from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,7 +18,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from specops.engine.request import Emission
-from specops.serve.generation import Load, Sequence, Step
+from specops.serve.generation import Sequence
+from specops.serve.worker import Load, Turn
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -31,6 +33,10 @@ SECONDS = (
 )
 TOKENS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
 # fmt: on
+
+
+ExtraSeries: TypeAlias = Callable[[Any, dict[str, str]], Iterable[Metric]]
+"""From `Load.extra` and the labels of every series."""
 
 
 class Histogram:
@@ -58,8 +64,10 @@ class Histogram:
 class ServerMetrics(Collector):
     """What the server has measured of itself."""
 
-    def __init__(self, model_name: str, *, speculative: bool) -> None:
-        """`speculative`: the spec_decode series exist only where speculation is configured, as in vLLM."""
+    def __init__(self, model_name: str, *, speculative: bool, extra: ExtraSeries | None = None) -> None:
+        """`speculative`: the spec_decode series exist only where speculation is configured, as in vLLM.
+        `extra`: makes series of what only the engine's own kind counts."""
+        self._extra = extra
         self.load = Load()
         self.finished = {"stop": 0, "length": 0, "abort": 0}
         self._labels = {"model_name": model_name, "engine": "0"}
@@ -82,11 +90,11 @@ class ServerMetrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def turn(self, step: Step) -> None:
+    def turn(self, turn: Turn) -> None:
         """The engine has made a step."""
-        self.load = step.load
-        if step.tokens:
-            self._step_tokens.observe(step.tokens)
+        self.load = turn.load
+        if turn.tokens:
+            self._step_tokens.observe(turn.tokens)
 
     def output(self, sequence: Sequence, emission: Emission, now: float) -> None:
         """`sequence` has got `emission` at `now`; notes the instant on the sequence."""
@@ -134,7 +142,18 @@ class ServerMetrics(Collector):
             yield self._counters(
                 "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens by depth.", "position", positions
             )
+        if counters.steps_by_tree:  # vLLM has no such series: its draft is as long as it was started with
+            family = CounterMetricFamily(
+                "specops:planned_steps",
+                "Steps by the tree that the planner chose; none is no draft.",
+                labels=[*self._labels, "tree"],
+            )
+            for tree, steps in counters.steps_by_tree.items():
+                family.add_metric([*self._labels.values(), tree], steps)
+            yield family
         yield self._counters("request_success", "Finished requests.", "finished_reason", self.finished)
+        if self._extra is not None and load.extra is not None:
+            yield from self._extra(load.extra, self._labels)
         for histogram in (
             self._e2e, self._ttft, self._gap, self._tpot,
             self._queue, self._prefill, self._decode, self._step_tokens,

@@ -9,14 +9,15 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
-from specops.engine import Engine
 from specops.errors import EnvironmentFailure
 from specops.serve.app import Api
 from specops.serve.loop import EngineLoop
-from specops.serve.metrics import ServerMetrics
+from specops.serve.metrics import ExtraSeries, ServerMetrics
+from specops.serve.process import Worker
 from specops.serve.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class ServeSettings:
     api_key: str | None = None  # None: everyone may ask
     body_limit: int = 4 * 2**20  # bytes
     grace: float = 30.0  # seconds that running requests have to finish in when the server drains
+    extra_series: ExtraSeries | None = None  # beside vLLM's, of what only the engine's own kind counts
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -72,13 +74,14 @@ def _not_listening(host: str, port: int, error: OSError) -> EnvironmentFailure:
 class Server:
     """An engine behind HTTP. Start it, drain it and stop it in one event loop."""
 
-    def __init__(self, engine: Engine, settings: ServeSettings) -> None:
-        metrics = ServerMetrics(settings.model, speculative=settings.speculative)
-        self._loop = EngineLoop(engine, metrics, settings.capacity)
+    def __init__(self, worker: Worker, tokenizer: Any, settings: ServeSettings) -> None:
+        """The server ends the worker when it stops."""
+        metrics = ServerMetrics(settings.model, speculative=settings.speculative, extra=settings.extra_series)
+        self._loop = EngineLoop(worker, metrics, settings.capacity)
         self._api = Api(
             model=settings.model,
-            max_length=engine.max_length,
-            tokenizer=engine.tokenizer,
+            max_length=worker.ready.max_length,
+            tokenizer=tokenizer,
             engine=self._loop,
             metrics=metrics,
             api_key=settings.api_key,
@@ -120,24 +123,32 @@ class Server:
 
 
 def serve_engine(
-    engine: Engine, settings: ServeSettings, bound: socket.socket, ready: Callable[[str], None]
+    worker: Worker,
+    tokenizer: Any,
+    settings: ServeSettings,
+    bound: socket.socket,
+    ready: Callable[[str], None],
 ) -> None:
     """Serve until a signal comes. `ready` gets the base URL once requests are answered.
 
     SIGTERM and SIGINT drain: no new requests, and the running ones have `settings.grace` seconds. A second
     signal, or the end of the grace, ends the server at once.
     """
-    asyncio.run(_serve(engine, settings, bound, ready))
+    asyncio.run(_serve(worker, tokenizer, settings, bound, ready))
 
 
 async def _serve(
-    engine: Engine, settings: ServeSettings, bound: socket.socket, ready: Callable[[str], None]
+    worker: Worker,
+    tokenizer: Any,
+    settings: ServeSettings,
+    bound: socket.socket,
+    ready: Callable[[str], None],
 ) -> None:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     events = asyncio.get_running_loop()
     for number in _SIGNALS:
         events.add_signal_handler(number, signals.put_nowait, number)
-    server = Server(engine, settings)
+    server = Server(worker, tokenizer, settings)
     ready(await server.start(bound))
     received = await signals.get()
     log.info("%s: no new requests; running ones may finish", received.name)

@@ -1,9 +1,15 @@
-"""A scripted OpenAI endpoint on loopback: a real aiohttp server in a thread, told what to answer."""
+"""A scripted OpenAI endpoint on loopback: a real aiohttp server in a thread, told what to answer.
+
+    python tests/load/stub.py PORT GAP_S
+
+is one in a process of its own, as a pool's command: it sends its four chunks GAP_S seconds apart.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -145,16 +151,17 @@ class Stub:
             return web.Response(content_type=self.page[0], text=self.page[1])
         return web.json_response({"version": "stub-1"})
 
-    async def _serve(self, ready: threading.Event) -> None:
+    async def _serve(self, ready: threading.Event, port: int = 0) -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_get("/health", self._version)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/version", self._version)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         assert site._server is not None
         self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
@@ -186,3 +193,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.005)
+
+
+if __name__ == "__main__":
+    sleeper = Stub()
+    sleeper.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=float(sys.argv[2]))
+    asyncio.run(sleeper._serve(threading.Event(), int(sys.argv[1])))

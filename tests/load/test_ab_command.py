@@ -1,4 +1,4 @@
-"""`specops ab` as a process: its answer, its exit codes, what it refuses, and Ctrl-C."""
+"""`specops ab`: its answer, its exit codes, what it refuses, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import specops
 from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
 from specops import results
 from specops.errors import Exit
 
 
-def command(stub: Stub, other: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
+def words_of(stub: Stub, other: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
     arms = ["--arm", f"old={stub.base_url}#stub", "--arm", f"new={other.base_url}"]
     asked = ["--prompts", str(prompts), "--out", str(out), "--warmup", "0", "--mixed-prompts", "0"]
-    return [sys.executable, "-m", "specops", "ab", *arms, *asked, *more]
+    return ["ab", *arms, *asked, *more]
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def more_prompts(tmp_path: Path) -> Path:
 
 
 def call(*args: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*args), capture_output=True, text=True, timeout=100, check=False)
+    return specops(*words_of(*args))
 
 
 def slower(seconds: float) -> Any:
@@ -100,8 +101,7 @@ def test_wrong_usage_is_a_sentence_before_the_first_request(
 
 
 def test_one_arm_is_no_comparison(stub, prompts_file, tmp_path) -> None:
-    words = [sys.executable, "-m", "specops", "ab", "--arm", f"a={stub.base_url}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = specops("ab", "--arm", f"a={stub.base_url}")
     assert (done.returncode, "a comparison needs two arms, not 1" in done.stderr) == (Exit.USAGE, True)
 
 
@@ -179,8 +179,9 @@ def test_a_server_that_slows_down_is_reported(stub, other, prompts_file, tmp_pat
 def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub, other, prompts_file, tmp_path) -> None:
     out = tmp_path / "ab.json"
     other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 15)
-    words = command(stub, other, prompts_file, out, "--looks", "1")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = words_of(stub, other, prompts_file, out, "--looks", "1")
+    process = [sys.executable, "-m", "specops", *words]
+    with subprocess.Popen(process, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(other.requests) > 15, 60)
         process.send_signal(signal.SIGINT)
         shown, said = process.communicate(timeout=60)
@@ -195,7 +196,7 @@ def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub, other, prompts_file, t
     stub.requests.clear()
     other.requests.clear()
     other.answer = slower(0.0)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    done = specops(*words)
     assert done.returncode in (0, 1, 4), done.stderr
     assert f"{len(whole)} of " in done.stderr
     assert results.read(out).data["visits"][: len(whole)] == whole

@@ -8,10 +8,10 @@ import pytest
 from comparing import Decided, run, visits
 from stub import CHUNKS, Body, Reply, Stub, fault, running_stub, stream
 
-from specops import prometheus
 from specops.errors import EndpointError, FileError
 from specops.phases.ab import verdict
 from specops.phases.ab.settings import AbSettings
+from specops.prometheus import exposition
 from specops.results import Result
 
 ONE_LOOK = AbSettings(looks=1, mixed_prompts=0)
@@ -103,7 +103,7 @@ def test_a_stop_while_the_counters_are_read_keeps_the_visit(
             raise KeyboardInterrupt
         return {}
 
-    monkeypatch.setattr(prometheus, "scrape", scrape)
+    monkeypatch.setattr(exposition, "scrape", scrape)
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
         run((stub, other), prompts_file, kept=kept)
@@ -120,7 +120,7 @@ def test_nothing_is_kept_of_a_comparison_without_a_visit(
     async def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specops.phases.ab.respondent.warm_up", stop)
+    monkeypatch.setattr("specops.load.respondent.warm_up", stop)
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
         run((stub, other), prompts_file, kept=kept)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from comparing import Decided, arms, asked, run, texts, visits
-from stub import CHUNKS, Reply, Stub, stream
+from stub import CHUNKS, Body, Reply, Stub, stream
 
 from specops.config import CommandPool, EndpointPool
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
@@ -157,15 +157,23 @@ def test_it_ends_when_a_look_decides_and_does_not_begin_again(
 def test_greedy_requests_are_asked_again_among_sampled_ones(
     stub: Stub, other: Stub, prompts_file: Path
 ) -> None:
-    stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05)
+    first = 1 + 2 * 12  # the probe, and two looks
+
+    def answer(body: Body) -> Reply:
+        if len(stub.requests) == first:
+            stub.hold_until = 9
+        return Reply(stream(body, CHUNKS))
+
+    stub.answer = answer
     found = run((stub, other), prompts_file, settings=AbSettings(looks=2, mixed_prompts=3))
+    assert len(stub.requests) == first + 9
     mixed = kept_of(found, "it").mixed
     assert [v.arm for v in mixed] == ["a", "b"]
-    assert stub.most_in_flight == 6
-    last = stub.requests[-6:]
-    assert sorted(request["temperature"] for request in last) == [0, 0, 0, 0.7, 0.7, 0.7]
+    assert stub.most_in_flight == 9  # of three prompts, each greedy one between two sampled ones
+    last = stub.requests[-9:]
+    assert sorted(request["temperature"] for request in last) == [0] * 3 + [0.7] * 6
     for server, visit in zip((stub, other), mixed, strict=True):
-        greedy = {r["messages"][0]["content"] for r in server.requests[-6:] if not r["temperature"]}
+        greedy = {r["messages"][0]["content"] for r in server.requests[-9:] if not r["temperature"]}
         assert {f"Prompt {row.prompt[1:]}" for row in visit.cell.rows} == greedy
     assert [row.prompt for row in mixed[0].cell.rows] == [row.prompt for row in mixed[1].cell.rows]
     stub.requests.clear()

@@ -1,4 +1,4 @@
-"""`specops baseline` as a process: its answer, its exit codes, and Ctrl-C."""
+"""`specops baseline`: its answer, its exit codes, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import specops
 from stub import CHUNKS, Reply, Stub, fault, stream, wait_until
 
 from specops import results
 
 
-def command(stub: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
-    base = [sys.executable, "-m", "specops", "baseline", "--base-url", stub.base_url]
+def words_of(stub: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
+    base = ["baseline", "--base-url", stub.base_url]
     return [*base, "--prompts", str(prompts), "--out", str(out), "--warmup", "0", *more]
 
 
 def call(*args: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*args), capture_output=True, text=True, timeout=60)
+    return specops(*words_of(*args))
+
+
+def as_a_process(*args: Any) -> list[str]:
+    return [sys.executable, "-m", "specops", *words_of(*args)]
 
 
 def test_a_table_on_stdout_and_the_result_in_its_file(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_ctrl_c_in_the_warm_up_leaves_an_earlier_result_alone(
     stub.requests.clear()
     stub.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(stub.requests) > 1)  # not the probe
     process = subprocess.Popen(
-        command(stub, prompts_file, out, "--fresh", "--warmup", "2"), stderr=subprocess.PIPE, text=True
+        as_a_process(stub, prompts_file, out, "--fresh", "--warmup", "2"), stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until(lambda: len(stub.requests) > 1, 30)
@@ -187,7 +192,7 @@ def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Pa
     first_cell = 1 + 12  # and the probe
     stub.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(stub.requests) > first_cell + 5)
     process = subprocess.Popen(
-        command(stub, prompts_file, out, "--model", "stub", "--repeats", "3"),
+        as_a_process(stub, prompts_file, out, "--model", "stub", "--repeats", "3"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

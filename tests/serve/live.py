@@ -15,6 +15,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 from specops.serve.run import Server, ServeSettings, bind
+from specops.serve.worker import in_thread
 
 DEADLINE = 30.0  # seconds; a condition that a correct server meets at once
 
@@ -58,7 +59,7 @@ class Live:
         self.url = self.call(self.server.start(self._bound))
 
     async def _make(self, engine: Any, settings: ServeSettings) -> Server:
-        return Server(engine, settings)
+        return Server(in_thread(engine), engine.tokenizer, settings)
 
     def call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._events).result(DEADLINE)

@@ -13,10 +13,11 @@ from typing import Any
 from live import DEADLINE, until
 
 from specops.engine.request import Counters, Emission, Sampling
+from specops.engine.streaming import Streaming
 from specops.errors import UsageError
 
 
-class ScriptedEngine:
+class ScriptedEngine(Streaming):
     """Gives each running sequence one token " go" a step; `hold()` keeps it from stepping."""
 
     def __init__(self, tokenizer: Any, max_batch: int = 2) -> None:

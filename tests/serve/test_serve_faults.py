@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from live import DEADLINE, Live, Reply, events_of, until
 
+from specops.errors import EnvironmentFailure
+
 ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="tiny"}'
 RUNNING = 'vllm:num_requests_running{engine="0",model_name="tiny"}'
 ENDLESS: dict[str, Any] = {"prompt": "a", "max_tokens": 900_000}
@@ -78,6 +80,17 @@ def test_an_engine_that_breaks_fails_its_requests_and_health_says_so(
     assert health.status == 503
     assert "a NaN in the logits" in health.text
     assert live.ask("/v1/completions", ENDLESS).status == 503
+
+
+def test_an_engine_that_loses_what_it_stands_on_says_so_in_one_sentence(
+    serve_scripted: Callable[..., Live], caplog: pytest.LogCaptureFixture
+) -> None:
+    live = serve_scripted()
+    live.engine.fault = EnvironmentFailure("could not receive from rank 1: a rank has ended")
+    assert live.ask("/v1/completions", ENDLESS).status == 500
+    assert live.ask("/health").text.endswith("failed: could not receive from rank 1: a rank has ended\n")
+    [record] = [record for record in caplog.records if record.name == "specops.serve.process"]
+    assert record.exc_info is None
 
 
 def test_an_engine_that_breaks_in_mid_stream_sends_the_error_as_an_event(

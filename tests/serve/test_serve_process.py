@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -14,7 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from live import events_of
+from calling import specops
+from live import events_of, until
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -25,8 +27,12 @@ def start(tiny_pair: tuple[Path, Path]) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
     target, draft = tiny_pair
 
-    def run(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "specops", "serve", "--target", str(target), "--draft", str(draft)]
+    def run(*arguments: str, patience: float | None = None) -> subprocess.Popen[str]:
+        program = "from specops.cli.app import main; from specops.serve import worker\n"
+        if patience is not None:
+            program += f"worker._PATIENCE = {patience}\n"
+        program += "main()"
+        command = [sys.executable, "-c", program, "serve", "--target", str(target), "--draft", str(draft)]
         command += ["--tree", "chain:2", "--max-batch", "1", *arguments]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         return started[-1]
@@ -95,22 +101,20 @@ def test_the_end_of_the_grace_or_a_second_signal_ends_at_once(start: Start, grac
     assert "ended before" in process.stderr.read()
 
 
-def test_a_taken_port_is_one_sentence_and_exit_3(start: Start) -> None:
+def test_a_taken_port_is_one_sentence_and_exit_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        process = start("--port", str(port))
-        _, complaint = process.communicate()
-    assert process.returncode == 3
-    error, hint = complaint.splitlines()
+        done = specops("serve", "--port", str(port))
+    assert done.returncode == 3
+    error, hint = done.stderr.splitlines()
     assert error == f"error: could not listen on 127.0.0.1 port {port}: Address already in use"
     assert hint.startswith("hint: ")
 
 
-def test_settings_that_exclude_each_other_exit_2(start: Start) -> None:
-    process = start("--no-speculation")
-    _, complaint = process.communicate()
-    assert process.returncode == 2
-    assert "--draft" in complaint
+def test_settings_that_exclude_each_other_exit_2(tiny_pair: tuple[Path, Path]) -> None:
+    done = specops("serve", "--draft", str(tiny_pair[1]), "--no-speculation")
+    assert done.returncode == 2
+    assert "--draft" in done.stderr
 
 
 def test_the_key_in_the_environment_is_asked_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,3 +122,71 @@ def test_the_key_in_the_environment_is_asked_for(start: Start, monkeypatch: pyte
     process = start("--port", "0")
     with closing(ask(address_of(process), 5)) as client:
         assert client.getresponse().status == 401
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
+
+
+@needs_proc
+def test_an_engine_whose_process_is_killed_fails_its_requests(start: Start) -> None:
+    process = start("--port", "0")
+    address = address_of(process)
+    (engine,) = children_of(process)
+    with closing(ask(address, 500)) as client:
+        events = events_of(client.getresponse())
+        next(events)
+        os.kill(engine, signal.SIGKILL)
+        *_, error, done = events
+    assert json.loads(error)["error"]["type"] == "internal_error"
+    assert done == "[DONE]"
+    with closing(http.client.HTTPConnection(address, timeout=60)) as client:
+        client.request("GET", "/health")
+        health = client.getresponse()
+        assert health.status == 503
+        assert b"its process has ended" in health.read()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+@needs_proc
+def test_an_engine_that_hangs_does_not_keep_its_server(start: Start) -> None:
+    process = start("--port", "0", patience=0.5)
+    with closing(ask(address_of(process), 500)) as client:
+        next(events_of(client.getresponse()))
+        (engine,) = children_of(process)
+        os.kill(engine, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert "no new requests" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert not alive(engine)
+
+
+@needs_proc
+def test_no_engine_outlives_its_server(start: Start) -> None:
+    process = start("--port", "0")
+    with closing(ask(address_of(process), 500)):
+        (engine,) = children_of(process)
+        process.kill()
+        process.wait()
+    until(lambda: not alive(engine), "the engine's process ends")
+
+
+def test_what_keeps_the_engine_from_loading_is_one_sentence(tmp_path: Path) -> None:
+    done = specops("serve", "--port", "0", "--target", str(tmp_path))
+    assert done.returncode == 3
+    error, hint = done.stderr.splitlines()
+    assert error == f"error: could not load a model from {tmp_path}: there is no config.json"
+    assert hint.startswith("hint: ")

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def compare(prompts_file: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    asked = ("--prompts", prompts_file, "--endpoint", "completions", "--warmup", "0")
+    asked = ("--prompts", prompts_file, "--endpoint", "completions", "--warmup", "0", "--timeout", "300")
     done = specops("ab", *asked, *more, "--out", prompts_file.with_name("ab.json"), "--json", "--quiet")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -37,6 +37,7 @@ def test_greedy_answers_are_the_same_and_acceptance_is_what_the_counters_grew_by
     assert (result["summary"]["parity"], result["summary"]["parity_control"]) == (everything, everything)
     for name, base_url in servers.items():
         cells = [visit["cell"] for visit in result["data"]["visits"] if visit["arm"] == name]
+        assert [row["detail"] for cell in cells for row in cell["rows"] if row["error"]] == []
         assert counted(cells) == counters(base_url) - before[name] - probes[name]
         assert all(cell["server_tokens"] == sum(row["tokens"] for row in cell["rows"]) for cell in cells)
     for told in result["data"]["arms"]["speculative"]:

@@ -1,0 +1,113 @@
+"""A command line of vLLM, with the JSON of --speculative-config read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from specops.launch.words import Option, Words
+
+CONFIG = "--speculative-config"
+OLD_MODEL = "--speculative-model"
+SHORTCUTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+"""Keys of the JSON with a flag of their own (0.22.0 on)."""
+
+
+@dataclass(frozen=True)
+class Given(Words):
+    """`keys`: the JSON of --speculative-config, which stands among the options without a value; None: there
+    is none. `unread`: why it is no JSON object; its option then keeps its words, and no key is set.
+    """
+
+    keys: dict[str, Any] | None = None
+    unread: str | None = None
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Self:
+        return super().parse(words)._with_json_read()
+
+    @property
+    def speculates(self) -> bool:
+        return self.keys is not None or any(self.has(flag) for flag in (*SHORTCUTS, OLD_MODEL))
+
+    @property
+    def speculation(self) -> dict[str, Any]:
+        """The JSON's keys, spelt with underscores, and those of its shortcuts."""
+        short: dict[str, Any] = {key: self.value(flag) for flag, key in SHORTCUTS.items() if self.value(flag)}
+        if "num_speculative_tokens" in short:
+            short["num_speculative_tokens"] = as_json(short["num_speculative_tokens"])
+        return short | {key.replace("-", "_"): value for key, value in (self.keys or {}).items()}
+
+    def as_key(self, flag: str, key: str) -> Self:
+        """The flag's value as a key of the JSON, which takes the flag's place where there was none."""
+        if self.unread is not None:
+            return self
+        value = self.value(flag)
+        keys = {key: as_json(value)} if value is not None else {}
+        if self.keys is None:
+            options = list(self.options)
+            options.insert([option.flag for option in options].index(flag), Option(CONFIG))
+            return replace(self, options=tuple(options), keys=keys).without(flag)
+        return replace(self, keys=keys | (self.keys or {})).without(flag)
+
+    def with_key(self, key: str, value: Any) -> Self:
+        if self.unread is not None:
+            return self
+        given = self if self.has(CONFIG) else replace(self, options=(*self.options, Option(CONFIG)))
+        for flag, name in SHORTCUTS.items():
+            if name == key:
+                given = given.without(flag)
+        return replace(given, keys=(self.keys or {}) | {key: value})
+
+    def without_key(self, key: str) -> Self:
+        return replace(self, keys={k: v for k, v in (self.keys or {}).items() if k != key})
+
+    def as_words(self) -> Words:
+        """With the JSON written out."""
+        if self.keys is None:
+            return Words(self.program, self.options)
+        written = (json.dumps(_in_order(self.keys)),)
+        options = (replace(o, values=written) if o.flag == CONFIG else o for o in self.options)
+        return Words(self.program, tuple(options))
+
+    def words(self) -> list[str]:
+        return self.as_words().words()
+
+    def _with_json_read(self) -> Self:
+        """--speculative-config JSON, and its dotted form: --speculative-config.method ngram."""
+        keys: dict[str, Any] | None = None
+        options: list[Option] = []
+        for option in self.options:
+            if option.flag == CONFIG:
+                try:
+                    read = json.loads(" ".join(option.values))
+                except ValueError as error:
+                    return replace(self, unread=str(error))
+                if not isinstance(read, dict):
+                    return replace(self, unread=f"it is {read!r}")
+                keys = (keys or {}) | read
+            elif option.flag.startswith(f"{CONFIG}."):
+                key = option.flag.removeprefix(f"{CONFIG}.")
+                keys = (keys or {}) | {key: as_json(" ".join(option.values))}
+            else:
+                options.append(option)
+                continue
+            if Option(CONFIG) not in options:
+                options.append(Option(CONFIG))
+        return replace(self, options=tuple(options), keys=keys)
+
+
+def as_json(text: str) -> Any:
+    """What a word means as JSON: 5, true, [1, 2]; else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _in_order(keys: dict[str, Any]) -> dict[str, Any]:
+    """The method first, then the draft, then how many: as people read them."""
+    first = ("method", "model", "num_speculative_tokens")
+    return {key: keys[key] for key in first if key in keys} | keys

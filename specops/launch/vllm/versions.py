@@ -1,0 +1,138 @@
+"""The table of vLLM's releases: which flags and speculative keys each of them knows.
+
+Read from the sources of every release on PyPI, not from running them: tools/vllm_table.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from specops.errors import ConfigError
+
+SOURCE = "by the flags and keys in the engine's released sources; nothing was run"
+"""How a command is judged that no vLLM has seen."""
+
+Kind = Literal["flags", "deprecated", "keys", "methods", "choices"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@functools.total_ordering
+@dataclass(frozen=True)
+class Version:
+    """A release, such as 0.10.1.1; a local part or one of a pre- or post-release does not count."""
+
+    numbers: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """ConfigError where `text` is no version."""
+        found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
+        if found is None:
+            raise ConfigError(f"'{text}' is no version of vLLM", hint="such as 0.33.0")
+        return cls(tuple(int(part) for part in found[1].split(".")))
+
+    def __str__(self) -> str:
+        return ".".join(str(part) for part in (*self.numbers, 0, 0)[: max(3, len(self.numbers))])
+
+    def __lt__(self, other: Version) -> bool:
+        return self._padded() < other._padded()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self._padded() == other._padded()
+
+    def __hash__(self) -> int:
+        return hash(self._padded())
+
+    def _padded(self) -> tuple[int, ...]:
+        return (*self.numbers, 0, 0, 0)[: max(4, len(self.numbers))]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one release knows. `asked` is the version that was asked for, where the table lacks it."""
+
+    version: Version
+    asked: Version
+    flags: frozenset[str]
+    deprecated: frozenset[str]
+    keys: frozenset[str]
+    methods: frozenset[str]
+    choices: frozenset[str]
+    """Values of other keys that take only some: rejection_sample_method=block."""
+
+    def refuses(self, key: str, value: object) -> bool:
+        """Whether `key` takes only some values, and this is none of them."""
+        taken = [choice for choice in self.choices if choice.startswith(f"{key}=")]
+        return value is not None and bool(taken) and f"{key}={value}" not in taken
+
+
+@dataclass(frozen=True)
+class Span:
+    """The releases that know a name; one that went and came again has more than one span."""
+
+    first: Version
+    last: Version
+
+
+class Table:
+    def __init__(self, path: Path) -> None:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        self.versions = [Version.parse(text) for text in raw["versions"]]
+        self._spans: Mapping[Kind, Mapping[str, list[Span]]] = {
+            kind: {name: _spans(text) for name, text in raw[kind].items()} for kind in KINDS
+        }
+        self._known: dict[Version, dict[Kind, frozenset[str]]] = {}
+
+    @property
+    def newest(self) -> Version:
+        return self.versions[-1]
+
+    def release(self, version: Version | None = None) -> Release:
+        """`version`, or the newest before it that the table has; None: the newest.
+
+        ConfigError for one from before the table's first.
+        """
+        asked = version or self.newest
+        earlier = [known for known in self.versions if known <= asked]
+        if not earlier:
+            raise ConfigError(
+                f"vLLM {asked} is older than the table's first version, {self.versions[0]}",
+                hint=f"give one of {self.versions[0]} to {self.newest}",
+            )
+        return Release(version=earlier[-1], asked=asked, **self._names(earlier[-1]))
+
+    def _names(self, version: Version) -> dict[Kind, frozenset[str]]:
+        if version not in self._known:
+            self._known[version] = {
+                kind: frozenset(
+                    name for name, spans in known.items() if any(s.first <= version <= s.last for s in spans)
+                )
+                for kind, known in self._spans.items()
+            }
+        return self._known[version]
+
+    def history(self, kind: Kind, name: str) -> str | None:
+        """In which releases there is `name`: "0.8.0 to 0.8.2", "0.24.0 and newer"; None where in none."""
+        spans = self._spans[kind].get(name)
+        if not spans:
+            return None
+        return " and ".join(
+            f"{span.first} and newer" if span.last == self.newest else f"{span.first} to {span.last}"
+            for span in spans
+        )
+
+
+def _spans(text: str) -> list[Span]:
+    pairs = (part.split("-") for part in text.split(","))
+    return [Span(Version.parse(first), Version.parse(last)) for first, last in pairs]
+
+
+@functools.cache
+def table() -> Table:
+    return Table(Path(__file__).with_name("versions.json"))

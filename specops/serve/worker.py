@@ -1,0 +1,168 @@
+"""The engine's side of the server: a loop that computes, and is spoken to over a connection."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from socket import socket
+
+from specops.engine.request import Counters, Emission, Sampling
+from specops.engine.streaming import Streaming
+from specops.errors import UsageError
+from specops.serve import process
+from specops.serve.process import Worker, obey
+
+
+@dataclass(frozen=True)
+class Submit:
+    """The sequences of a request: all of them, or none where the engine refuses one."""
+
+    sequences: list[tuple[int, list[int], Sampling]]  # key, prompt, sampling
+
+
+@dataclass(frozen=True)
+class Cancel:
+    key: int
+
+
+Command = Submit | Cancel | None
+"""None: stop."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How full the engine is, and its totals."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0  # 0 to 1
+    counters: Counters = field(default_factory=Counters)
+    unavailable: str | None = None  # why nothing can be generated
+    extra: object = None  # what only this kind of engine counts
+
+
+@dataclass(frozen=True)
+class Ready:
+    max_length: int  # prompt and output tokens of one sequence
+    load: Load
+    model: str | None = None  # where only the engine knows
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What came of a step: taken at one instant, so that it is consistent."""
+
+    started: float  # seconds of time.perf_counter, which all processes of a machine share
+    ended: float
+    tokens: int  # prompt tokens read and tokens generated
+    scheduled: list[int]  # keys of what began to run
+    emissions: list[tuple[int, Emission]]  # by key
+    load: Load
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request, by the key of its first sequence."""
+
+    key: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The engine is broken; nothing follows."""
+
+    error: str
+
+
+def in_thread(engine: Streaming) -> Worker:
+    """Its connection takes commands; it gives Turn and Refused, and at the end Failed or nothing. What is
+    `ready` is a Ready."""
+    return process.in_thread(engine, _work)
+
+
+def in_process(make: Callable[[], Streaming], inherited: list[socket]) -> AbstractContextManager[Worker]:
+    """As `in_thread`, of an engine that `make` loads in a process of its own (process.py)."""
+    return process.in_process(make, _work, inherited)
+
+
+def _work(engine: Streaming, connection: Connection) -> None:
+    obey(connection, _Working(engine, connection).run, Failed)
+
+
+class _Working:
+    def __init__(self, engine: Streaming, connection: Connection) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._keys: dict[int, int] = {}  # by the engine's id: of what waits or runs
+        self._ids: dict[int, int] = {}  # by key
+        self._queued: deque[int] = deque()  # keys given to the engine, which starts them in this order
+
+    def run(self, commands: queue.SimpleQueue[Command]) -> None:
+        self._connection.send(Ready(self._engine.max_length, self._load(), self._engine.model))
+        while self._obey(commands):
+            self._connection.send(self._turn())
+
+    def _obey(self, commands: queue.SimpleQueue[Command]) -> bool:
+        """Carry out what has been asked, waiting for it when there is nothing to compute. False: stop."""
+        wait = self._engine.idle
+        while True:
+            try:
+                command = commands.get(block=wait, timeout=self._engine.looks_up)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            if isinstance(command, Submit):
+                self._submit(command)
+            else:
+                self._cancel(command.key)
+            wait = False
+
+    def _turn(self) -> Turn:
+        before = self._engine.counters.prompt_tokens + self._engine.counters.generated_tokens
+        started = time.perf_counter()
+        emissions = self._engine.step()
+        ended = time.perf_counter()
+        load = self._load()
+        scheduled = [self._queued.popleft() for _ in range(len(self._queued) - load.waiting)]
+        by_key = []
+        for emission in emissions:
+            key = self._keys[emission.sequence_id]
+            by_key.append((key, emission))
+            if emission.finish_reason is not None:
+                del self._keys[emission.sequence_id], self._ids[key]
+        tokens = load.counters.prompt_tokens + load.counters.generated_tokens - before
+        return Turn(started, ended, tokens, scheduled, by_key, load)
+
+    def _load(self) -> Load:
+        engine = self._engine
+        return Load(
+            engine.running, engine.waiting, engine.kv_usage, engine.counters, engine.unavailable, engine.extra
+        )
+
+    def _submit(self, request: Submit) -> None:
+        for key, prompt, sampling in request.sequences:
+            try:
+                identity = self._engine.submit(prompt, sampling)
+            except UsageError as error:
+                for submitted, *_ in request.sequences:
+                    self._cancel(submitted)
+                self._connection.send(Refused(request.sequences[0][0], error.message))
+                return
+            self._keys[identity], self._ids[key] = key, identity
+            self._queued.append(key)
+
+    def _cancel(self, key: int) -> None:
+        """What has ended meanwhile, or was never submitted, is not there."""
+        identity = self._ids.pop(key, None)
+        if identity is not None:
+            del self._keys[identity]
+            self._engine.cancel(identity)
+            if key in self._queued:
+                self._queued.remove(key)

@@ -1,0 +1,167 @@
+"""`measure` when something fails on the way: its verdict, when it stops, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from measuring import run, settings
+from stub import CHUNKS, Body, Reply, Stub, fault, stream
+
+from specops import results
+from specops.errors import EndpointError, FileError, PromptsError
+from specops.phases.baseline import measure
+from specops.progress import Silent
+from specops.prometheus import exposition
+from specops.results import Result
+
+
+def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: Path) -> None:
+    def flaky(body: Body) -> Reply:
+        number = len(stub.requests)
+        if number in (3, 5):
+            return Reply(stream(body, CHUNKS)[:2], cut=True)
+        return fault(500, "boom") if number == 7 else Reply(stream(body, CHUNKS))
+
+    stub.answer = flaky
+    found = run(stub, prompts_file)
+    assert found.verdict == "no"
+    assert found.reason == "3 of 12 requests failed: 2 cut, 1 http_500"
+    assert found.data["by_concurrency"][0]["requests"] == 12  # the others are kept
+    assert run(stub, prompts_file, max_error_share=0.5).verdict == "yes"
+
+
+def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
+    def busy(body: Body) -> Reply:
+        return fault(429, "x", Retry_After="0.2") if len(stub.requests) == 4 else Reply(stream(body, CHUNKS))
+
+    stub.answer = busy
+    found = run(stub, prompts_file)
+    assert found.verdict == "yes"
+    assert (found.data["errors"]["retries"], found.data["errors"]["retried_requests"]) == (1, 1)
+    assert found.reason == "measured 12 requests in 1 cells; 1 retried"
+    level = found.data["by_concurrency"][0]
+    assert level["e2e_with_retries_ms"]["n"] == 12
+    assert level["e2e_with_retries_ms"]["max"] >= 200
+
+
+def test_a_failing_endpoint_is_left_in_peace(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 5 else Reply(stream(body, CHUNKS))
+    found = run(stub, prompts_file, repeats=3, abort_window=4)
+    assert found.verdict == "no"
+    assert "3 of the last 4 requests failed" in found.reason
+    assert len(stub.requests) == 1 + 4 + 3  # the probe, four good ones, three failures
+    assert found.data["errors"]["requests"] == 7
+    assert not found.data["cells"][0]["complete"]
+
+
+def test_the_abort_rule_remembers_the_cells_before(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 2 else Reply(stream(body, CHUNKS))
+    found = run(stub, prompts_file, repeats=3, abort_window=16)  # more than a cell has prompts
+    assert found.verdict == "no"
+    assert "of the last 16 requests failed" in found.reason
+    assert len(stub.requests) == 1 + 16
+
+
+def test_an_endpoint_that_turns_slow_is_left_in_peace(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05)
+    found = run(stub, prompts_file, abort_window=3, abort_e2e_ms=20)
+    assert found.verdict == "no"
+    assert "median latency" in found.reason
+    assert found.data["errors"]["requests"] == 3
+
+
+def test_nothing_measured_is_an_error_not_a_verdict(stub: Stub, prompts_file: Path) -> None:
+    stub.answer = lambda body: fault(500, "boom") if len(stub.requests) > 1 else Reply(stream(body, CHUNKS))
+    kept: list[Result] = []
+    with pytest.raises(EndpointError, match=r"all 12 requests failed; .*boom"):
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert kept[-1].data["errors"]["by_kind"] == {"http_500": 12}
+
+
+def test_prompts_that_cannot_be_sent_are_refused_before_the_first_request(stub: Stub, tmp_path: Path) -> None:
+    path = tmp_path / "batch.jsonl"
+    path.write_text(json.dumps({"body": {"prompt": [1, 2]}}) + "\n")
+    with pytest.raises(PromptsError, match="token ids"):
+        run(stub, path)
+    assert stub.requests == []
+
+
+def test_one_bad_answer_does_not_cost_the_result(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+    def odd(body: Body) -> Reply:
+        chunks = {3: [("\ud83d", 1)], 5: [("x" * 9, 1), ("\ude00", 1)]}.get(len(stub.requests), CHUNKS)
+        return Reply(stream(body, chunks))
+
+    stub.answer = odd
+    found = run(stub, prompts_file)
+    assert found.verdict == "yes"
+    results.write(tmp_path / "b.json", found)
+    assert results.read(tmp_path / "b.json").data == found.data
+
+
+def test_a_fault_of_ours_keeps_what_was_measured(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("specops.load.client.failure_of", lost)
+    stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 6 else Reply(stream(body, CHUNKS))
+    kept: list[Result] = []
+    with pytest.raises(openai.InternalServerError):  # itself, not in a group
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert [len(cell["rows"]) for cell in kept[-1].data["cells"]] == [5]
+    assert kept[-1].verdict == "partial"
+
+
+def test_a_result_that_cannot_be_written_is_tried_once(stub: Stub, prompts_file: Path) -> None:
+    tried: list[Result] = []
+
+    def full(result: Result) -> None:
+        tried.append(result)
+        raise FileError("could not write it: No space left on device")
+
+    with pytest.raises(FileError):
+        measure(settings(stub, prompts_file), Silent(), None, full)
+    assert len(tried) == 1
+
+
+def test_a_stop_while_the_counters_are_read_keeps_the_cell(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scrape(_: str) -> dict[Any, float]:
+        if len(stub.requests) > 1:  # the closing one
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(exposition, "scrape", scrape)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert kept[-1].data["cells"][0]["complete"]
+    assert kept[-1].data["acceptance_missing"] == "stopped before they were read"
+
+
+def test_nothing_is_kept_of_a_run_without_a_request(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exposition, "scrape", stop)  # the opening one
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        measure(settings(stub, prompts_file), Silent(), None, kept.append)
+    assert kept == []
+
+
+def test_the_api_key_is_sent_and_kept_nowhere(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECOPS_API_KEY", "sk-very-secret")
+    found = run(stub, prompts_file)
+    assert stub.headers[0]["Authorization"] == "Bearer sk-very-secret"
+    assert "sk-very-secret" not in found.model_dump_json()

@@ -1,0 +1,174 @@
+"""A sweep of scripted endpoints: which cells are measured, in which order, and what is kept of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from stub import CHUNKS, Reply, fault, running_stub, stream
+from sweeping import cells, found, order, run, wanted
+
+from specops.errors import ServerError
+from specops.phases.sweep.wanted import Wanted
+from specops.prometheus import exposition
+from specops.results import Result
+
+
+@pytest.fixture
+def third():
+    with running_stub() as server:
+        yield server
+
+
+def stopped_after(rows: int, what: Wanted) -> Result:
+    """What a sweep had kept when Ctrl-C came, after the cell with which it had so many rows."""
+    kept: list[Result] = []
+
+    def stop(result: Result) -> None:
+        kept.append(result)
+        if sum(len(cell.cell.rows) for cell in cells(result)) >= rows:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(what, on_partial=stop)
+    return kept[-1]
+
+
+def test_the_standard_is_first_and_last_and_the_others_go_forwards_and_backwards(
+    stub, other, third, prompts_file
+) -> None:
+    result = run(wanted((stub, other, third), prompts_file, measure={"repeats": 2}))
+    assert order(result) == [
+        (0, "standard", 0),
+        (0, "k=3", 0),
+        (0, "k=5", 0),
+        (0, "standard", 1),
+        (1, "standard", 0),
+        (1, "k=5", 0),
+        (1, "k=3", 0),
+        (1, "standard", 1),
+    ]
+    assert all(len(cell.cell.rows) == 12 and cell.cell.complete for cell in cells(result))
+    assert {cell.server for cell in cells(result)} == {"stub-1"}
+
+
+def test_every_load_is_asked_of_every_setting(stub, other, prompts_file) -> None:
+    sweep = {"concurrency": [1, 2], "temperature": [0.0, 0.7]}
+    other.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05)  # so that two can meet
+    result = run(wanted((stub, other), prompts_file, sweep=sweep))
+    for name, turn in (("standard", 0), ("k=3", 0), ("standard", 1)):
+        asked = [
+            (c.cell.concurrency, c.temperature) for c in cells(result) if (c.setting, c.turn) == (name, turn)
+        ]
+        assert asked == [(1, 0.0), (2, 0.0), (1, 0.7), (2, 0.7)]
+    sent = [request["temperature"] for request in other.requests if request["max_tokens"] == 16]
+    assert (sent.count(0.0), sent.count(0.7)) == (24, 24)
+    assert other.most_in_flight == 2
+
+
+def test_prompts_are_put_into_classes_by_their_length(stub, other, prompts_file) -> None:
+    prompts_file.write_text(
+        '[{"id": "a", "text": "short"}, {"id": "b", "text": "' + "long " * 40 + '"}]', encoding="utf-8"
+    )
+    result = run(wanted((stub, other), prompts_file, sweep={"prompt_tokens": [8]}))
+    asked = {cell.length: [row.prompt for row in cell.cell.rows] for cell in cells(result)}
+    assert asked == {"under 8 tokens": ["a"], "8 tokens and more": ["b"]}
+    assert result.data["lengths"]["counted_by"] == "guessed: 4 characters a token"
+
+
+def test_drafts_are_those_that_the_counters_grew_by(stub, other, prompts_file) -> None:
+    count = itertools.count(1)
+
+    def metrics() -> str:
+        told = 10 * next(count)
+        lines = [
+            f"vllm:spec_decode_num_drafts_total {told}",
+            f"vllm:spec_decode_num_draft_tokens_total {3 * told}",
+            f"vllm:spec_decode_num_accepted_tokens_total {2 * told}",
+            *(
+                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}} {told * (i < 2)}'
+                for i in range(3)
+            ),
+        ]
+        return "\n".join(lines) + "\n"
+
+    other.metrics = metrics
+    result = run(wanted((stub, other), prompts_file))
+    (cell,) = [cell.cell for cell in cells(result) if cell.setting == "k=3"]
+    assert cell.drafts is not None
+    assert (cell.drafts.drafts, cell.drafts.accepted_tokens) == (10, 20)
+    assert cell.drafts.accepted_per_position == (10, 10, 0)
+    standard = next(cell.cell for cell in cells(result) if cell.setting == "standard")
+    assert standard.drafts is None
+    assert standard.drafts_missing
+
+
+def test_an_endpoint_that_fails_ends_its_own_cells_only(stub, other, third, prompts_file) -> None:
+    well = other.answer
+    dead = fault(500, "the engine is dead")
+    other.answer = lambda body: dead if len(other.requests) > 4 else well(body)
+    result = run(wanted((stub, other, third), prompts_file, measure={"repeats": 2}))
+    (failure,) = found(result).failed
+    assert (failure.rung, failure.setting, failure.turn) == (0, "k=3", 0)
+    assert "requests failed, such as: " in failure.why
+    assert "the engine is dead" in failure.why
+    assert [one for one in order(result) if one[1] == "k=3"] == [(0, "k=3", 0)]
+    assert [one for one in order(result) if one[1] == "k=5"] == [(0, "k=5", 0), (1, "k=5", 0)]
+    (skipped,) = found(result).skipped
+    assert (skipped.setting, skipped.after, skipped.why) == ("k=3", 0, "it failed")
+
+
+def test_a_standard_that_cannot_be_asked_ends_the_sweep_at_once(stub, other, prompts_file) -> None:
+    stub.answer = lambda _: fault(404, "no such model")
+    with pytest.raises(ServerError, match=r"could not measure the standard, K = 0: .*no such model"):
+        run(wanted((stub, other), prompts_file))
+    assert other.requests == []
+
+
+@pytest.mark.parametrize("rows", [3, 20, 30, 48])
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(stub, other, prompts_file, rows: int) -> None:
+    what = wanted((stub, other), prompts_file, measure={"repeats": 2})
+    stopped = stopped_after(rows, what)
+    assert stopped.verdict == "partial"
+    had = {(cell.rung, cell.setting, cell.turn): cell for cell in cells(stopped)}
+    stub.requests.clear()
+    other.requests.clear()
+    result = run(what, previous=stopped)
+    now = {(cell.rung, cell.setting, cell.turn): cell for cell in cells(result)}
+    assert len(now) == 6
+    assert {key: now[key] for key in had} == had
+    asked = [request for request in stub.requests + other.requests if request["max_tokens"] == 16]
+    assert len(asked) == 12 * (6 - len(had))
+
+
+def test_a_sweep_that_is_whole_asks_nothing_again(stub, other, prompts_file) -> None:
+    what = wanted((stub, other), prompts_file)
+    first = run(what)
+    stub.requests.clear()
+    again = run(what, previous=first)
+    assert stub.requests == []
+    assert cells(again) == cells(first)
+    assert again.verdict == first.verdict
+
+
+def test_what_was_asked_otherwise_is_not_taken_over(stub, other, prompts_file) -> None:
+    first = run(wanted((stub, other), prompts_file))
+    stub.requests.clear()
+    run(wanted((stub, other), prompts_file, measure={"max_tokens": 5}), previous=first)
+    assert len(stub.requests) == 2 * 13
+
+
+def test_a_stop_in_the_middle_of_a_cell_keeps_what_there_is_of_it(
+    stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scrape(_: str) -> dict[object, float]:
+        if len(stub.requests) > 1:  # the closing one of the first cell
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr(exposition, "scrape", scrape)
+    kept: list[Result] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted((stub, other), prompts_file), on_partial=kept.append)
+    (cell,) = cells(kept[-1])
+    assert cell.cell.drafts_missing == "stopped before they were read"

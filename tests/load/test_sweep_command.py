@@ -1,0 +1,190 @@
+"""`specops sweep` on the command line, of stubs: its answers, its exit codes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stub import CHUNKS, Reply, Stub, stream
+
+from specops import results
+from specops.cli.app import main
+from specops.errors import Exit
+from specops.load.settings import BaselineSettings
+from specops.phases.baseline import measure
+from specops.progress import Silent
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def rollout(tmp_path: Path) -> Path:
+    """Of endpoints, so that nothing is started; which ones is said with --attach."""
+    items = [{"id": f"p{i}", "class": "long" if i % 2 else "short", "text": f"Prompt {i}"} for i in range(16)]
+    (tmp_path / "prompts.json").write_text(json.dumps(items))
+    endpoint = {"engine": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "stub"}
+    fields = {
+        "rollout": "stubs",
+        "prompts": "prompts.json",
+        "pools": {"standard": endpoint, "speculative": endpoint},
+        "measure": {"concurrency": [2], "repeats": 2, "warmup": 0},
+    }
+    path = tmp_path / "rollout.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    return path
+
+
+@pytest.fixture
+def call(rollout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Exit code, stdout and stderr, with the rollout and a folder for results."""
+
+    def called(*words: Any) -> tuple[int, str, str]:
+        given = ["specops", "sweep", str(rollout), "--out", str(rollout.parent), *map(str, words)]
+        monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return called
+
+
+def attach(standard: Stub, other: Stub) -> list[str]:
+    return [f"--attach=0={standard.base_url}", f"--attach=3={other.base_url}#stub"]
+
+
+def taking(seconds: float) -> Any:
+    return lambda body: Reply(stream(body, CHUNKS), gap_s=seconds)
+
+
+def test_a_faster_setting_is_a_yes_with_its_page_and_its_picture(stub, other, rollout, call) -> None:
+    stub.answer, other.answer = taking(0.04), taking(0.01)
+    plot = rollout.parent / "sweep.png"
+    code, out, err = call(*attach(stub, other), "--plot", plot)
+    assert code == Exit.YES, out + err
+    assert "k=3" in out
+    assert "rung 2: 1 setting" in err
+    result = results.read(rollout.parent / "sweep.json")
+    assert (result.phase, result.verdict) == ("sweep", "yes")
+    assert result.recommendation is not None
+    assert (result.recommendation["k"], result.summary["recommended"]) == (3, 3)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_slower_setting_is_a_no_and_json_is_the_result(stub, other, rollout, call) -> None:
+    stub.answer, other.answer = taking(0.02), taking(0.06)
+    code, out, err = call(*attach(stub, other), "--json", "--quiet")
+    assert code == Exit.NO, out + err
+    assert json.loads(out) == json.loads((rollout.parent / "sweep.json").read_text())
+    assert err == ""
+
+
+def test_a_budget_that_is_spent_measures_nothing_again(stub, other, rollout, call) -> None:
+    words = (*attach(stub, other), "--budget", "0.001", "--quiet", "--json")
+    first = json.loads(call(*words)[1])
+    asked = len(stub.requests)
+    again = json.loads(call(*words)[1])
+    assert len(stub.requests) == asked
+    assert again["data"]["kept"]["cells"] == first["data"]["kept"]["cells"]
+    assert [one["why"] for one in again["data"]["kept"]["skipped"]] == ["no time was left for it"]
+
+
+def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, call) -> None:
+    words = (*attach(stub, other), "--dry-run", "--concurrency", "1,8", "--temperature", "0,0.7")
+    code, out, _ = call(*words)
+    assert code == Exit.YES
+    assert stub.requests == other.requests == []
+    assert "settings  standard, k=3" in out
+    assert "1 stream; 8 streams; 1 stream, temperature 0.7; 8 streams, temperature 0.7" in out
+    assert "how long it takes is not known" in out
+    told = json.loads(call(*words, "--json")[1])
+    assert [rung["cells"] for rung in told["rungs"]] == [12, 12]
+    assert told["seconds"] is None
+    assert not (rollout.parent / "sweep.json").exists()
+
+
+def test_a_dry_run_knows_the_time_of_an_earlier_baseline(stub, other, rollout, call, prompts_file) -> None:
+    asked = BaselineSettings(base_url=stub.base_url, model="stub", prompts=prompts_file, repeats=1)
+    results.write(rollout.parent / "baseline.json", measure(asked, Silent()))
+    told = json.loads(call(*attach(stub, other), "--dry-run", "--json")[1])
+    assert (told["known_from"], told["without_starts"]) == ("baseline", True)
+    assert told["seconds"] > 0
+
+
+def test_a_dry_run_knows_the_time_of_an_earlier_sweep(stub, other, call) -> None:
+    words = (*attach(stub, other), "--repeats", "1", "--json")
+    spent = json.loads(call(*words)[1])["data"]["kept"]["spent_s"]
+    told = json.loads(call(*words, "--dry-run")[1])
+    assert (told["known_from"], told["without_starts"]) == ("sweep", False)
+    (rung,) = told["rungs"]
+    assert (rung["starts"], rung["cells"], rung["requests"]) == (3, 3, 48)
+    assert 0 < rung["seconds"] <= spent
+
+
+def test_an_earlier_sweep_is_set_aside_by_fresh_and_never_lost(stub, other, rollout, call) -> None:
+    call(*attach(stub, other), "--repeats", "1")
+    path = rollout.parent / "sweep.json"
+    before = path.read_bytes()
+    code, _, err = call(*attach(stub, other), "--repeats", "1", "--k", "3", "--classes", "long")
+    assert code == Exit.USAGE
+    assert f"error: {path} holds another sweep: the settings changed" in err
+    assert path.read_bytes() == before
+    call(*attach(stub, other), "--repeats", "1", "--classes", "long", "--fresh")
+    assert (rollout.parent / "sweep.previous.json").read_bytes() == before
+    assert results.read(path).data["prompts"]["classes"] == {"long": 8}
+
+
+def test_damage_is_told_before_anything_is_asked(stub, other, rollout, call) -> None:
+    call(*attach(stub, other), "--repeats", "1")
+    path = rollout.parent / "sweep.json"
+    fields = json.loads(path.read_text())
+    fields["data"]["kept"]["cells"][0]["turn"] = "first"
+    path.write_text(json.dumps(fields))
+    stub.requests.clear()
+    code, _, err = call(*attach(stub, other), "--repeats", "1")
+    assert code == Exit.ENVIRONMENT
+    assert f"{path} is damaged: data.kept.cells.0.turn" in err
+    assert stub.requests == []
+
+
+def test_endpoints_that_are_not_there_are_an_error_and_leave_no_result(stub, rollout, call) -> None:
+    nowhere = "http://127.0.0.1:9/v1#m"
+    code, _, err = call(f"--attach=0={nowhere}", f"--attach=3={stub.base_url}")
+    assert code == Exit.ENVIRONMENT
+    assert "could not measure the standard, K = 0" in err
+    assert not (rollout.parent / "sweep.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--k", "3,x"], "--k takes whole numbers"),
+        (["--k", "99"], "--k: "),
+        (["--temperature", "-1"], "--temperature: "),
+        (["--budget", "0"], "--budget: "),
+        (["--repeats", "0"], "--repeats: "),
+        (["--trees", "chain:3,wide:2"], "--trees: "),
+        (["--plot", "sweep.jpg"], "no name of a plot"),
+        (["--attach", "http://127.0.0.1:9/v1"], "does not begin with a K"),
+        (["--attach", "3=ftp://host"], "ftp://host cannot be asked"),
+        (
+            ["--attach", "0=http://127.0.0.1:9/v1#m", "--attach", "0=http://127.0.0.1:9/v1#m"],
+            "attached twice",
+        ),
+        (["--attach", "3=http://127.0.0.1:9/v1#m"], "with one that does not"),
+        (["--classes", "poems"], "no prompts of class poems"),
+        (["--on", "local"], "Ray starts servers"),
+        ([], "the speculative pool is an endpoint that runs already"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(call, words: list[str], told: str) -> None:
+    attached = [] if not words or words[0] == "--attach" else ["--attach=0=http://127.0.0.1:9/v1#m"]
+    attached += ["--attach=3=http://127.0.0.1:9/v1#m"] if attached else []
+    code, out, err = call(*attached, *words)
+    assert (code, out) == (Exit.USAGE, "")
+    assert told in err
+    assert "hint: " in err
