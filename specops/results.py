@@ -16,7 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from specops import __version__
 from specops.errors import Exit, FileError
@@ -32,7 +40,7 @@ class Result(BaseModel):
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     specops: str = __version__
-    created: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     phase: str
     inputs: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -41,6 +49,15 @@ class Result(BaseModel):
     reason: str
     summary: dict[str, Any] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)
+    recommendation: dict[str, Any] | None = None
+    """Of a sweep: what other phases and programs read by this name. Other results do not have the key."""
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialise(self)
+        if self.recommendation is None:
+            del fields["recommendation"]
+        return fields
 
     @property
     def exit_code(self) -> Exit:

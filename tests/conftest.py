@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Without a GPU, kernels run in Triton's interpreter. Triton asks when it is imported, as torch may do early.
+if not (Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()):
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)

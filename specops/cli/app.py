@@ -17,10 +17,22 @@ from specops.cli import output
 from specops.cli.ab import ab
 from specops.cli.baseline import baseline
 from specops.cli.bench import bench
+from specops.cli.canary import canary
+from specops.cli.checklist import checklist
+from specops.cli.diagnose import diagnose
 from specops.cli.doctor import doctor
+from specops.cli.edge import edge
+from specops.cli.guard import guard
 from specops.cli.init import init
+from specops.cli.launch import launch
+from specops.cli.monitor import monitor
+from specops.cli.plan import plan
+from specops.cli.report import report
+from specops.cli.route import route
 from specops.cli.run import run
 from specops.cli.serve import serve
+from specops.cli.sweep import sweep
+from specops.cli.verify_draft import verify_draft
 from specops.errors import Exit, SpecopsError
 
 app = typer.Typer(
@@ -47,9 +59,17 @@ def _root(
 ) -> None: ...
 
 
-for _command in (init, run, serve, baseline, ab, doctor):
+for _command in (init, run, serve, baseline, verify_draft, sweep, ab, canary, diagnose, doctor):
     app.command()(_command)
 app.add_typer(bench, name="bench")
+app.add_typer(edge, name="edge")
+app.add_typer(plan, name="plan")
+app.add_typer(launch, name="launch")
+app.add_typer(route, name="route")
+app.add_typer(monitor, name="monitor")
+app.add_typer(guard, name="guard")
+app.add_typer(report, name="report")
+app.add_typer(checklist, name="checklist")
 
 
 def main() -> None:

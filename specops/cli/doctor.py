@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,20 +11,33 @@ from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_
 
 
 def doctor(
+    rollout: Annotated[
+        Path | None, typer.Argument(help="Also look at all that this rollout file names, where it is.")
+    ] = None,
     base_url: Annotated[
         str | None,
         typer.Option("--base-url", help="Also look at this endpoint, such as http://host:8000/v1."),
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(help="Also ask this Prometheus, by its root, such as http://host:9090."),
     ] = None,
     as_json: JsonFlag = False,
     out: OutOption = None,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Look at this machine, and at an endpoint: a line for each check, with its mend."""
-    from specops import results
-    from specops.phases.doctor import examine, result
+    """Look at this machine, an endpoint, a Prometheus, a rollout: a line for each check, with its mend.
 
-    checks = examine(base_url)
+    Keys come from the environment: SPECOPS_API_KEY, SPECOPS_PROMETHEUS_TOKEN, SPECOPS_PROMETHEUS_HEADERS.
+    """
+    from specops import results
+    from specops.config import load
+
+    file = load(rollout) if rollout else None  # before what follows is loaded
+    from specops.phases.doctor.examine import examine, result
+
+    checks = examine(base_url, prometheus, file)
     answer = result(checks)
     if out is not None:
         results.write(out, answer)
@@ -34,5 +48,6 @@ def doctor(
         for check in checks:
             typer.echo(f"{check.status:4}  {check.name:{width}}  {check.found}")
             if check.mend and check.status != "ok":
-                typer.echo(f"{'':4}  {'':{width}}  mend: {check.mend}")
+                mend = check.mend.replace("ROLLOUT", str(rollout)) if rollout else check.mend
+                typer.echo(f"{'':4}  {'':{width}}  mend: {mend}")
     raise typer.Exit(answer.exit_code)

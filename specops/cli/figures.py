@@ -49,7 +49,10 @@ def bar(share: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    """Its first letter large, unless it begins with a name that is spelt as it is, such as ab.json."""
+    first = text.partition(" ")[0].rstrip(",;:").replace("-", "").replace("'", "")
+    begins = text[:1].upper() if first.isalpha() and first.islower() else text[:1]
+    return f"{begins}{text[1:]}."
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,99 +1,91 @@
-"""The last page of a run: one line a phase and level, the verdict in words, the next command."""
+"""The last page of a run: what was measured, a line for each phase, the verdict, the next command."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab_page import accepted, following, measured, parity
-from specops.cli.figures import NONE, aligned, count, milliseconds, sentence, times
-from specops.config import EndpointPool, Rollout
-from specops.phases.ab.report import Report, read
-from specops.phases.playbook import Step, Walk
-from specops.results import Result
+from specops.cli.figures import count, sentence
+from specops.cli.page_figures import CHALLENGER, figures, reused
+from specops.cli.page_next import following_walk
+from specops.config import Rollout
+from specops.phases import PHASES, Phase
+from specops.phases.ab.report import read
+from specops.phases.playbook import Skipped, Step, Walk
 
-CHALLENGER = "speculative"
+WIDTH = 100
+GATE = {"yes": "passed", "no": "failed", "undecided": "open", "partial": "stopped"}
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
     """The page's lines. Every figure on it is in the file of its phase, in `walk.folder`."""
-    by_phase = {step.phase: step for step in walk.steps}
-    lines = [_headline(walk)]
-    if "ab" in by_phase:
-        report = read(by_phase["ab"].result, str(by_phase["ab"].path))
-        lines += _compared(report)
-    else:
-        lines += aligned(list(_baseline(by_phase["baseline"].result)))
-    lines += [f"  reused    {line}" for line in _reused(walk, rollout)]
-    last = walk.steps[-1]
-    lines.append(_verdict(last))
-    lines.append(f"next: {_next(last, rollout, path)}")
-    return lines
-
-
-def _headline(walk: Walk) -> str:
-    last = walk.steps[-1]
-    parts = [walk.rollout, f"{last.result.environment.get('cores')} cores"]
-    prompts = last.result.data.get("prompts")
-    if prompts:
-        classes = count(len(prompts["classes"]), "class", "classes")
-        parts.append(f"{count(prompts['count'], 'prompt')} in {classes}")
-    return " · ".join([*parts, str(walk.folder)])
-
-
-def _baseline(result: Result) -> Iterator[list[str]]:
-    for level in result.data["by_concurrency"]:
-        rate = level["over_repeats"]["tokens_per_sec"]
-        yield [
-            "  measured",
-            "standard",
-            count(level["concurrency"], "stream"),
-            f"TTFT {milliseconds(level['ttft_ms']['p50'])}",
-            f"TPOT {milliseconds(level['tpot_ms']['p50'])}",
-            f"p95 {milliseconds(level['tpot_ms']['p95'])}",
-            f"E2E {milliseconds(level['e2e_ms']['p50'])}",
-            f"{rate['estimate']:.0f} tok/s" if rate else NONE,
-            f"{level['failed']} of {level['requests']} failed" if level["failed"] else "",
-        ]
-
-
-def _compared(report: Report) -> list[str]:
-    """Both arms as they were measured in turn, which is what their speed-ups are made of."""
-    challenger = report.challengers[CHALLENGER]
-    speedups = [f"{name}  {times(found.levels[0].e2e)}" for name, found in challenger.classes.items()]
     return [
-        *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
-        f"  compared  {'   '.join(speedups)}",
-        f"  parity    {parity(report, challenger)}",
-        *(f"  accepted  {line}" for line in accepted(report, CHALLENGER)),
-        *(f"  drift     {drift.told}" for drift in report.drift if drift.flagged),
+        _headline(walk),
+        *figures(walk),
+        *(f"  reused    {line}" for line in reused(walk, rollout)),
+        *_gates(walk),
+        _verdict(walk),
+        f"next: {following_walk(walk, rollout, path)}",
     ]
 
 
-def _reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
-    """When a running server was measured. No hash shows that it was configured anew under its address."""
-    pools = {"baseline": [rollout.pools.standard], "ab": [rollout.pools.standard, rollout.pools.speculative]}
-    for step in walk.steps:
-        when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
-        for pool in pools[step.phase] if step.reused else ():
-            if isinstance(pool, EndpointPool):
-                yield f"{pool.base_url} as it was on {when} ({step.phase}); --fresh measures it again"
+def _headline(walk: Walk) -> str:
+    parts = [walk.rollout]
+    cores = (step.result.environment.get("cores") for step in reversed(walk.steps))
+    parts += [f"{number} cores" for number in list(cores)[:1]]
+    for step in reversed(walk.steps):
+        prompts = step.result.data.get("prompts")
+        if prompts and step.phase in ("baseline", "ab"):
+            classes = count(len(prompts["classes"]), "class", "classes")
+            parts.append(f"{count(prompts['count'], 'prompt')} in {classes}")
+            break
+    return " · ".join([*parts, str(walk.folder)])
 
 
-def _verdict(last: Step) -> str:
+def _gates(walk: Walk) -> Iterator[str]:
+    """A line for each phase, in order; nothing for a walk of one phase, which the verdict is about."""
+    made: dict[Phase, Step | Skipped] = {step.phase: step for step in walk.steps}
+    made |= {one.phase: one for one in walk.skipped}
+    if len(made) < 2:
+        return
+    about = _about(walk)
+    for phase in PHASES:
+        each = made.get(phase)
+        if isinstance(each, Step):
+            said = "as said below" if each is about else each.result.reason
+            yield from _gate(phase, GATE[each.result.verdict], said)
+        elif each is not None:
+            mend = f"; {each.mend}" if each.mend else ""
+            yield from _gate(phase, "not run", f"{each.reason}{mend}")
+
+
+def _gate(phase: Phase, word: str, said: str) -> list[str]:
+    head = f"  {phase:11}  {word:7}  "
+    return textwrap.wrap(
+        said,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _about(walk: Walk) -> Step | None:
+    """What the verdict is of: the gate that ended the walk, else the last phase that gives one."""
+    if walk.stopped:
+        return walk.step(walk.stopped)
+    return walk.step("checklist") or walk.step("ab") or (walk.steps[-1] if walk.steps else None)
+
+
+def _verdict(walk: Walk) -> str:
+    last = _about(walk)
+    if last is None:
+        return sentence(walk.skipped[-1].reason)
+    if walk.stopped:
+        return f"Stopped at {last.phase}: {last.result.reason}; --continue goes on all the same."
     said = sentence(last.result.reason)
-    if last.phase != "ab" or last.result.verdict != "yes":
-        return said
-    return f"{said} {read(last.result, str(last.path)).challengers[CHALLENGER].load}".rstrip()
-
-
-def _next(last: Step, rollout: Rollout, path: Path) -> str:
-    again = f"specops run {path}"
-    if last.phase != "ab":
-        return again if last.result.verdict == "yes" else f"mend what failed, then {again}; it resumes"
-    if last.result.verdict == "undecided":
-        more = last.result.summary.get("more_prompts")
-        return f"add {f'about {more}' if more else 'many'} prompts in {path}, then {again}"
-    if last.result.verdict == "no":
-        return f"change pools.speculative in {path}, then {again}"
-    return following(rollout.pools.speculative.model_dump(mode="json"))
+    if last.phase == "ab" and last.result.verdict == "yes":
+        said = f"{said} {read(last.result, str(last.path)).challengers[CHALLENGER].load}".rstrip()
+    return said

@@ -14,15 +14,18 @@ from specops.phases import Phase
 
 def run(
     rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    only: Annotated[Phase | None, typer.Option("--only", help="Run this phase alone.")] = None,
+    only: Annotated[Phase | None, typer.Option("--only", help="Run this phase alone, by name.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Reuse no earlier result.")] = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Go on after a phase that said no.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on past a phase that said no.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Measure both pools of a rollout and compare them; what has not changed is not measured again."""
+    """Walk the playbook, from measuring to a go-live verdict. What has not changed is not measured again.
+
+    Each phase is a gate: one that says no ends the walk. One that does not apply is left out, with why.
+    """
     from specops.config import load
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
@@ -31,13 +34,14 @@ def run(
 
     folder = out or Path("runs") / file.rollout
     with progress(quiet) as report:
-        walk = playbook.run(file, folder, report, only=only, fresh=fresh, go_on=go_on)
+        walk = playbook.run(file, rollout, folder, report, only=only, fresh=fresh, go_on=go_on)
     if as_json:
         print_json(
             {
                 "rollout": walk.rollout,
                 "folder": str(walk.folder),
                 "exit_code": walk.exit_code,
+                "stopped": walk.stopped,
                 "phases": [
                     {
                         "phase": step.phase,
@@ -48,6 +52,9 @@ def run(
                         "summary": step.result.summary,
                     }
                     for step in walk.steps
+                ],
+                "skipped": [
+                    {"phase": one.phase, "reason": one.reason, "mend": one.mend} for one in walk.skipped
                 ],
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +25,15 @@ def serve(
     target: Annotated[
         Path | None, typer.Option(help="Folder of the model to serve; without it, the shipped pair.")
     ] = None,
-    draft: Annotated[Path | None, typer.Option(help="Folder of the draft model.")] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="Folder of the draft, a model or heads; or exit:LAYERS.")
+    ] = None,
     tree: Annotated[
-        str, typer.Option(help="What is drafted: chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH or ngram:K.")
+        str, typer.Option(help="What is drafted, such as chain:3 or ngram:8; auto: planned as it goes.")
     ] = "chain:3",
     verifier: Annotated[
         str | None,
-        typer.Option(help="naive or mss; default: the best that is lossless for the tree."),
+        typer.Option(help="naive, mss, block, traversal or ranked; default: lossless for the tree."),
     ] = None,
     no_speculation: Annotated[
         bool, typer.Option("--no-speculation", help="Decode token by token, without a draft.")
@@ -47,6 +50,19 @@ def serve(
         str | None, typer.Option(help="What clients call the model; default: its folder's name.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")] = None,
+    device: Annotated[str, typer.Option(help="Where target and draft run: cpu, cuda or cuda:1.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    attention: Annotated[
+        str, typer.Option(help="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.")
+    ] = "reference",
+    offload: Annotated[
+        str | None,
+        typer.Option(help="disk or host: leave the target's layers there, and read them for every step."),
+    ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(help="tensor:2 or pipeline:2: lay the target on several devices of this machine."),
+    ] = None,
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
     ] = 30.0,
@@ -60,7 +76,11 @@ def serve(
     """
     try:
         from specops.engine import load_engine
+        from specops.engine.load import load_tokenizer
+        from specops.engine.offload import Offload
+        from specops.engine.ranks import Parallel
         from specops.serve.run import ServeSettings, bind, serve_engine
+        from specops.serve.worker import in_process
     except ModuleNotFoundError as error:
         raise EnvironmentFailure(
             f"could not start the server: {error.name} is not installed",
@@ -91,15 +111,21 @@ def serve(
         api_key=os.environ.get(API_KEY) or None,
         grace=grace,
     )
-    with bind(host, port) as bound:  # first, since loading takes seconds
-        engine = load_engine(
-            target,
-            draft,
-            tree=tree,
-            verifier=verifier,
-            speculate=not no_speculation,
-            max_batch=max_batch,
-            max_length=max_length,
-            threads=threads,
-        )
-        serve_engine(engine, settings, bound, announce)
+    load = partial(
+        load_engine,
+        target,
+        draft,
+        tree=tree,
+        verifier=verifier,
+        speculate=not no_speculation,
+        max_batch=max_batch,
+        max_length=max_length,
+        threads=threads,
+        device=device,
+        dtype=dtype,
+        attention=attention,
+        offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
+        parallel=None if parallel is None else Parallel.parse(parallel),
+    )
+    with bind(host, port) as bound, in_process(load, [bound]) as worker:  # the address first: loading is slow
+        serve_engine(worker, load_tokenizer(target), settings, bound, announce)

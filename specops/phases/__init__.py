@@ -2,6 +2,17 @@
 
 from typing import Literal, get_args
 
-Phase = Literal["baseline", "ab"]
+Phase = Literal[
+    "baseline",
+    "drafts",
+    "launch",
+    "sweep",
+    "ab",
+    "canary",
+    "monitor",
+    "route",
+    "guard-drill",
+    "checklist",
+]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """Those that `run` walks, in order. Each writes PHASE.json into the run folder."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from specops import results
-from specops.engine.acceptance import GREEDY, RULES, Pair
-from specops.load.workload import Prompt, load_prompts
+from specops.engine import along
+from specops.engine.acceptance import GREEDY, RULES
+from specops.engine.along import Rates
+from specops.engine.pair import Pair
+from specops.load.workload import load_prompts
 from specops.progress import Progress
-
-Rates = dict[str, list[float]]
-"""By rule, at widths 1, 2, …"""
 
 
 class AcceptanceSettings(BaseModel):
@@ -38,14 +38,16 @@ class AcceptanceSettings(BaseModel):
 def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
     """data.rates: {rule: [rate at width 1, 2, …]}; data.by_class the same for each traffic class."""
     prompts = load_prompts(settings.prompts)
-    chosen = _spread(list(prompts.prompts), settings.count)
-    pair = Pair(settings.target, settings.draft, settings.seed)
+    chosen = prompts.spread(settings.count)
+    pair = Pair(settings.target, settings.draft)
     of_class: dict[str, list[Rates]] = {}
     progress.start("acceptance", len(chosen))
     for prompt in chosen:
         content = prompt.completion_prompt()
-        ids = pair.encode(content) if isinstance(content, str) else content
-        found = pair.rates(ids[-settings.prompt_tokens :], settings.tokens, settings.widths)
+        ids = pair.tokenizer.encode(content) if isinstance(content, str) else content
+        found = along.rates(
+            pair, ids[-settings.prompt_tokens :], settings.tokens, settings.widths, settings.seed
+        )
         of_class.setdefault(prompt.traffic_class, []).append(found)
         progress.advance()
     everything = [found for group in of_class.values() for found in group]
@@ -75,11 +77,6 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
             "prompts": [prompt.id for prompt in chosen],
         },
     )
-
-
-def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:
-    count = min(count, len(prompts))
-    return [prompts[index * len(prompts) // count] for index in range(count)]
 
 
 def _mean(found: list[Rates]) -> Rates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ WORDS = {
     "settings": "the settings",
     "target": "the target model",
     "draft": "the draft model",
+    "models": "a model",
     "machine": "the machine or its software",
 }
 
@@ -80,18 +81,44 @@ def inputs_of_arms(
     return {"prompts": prompts.sha256, "settings": sha256(plan), "machine": machine} | models
 
 
+def inputs_of_settings(
+    pools: Mapping[str, Pool], asked: BaselineSettings, grid: dict[str, Any], prompts: PromptSet
+) -> dict[str, str]:
+    """The same of a sweep over `pools`, by the names of its settings; `grid` is what else plans its cells.
+
+    Settings mostly share their models: each folder is read once.
+    """
+    plan = asked.plan() | grid | {"settings": {name: _serving(pool) for name, pool in pools.items()}}
+    folders = [item for pool in pools.values() for item in _model_folders(pool).items()]
+    models = [(role, _folder(folder)) for role, folder in dict.fromkeys(folders)]
+    machine = _machine(list(pools.values()))
+    inputs = {"prompts": prompts.sha256, "settings": sha256(plan), "machine": machine}
+    return inputs | ({"models": sha256(models)} if models else {})
+
+
 def _serving(pool: Pool) -> dict[str, Any]:
     """How a pool serves. The folders count by what is in them, not by where they are."""
-    return pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    told = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    speculation = pool.speculation if isinstance(pool, EmbeddedPool) else None
+    if speculation is not None and speculation.draft is not None and speculation.folder is None:
+        told["speculation"]["draft"] = str(speculation.draft)  # an exit of the target: its name says all
+    return told
 
 
 def _models(pool: Pool) -> dict[str, str]:
+    return {name: _folder(folder) for name, folder in _model_folders(pool).items()}
+
+
+def _model_folders(pool: Pool) -> dict[str, Path]:
     if not isinstance(pool, EmbeddedPool):
         return {}
-    models = {"target": _folder(pool.target or asset("playbooks", "embedded", "target"))}
-    if pool.speculation is not None and parse_tree(pool.speculation.tree).needs_draft:
-        models["draft"] = _folder(pool.speculation.draft or asset("playbooks", "embedded", "draft"))
-    return models
+    folders = {"target": pool.target or asset("playbooks", "embedded", "target")}
+    if pool.speculation is not None and parse_tree(pool.speculation.tree).takes_draft:
+        if pool.speculation.draft is None and pool.target is None:
+            folders["draft"] = asset("playbooks", "embedded", "draft")
+        elif pool.speculation.folder is not None:
+            folders["draft"] = pool.speculation.folder
+    return folders
 
 
 def _machine(pools: Sequence[Pool]) -> str:

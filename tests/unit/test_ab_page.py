@@ -187,3 +187,6 @@ def test_a_speed_up_without_an_interval_is_told_as_such() -> None:
 
 def test_a_reason_becomes_a_sentence() -> None:
     assert sentence("deploy for a; not for b") == "Deploy for a; not for b."
+    assert sentence("break-even, not met") == "Break-even, not met."
+    for named in ("specops_guard_state of the guard is absent", "vllm:x of the rules is old", "vLLM waits"):
+        assert sentence(named) == f"{named}."

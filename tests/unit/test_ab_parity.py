@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,6 +107,25 @@ def test_mixed_batches_are_held_against_what_was_said_alone(draft, standard, low
     found = among_sampled(told(0, 0), [probe("standard", standard), probe("draft", draft)], *ARMS)
     assert (found.mixed, str(found.arms), str(found.control)) == (True, f"{8 - draft}/8", f"{8 - standard}/8")
     assert found.surely_lower(0.95) == lower
+
+
+@pytest.mark.parametrize(
+    ("draft", "standard", "margin", "fault"),
+    [
+        (2, 0, 1.0, True),  # of eight, too few to be counted against each other
+        (1, 0, 1.0, False),  # rounding may turn one
+        (2, 0, NEAR_TIE / 2, False),
+        (2, 0, None, False),  # the standard did not tell how sure it was
+        (2, 2, 1.0, False),  # the standard differs from itself on the same prompts
+        (4, 2, 1.0, True),
+    ],
+)
+def test_two_sure_witnesses_among_sampled_requests_are_a_fault(draft, standard, margin, fault) -> None:
+    visits, probes = told(0, 0), [probe("standard", standard), probe("draft", draft)]
+    found = among_sampled(visits, probes, *ARMS)
+    found = with_margins(found, dict.fromkeys(margins_wanted([found]), margin))
+    assert found.shows_a_fault(0.95) == fault
+    assert not replace(found, mixed=False).shows_a_fault(0.95)  # of all prompts alone, the share decides
 
 
 def test_a_challenger_that_was_not_asked_among_sampled_requests_has_no_mixed_parity() -> None:

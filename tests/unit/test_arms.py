@@ -72,7 +72,7 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
         ("a=embedded:chain:3,thread=1", "no setting 'thread'", "did you mean threads?"),
         ("a=embedded:chain:3,threads=one", "threads is 'one', and should be a whole number", "threads=1"),
         ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "NAME="),
-        ("a=embedded:chain:3,verifier=best", "verifier: Input should be 'naive' or 'mss'", "NAME="),
+        ("a=embedded:chain:3,verifier=best", "verifier: Input should be 'naive', 'mss',", "NAME="),
         ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "NAME="),
         ("a=embedded:none,draft=x", "embedded:none does not speculate", "name a tree"),
         ("a=command:vllm serve m", "the command does not say {port}", "--port {port}"),

@@ -220,17 +220,26 @@ def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) ->
 def test_the_template_is_valid_with_its_comments_taken_away(tmp_path) -> None:
     """What stands in a comment as an example must be right as well."""
     text = asset("playbooks", "rollout.template.yaml").read_text()
-    commented = [
-        line.replace("# ", "", 1)
-        for line in text.splitlines()
-        if line.strip().startswith("# ") and ":" in line and "  # " in line
-    ]
-    for line in commented:
-        assert isinstance(yaml.safe_load(line), dict), line
-    slo = text[text.index("# slo:") :]
-    enabled = yaml.safe_load("\n".join(line.removeprefix("# ") for line in slo.splitlines()))
-    (tmp_path / "rollout.yaml").write_text(text + "\n" + yaml.safe_dump(enabled))
-    assert load(tmp_path / "rollout.yaml").slo is not None
+    head, _, rest = text.partition("pools:\n")
+    pools, _, rest = rest.partition("measure:\n")
+    own, *examples = pools.split("\n\n  # ")
+    assert len(examples) == 4
+    for example in examples:
+        lines = [line.removeprefix("  # ") for line in f"  # {example}".splitlines() if line.strip()]
+        start = next(number for number, line in enumerate(lines) if line.startswith("standard:"))
+        pair = yaml.safe_load(own) | yaml.safe_load("\n".join(lines[start:]))
+        assert pair["standard"]["engine"] != "embedded"
+        (tmp_path / "rollout.yaml").write_text(yaml.safe_dump({"rollout": "x", "pools": pair}))
+        assert load(tmp_path / "rollout.yaml").pools.standard.engine == pair["standard"]["engine"]
+    for line in (head + rest[: rest.index("# slo:")]).splitlines():
+        if line.strip().startswith("# ") and ":" in line and "  # " in line.replace("# ", "", 1):
+            assert isinstance(yaml.safe_load(line.replace("# ", "", 1)), dict), line
+    enabled = "\n".join(line.removeprefix("# ") for line in rest[rest.index("# slo:") :].splitlines())
+    (tmp_path / "rollout.yaml").write_text(text + "\n" + enabled)
+    rollout = load(tmp_path / "rollout.yaml")
+    assert rollout.slo is not None
+    assert rollout.peak is not None
+    assert rollout.deploy.secrets
 
 
 def test_init_never_overwrites(tmp_path) -> None:

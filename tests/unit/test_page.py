@@ -13,7 +13,7 @@ from specops.cli.page import page
 from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.ab.records import VisitRecord
-from specops.phases.playbook import Step, Walk
+from specops.phases.playbook import Skipped, Step, Walk
 from specops.results import Result, Verdict
 
 EMBEDDED = {"engine": "embedded"}
@@ -136,3 +136,77 @@ def test_a_running_server_that_was_not_asked_again_is_named() -> None:
     assert line.startswith("  reused    http://127.0.0.1:1/v1 as it was on ")
     assert line.endswith("(ab); --fresh measures it again")
     assert shown[-1] == "next: send the traffic of those classes to http://127.0.0.1:1/v1"
+
+
+def made(phase: Phase, verdict: Verdict = "yes", reason: str = "well", **data: Any) -> Result:
+    return Result(phase=phase, verdict=verdict, reason=reason, environment={"cores": 2}, data=data)
+
+
+def whole(*results: Result, skipped: tuple[Skipped, ...] = (), stopped: Phase | None = None) -> list[str]:
+    walk = Walk("demo", Path("runs/demo"), skipped=list(skipped), stopped=stopped)
+    for result in results:
+        phase: Any = result.phase
+        walk.steps.append(Step(phase, walk.folder / f"{phase}.json", result))
+    return page(walk, rollout(), Path("rollout.yaml"))
+
+
+def test_each_phase_has_its_line_in_the_order_of_the_playbook() -> None:
+    long = "the standard pool does not carry the peak alone: " + "at most 3 requests/s; " * 6
+    shown = whole(
+        made("drafts", reason="compatible"),
+        made("launch", "undecided", long),
+        made("checklist", "undecided", "it may not go live yet: runbook-shared open"),
+        skipped=(Skipped("sweep", "its K is not specops's to set", "specops sweep ROLLOUT --attach"),),
+    )
+    gates = [line.split()[:2] for line in shown[1:-2] if not line.startswith(" " * 12)]
+    assert gates == [["drafts", "passed"], ["launch", "open"], ["sweep", "not"], ["checklist", "open"]]
+    assert "  sweep        not run  its K is not specops's to set; specops sweep ROLLOUT --attach" in shown
+    assert "  checklist    open     as said below" in shown
+    assert max(map(len, shown)) <= 100
+    assert shown[-2] == "It may not go live yet: runbook-shared open."
+    assert shown[-1].startswith("next: specops checklist rollout.yaml")
+
+
+@pytest.mark.parametrize(
+    ("phase", "following"),
+    [
+        ("drafts", "specops verify-draft --guide TARGET"),
+        ("sweep", "sweep.drafts"),
+        ("canary", "canary.json shows, mend that, then specops run rollout.yaml --only canary --fresh"),
+        ("guard-drill", "specops run rollout.yaml --only guard-drill"),
+    ],
+)
+def test_a_gate_that_stops_the_walk_says_why_and_what_would_change_its_mind(phase, following) -> None:
+    shown = whole(made("launch", "undecided", "no peak"), made(phase, "no", "it does not"), stopped=phase)
+    assert shown[-2] == f"Stopped at {phase}: it does not; --continue goes on all the same."
+    assert following in shown[-1]
+
+
+def test_a_drill_of_the_live_set_up_that_failed_is_to_be_repeated_there() -> None:
+    walk = Walk("demo", Path("runs/demo"), stopped="guard-drill")
+    failed = made("guard-drill", "no", "requests were lost")
+    walk.steps.append(
+        Step("guard-drill", Path("runs/demo/guard-drill.json"), failed, reused=True, by_hand=True)
+    )
+    assert page(walk, rollout(), Path("rollout.yaml"))[-1].endswith("then specops guard drill rollout.yaml")
+
+
+def test_a_standard_pool_that_does_not_carry_the_peak_is_told_with_what_would() -> None:
+    hint = "3 servers would carry it (deploy.standard_replicas)"
+    gate = {"verdict": "no", "reason": "it does not carry it", "hint": hint}
+    data = {"folder": "runs/demo", "files": [], "pools": {}, "capacity": gate}
+    shown = whole(made("drafts"), made("launch", "no", "it does not carry it", **data), stopped="launch")
+    assert shown[-1] == f"next: {hint}, then specops run rollout.yaml"
+
+
+def test_all_that_is_decided_ends_with_going_live() -> None:
+    shown = whole(made("drafts"), made("checklist", reason="all 14 items are decided: it may go live"))
+    assert shown[-2:] == [
+        "All 14 items are decided: it may go live.",
+        "next: specops guard status rollout.yaml, and each week specops report rollout.yaml",
+    ]
+
+
+def test_a_phase_that_does_not_apply_and_was_asked_for_alone() -> None:
+    shown = whole(skipped=(Skipped("route", "where the pools answer is not said", "add addresses"),))
+    assert shown[-2:] == ["Where the pools answer is not said.", "next: add addresses"]

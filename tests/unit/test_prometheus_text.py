@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from specops import prometheus
 from specops.net import is_loopback
-from specops.prometheus import DraftCounts, NoData
+from specops.prometheus import exposition
+from specops.prometheus.exposition import DraftCounts, NoData
 
 TEXT = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -39,12 +39,12 @@ END = dict(zip(COLUMNS, (60, 360, 180, 90, 60, 30, 2.0, 30), strict=True))
 TPOT = "vllm:request_time_per_output_token_seconds"
 
 
-def scrape(**values: float) -> prometheus.Scrape:
-    return prometheus.parse(TEXT.format(**values))
+def scrape(**values: float) -> exposition.Scrape:
+    return exposition.parse(TEXT.format(**values))
 
 
 def test_acceptance_from_counter_increments() -> None:
-    counts = prometheus.draft_counts(scrape(**START), scrape(**END), "m")
+    counts = exposition.draft_counts(scrape(**START), scrape(**END), "m")
     assert counts == DraftCounts(100, 300, 150, (75, 50, 25))  # drafts are summed over the engines
     assert counts.length == 2.5
     assert counts.rate == 0.5
@@ -53,19 +53,19 @@ def test_acceptance_from_counter_increments() -> None:
 
 
 def test_a_histograms_mean_is_its_sums_over_its_counts_increment() -> None:
-    assert prometheus.mean(scrape(**START), scrape(**END), TPOT, "m") == pytest.approx(0.05)
+    assert exposition.mean(scrape(**START), scrape(**END), TPOT, "m") == pytest.approx(0.05)
 
 
 def test_a_histogram_without_a_new_observation_has_no_mean() -> None:
-    found = prometheus.mean(scrape(**START), scrape(**START), TPOT, "m")
+    found = exposition.mean(scrape(**START), scrape(**START), TPOT, "m")
     assert isinstance(found, NoData)
     assert "no observation" in found.reason
 
 
 def test_renamed_series_are_read_as_vllms_own() -> None:
     renamed = TEXT.replace("vllm:", "vllm_")
-    before, after = (prometheus.parse(renamed.format(**values)) for values in (START, END))
-    assert prometheus.draft_counts(before, after, "m") == DraftCounts(100, 300, 150, (75, 50, 25))
+    before, after = (exposition.parse(renamed.format(**values)) for values in (START, END))
+    assert exposition.draft_counts(before, after, "m") == DraftCounts(100, 300, 150, (75, 50, 25))
 
 
 def test_created_twins_and_nan_are_no_samples() -> None:
@@ -75,33 +75,33 @@ def test_created_twins_and_nan_are_no_samples() -> None:
 
 
 def test_a_restarted_server_gives_no_data() -> None:
-    found = prometheus.draft_counts(scrape(**END), scrape(**START), "m")
+    found = exposition.draft_counts(scrape(**END), scrape(**START), "m")
     assert isinstance(found, NoData)
     assert "reset" in found.reason
 
 
 def test_a_vanished_series_gives_no_data() -> None:
-    assert isinstance(prometheus.increase(scrape(**START), {}, prometheus.DRAFTS), NoData)
+    assert isinstance(exposition.increase(scrape(**START), {}, exposition.DRAFTS), NoData)
 
 
 def test_a_series_that_is_new_began_at_zero() -> None:
-    assert prometheus.increase({}, scrape(**START), prometheus.ACCEPTED_TOKENS, "m") == 30
+    assert exposition.increase({}, scrape(**START), exposition.ACCEPTED_TOKENS, "m") == 30
 
 
 def test_no_draft_in_the_window_is_no_data_not_zero() -> None:
-    found = prometheus.draft_counts(scrape(**START), scrape(**START), "m")
+    found = exposition.draft_counts(scrape(**START), scrape(**START), "m")
     assert isinstance(found, NoData)
     assert "no draft" in found.reason
 
 
 def test_a_server_without_speculation_gives_no_data() -> None:
-    found = prometheus.draft_counts({}, {}, "m")
+    found = exposition.draft_counts({}, {}, "m")
     assert isinstance(found, NoData)
     assert "exposes no" in found.reason
 
 
 def test_another_models_series_do_not_count() -> None:
-    found = prometheus.draft_counts(scrape(**START), scrape(**END), "other")
+    found = exposition.draft_counts(scrape(**START), scrape(**END), "other")
     assert isinstance(found, NoData)
     assert "only of m" in found.reason
 
@@ -120,7 +120,7 @@ def test_zero_over_zero_is_unknown() -> None:
 
 @pytest.mark.parametrize("base", ["http://h:1/v1", "http://h:1/v1/", "http://h:1"])
 def test_metrics_lie_beside_v1(base: str) -> None:
-    assert prometheus.metrics_url(base) == "http://h:1/metrics"
+    assert exposition.metrics_url(base) == "http://h:1/metrics"
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_no_proxy_stands_between_us_and_a_loopback_exposition(monkeypatch: pytes
     monkeypatch.delenv("NO_PROXY", raising=False)
     with HTTPServer(("127.0.0.1", 0), Exposition) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        assert prometheus.scrape(f"http://127.0.0.1:{server.server_port}/v1") == {("up", frozenset()): 1.0}
+        assert exposition.scrape(f"http://127.0.0.1:{server.server_port}/v1") == {("up", frozenset()): 1.0}

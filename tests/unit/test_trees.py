@@ -16,6 +16,13 @@ from specops.trees import parse_tree
         ("expand:2,2,1", 2 + 4 + 4, True),
         ("dynamic:16:6", 16, True),
         ("ngram:8", 8, False),
+        ("chain:3+ngram:8", 11, True),
+        ("ngram:4+ngram:8", 12, False),
+        ("shape:0,0,1,1,4", 5, True),
+        ("suffix:16", 16, False),
+        ("suffix:6+chain:2", 8, True),
+        ("ngram:8/chain:3", 8, True),
+        ("suffix:4/expand:2,2+ngram:3", 9, True),
     ],
 )
 def test_what_a_spec_means(text: str, nodes: int, needs_draft: bool) -> None:
@@ -24,8 +31,65 @@ def test_what_a_spec_means(text: str, nodes: int, needs_draft: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "chain", "chain:0", "chain:2,2", "none:1", "dynamic:4", "chian:3", "ngram:x"]
+    ("text", "depth", "drafts", "branches"),
+    [
+        ("shape:0,0,1,1,4", 3, 1, True),
+        ("shape:0,1,2", 3, 1, True),
+        ("suffix:16", 16, 0, True),
+        ("ngram:8", 8, 0, False),
+        ("ngram:8/chain:3", 8, 1, False),
+        ("ngram:2/chain:3+dynamic:9:4", 4, 2, True),
+    ],
 )
+def test_what_follows_from_a_spec(text: str, depth: int, drafts: int, branches: bool) -> None:
+    spec = parse_tree(text)
+    assert (spec.depth, spec.drafts, spec.branches) == (depth, drafts, branches)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("shape:0,2", "node 2 follows node 2, which comes no earlier"),
+        ("shape:1", "node 1 follows node 1"),
+        ("shape:0,0,7,1", "node 3 follows node 7"),
+        ("chain:3/ngram:8", "before '/' stands what is copied"),
+        ("ngram:8/suffix:8", "after it what a draft model grows"),
+        ("ngram:8/none", "after it what a draft model grows"),
+    ],
+)
+def test_what_is_wrong_with_a_tree_is_said(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_tree(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["chain:1025", "dynamic:9:4096", "expand:40,40", "suffix:9999", "chain:600+ngram:600"]
+)
+def test_a_tree_of_too_many_nodes(text: str) -> None:
+    with pytest.raises(UsageError, match="has more than 1024 nodes"):
+        parse_tree(text)
+
+
+NO_TREES = [
+    "",
+    "chain",
+    "chain:0",
+    "chain:2,2",
+    "none:1",
+    "dynamic:4",
+    "chian:3",
+    "ngram:x",
+    "chain:3+",
+    "shape:",
+    "shape:-1",
+    "suffix:0",
+    "/chain:3",
+    "ngram:8/",
+    "ngram:8/chain:3/chain:2",
+]
+
+
+@pytest.mark.parametrize("text", [*NO_TREES, "chain:3+none"])
 def test_what_is_no_tree_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="is no tree") as caught:
         parse_tree(text)

@@ -6,7 +6,7 @@ visits.py       in which order arms, blocks of prompts and levels of load are vi
 records.py      what a visit left behind
 evidence.py     what was found out so far, and what is to be found out next
 measure.py      starts the arms, makes the visits, keeps what was measured
-respondent.py   one arm whose server is up
+questions.py    what only a comparison asks of an arm
 mixed.py        greedy and sampled requests in one batch
 speedups.py     how much faster, by class and level, with intervals: pure
 parity.py       whether the arms said the same: pure

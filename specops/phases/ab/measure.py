@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.config import CommandPool, EndpointPool
+from specops.config import EndpointPool
 from specops.errors import EndpointError, FileError, ServerError, UsageError
-from specops.launch import command
-from specops.launch.pools import serving
+from specops.launch.embedded import SERVED_AS
+from specops.launch.pools import check, serving
 from specops.launch.process import Server
 from specops.load.abort import Watch
 from specops.load.answer import Failure
 from specops.load.pace import Pace
 from specops.load.record import CellRecord
+from specops.load.respondent import Respondent
 from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
 from specops.load.tokens import token_counter
@@ -31,8 +32,8 @@ from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
 from specops.phases.ab import judging
 from specops.phases.ab.evidence import Evidence
+from specops.phases.ab.questions import ask_margins, ask_mixed
 from specops.phases.ab.records import Margin, VisitRecord, kept_of
-from specops.phases.ab.respondent import Respondent
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.ab.visits import Visit, schedule
 from specops.phases.inputs import inputs_of_arms
@@ -40,8 +41,6 @@ from specops.progress import Progress
 from specops.results import Result, Verdict
 
 PHASE = "ab"
-SERVED_AS = "specops"
-"""What an embedded arm's model is called: in every arm the same, so that requests are equal to the byte."""
 
 
 def compare(
@@ -64,8 +63,7 @@ def compare(
     never answered, cannot be asked.
     """
     for arm in arms:
-        if isinstance(arm.pool, CommandPool):
-            command.check(arm.pool)  # before others have been started, which takes minutes
+        check(arm.pool)  # before others have been started, which takes minutes
     fixed = [arm.name for arm in arms if isinstance(arm.pool, EndpointPool)]
     if settings.design == "abba-restart" and fixed:
         raise UsageError(
@@ -189,7 +187,8 @@ class _Comparison:
             raise
 
     def _respondent(self, name: str, server: Server) -> Respondent:
-        return Respondent(server, self.asked, self.pace, self.watches[name], self.progress, self.count_tokens)
+        at = self.asked.at(server.base_url, server.model)
+        return Respondent(at, self.pace, self.watches[name], self.progress, self.count_tokens)
 
     async def _introduce(self, name: str, arm: Respondent) -> None:
         try:
@@ -225,7 +224,7 @@ class _Comparison:
         for name in self.found.not_asked_mixed():
             if name in up:
                 began = time.time()
-                cell = await up[name].ask_mixed(prompts, self.settings.mixed_temperature)
+                cell = await ask_mixed(up[name], prompts, self.settings.mixed_temperature)
                 self.found.mixed[name] = VisitRecord(
                     stage=0, block=0, round=0, order=0, period=self.period, arm=name, began=began, cell=cell
                 )
@@ -238,7 +237,7 @@ class _Comparison:
         if characters:
             self.progress.start(f"asking {self.found.standard} where answers part", len(characters))
         for prompt in self._prompts(characters):
-            for margin in await standard.ask_margins(prompt, characters[prompt.id]):
+            for margin in await ask_margins(standard, prompt, characters[prompt.id]):
                 self.found.margins[margin.place] = margin
             self.progress.advance()
 

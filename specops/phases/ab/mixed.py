@@ -28,11 +28,13 @@ def longest(rows: Iterable[Row], count: int) -> list[str]:
 async def ask_mixed(
     greedy: Client, sampled: Client, prompts: Sequence[Prompt], pace: Pace, count_tokens: CountTokens | None
 ) -> Cell:
-    """Ask every prompt greedily and sampled, all at once; the cell holds the greedy requests alone."""
+    """Ask every prompt greedily between two sampled requests, all at once, so that whoever goes first, they
+    meet; the cell holds the greedy requests alone."""
     asked: list[asyncio.Task[Exchange]] = []
     async with asyncio.TaskGroup() as group:
         for prompt in prompts:
+            group.create_task(sampled.send(prompt, pace))
             asked.append(group.create_task(greedy.send(prompt, pace)))
             group.create_task(sampled.send(prompt, pace))
     observations = tuple(task.result().observe(count_tokens) for task in asked)
-    return Cell(Level(concurrency=2 * len(prompts)), 0, observations, complete=True)
+    return Cell(Level(concurrency=3 * len(prompts)), 0, observations, complete=True)

@@ -25,6 +25,9 @@ from specops.phases.ab.speedups import levels_of
 NEAR_TIE = 0.25
 """Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
 
+SURE_WITNESSES = 2
+"""Of one prompt rounding may be the reason after all, margin or not; of two it is no explanation any more."""
+
 _SHOWN = 40
 
 Place = tuple[str, int]
@@ -67,6 +70,11 @@ class Matches:
         return frozenset(witness.prompt for witness in self.witnesses if not witness.near_tie)
 
     @property
+    def known_unlike(self) -> frozenset[str]:
+        """Those that part where the standard told that it was sure of its token."""
+        return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
+
+    @property
     def compared(self) -> int:
         return len(self.prompts)
 
@@ -90,6 +98,20 @@ class Parity:
     arms: Matches
     control: Matches | None
     """The standard with itself, asked again in the same way; None where it was asked once."""
+
+    @property
+    def steady(self) -> frozenset[str]:
+        """Prompts on which the standard agrees with itself, and the challenger is known to be unlike it."""
+        return self.arms.known_unlike - self.control.unlike if self.control else frozenset()
+
+    def shows_a_fault(self, confidence: float) -> bool:
+        """Whether greedy answers are other ones, by more than chance and rounding.
+
+        A mixed batch is a handful of prompts, too few to count them against each other, and a fault of a
+        batch garbles those that met a sampled request, not all: witnesses decide. Of all prompts alone some
+        may differ for reasons of rounding only; there the share decides.
+        """
+        return self.surely_lower(confidence) or (self.mixed and len(self.steady) >= SURE_WITNESSES)
 
     def surely_lower(self, confidence: float) -> bool:
         """Whether the arms are equal less often than the control, by more than chance (McNemar, exact).

@@ -41,6 +41,6 @@ class AbSettings(BaseModel):
     so many milliseconds: a fifth of very little is nothing that a user would notice."""
 
     mixed_prompts: int = Field(default=8, ge=0)
-    """Greedy requests that are asked again among as many at `mixed_temperature`; 0 leaves it out."""
+    """Greedy requests that are asked again among twice as many at `mixed_temperature`; 0 leaves it out."""
 
     mixed_temperature: float = Field(default=0.7, gt=0)

@@ -154,7 +154,7 @@ def of_challenger(
 ) -> Decision:
     """From its classes, unless it changes what is said: speed bought with other answers is none."""
     decision = _of_classes(classes)
-    lost = [parity for parity in parities if parity.surely_lower(parity_confidence)]
+    lost = [parity for parity in parities if parity.shows_a_fault(parity_confidence)]
     if lost:
         told = "; ".join(_lost(parity) for parity in lost)
         return Decision(verdict="no", reason=f"do not deploy: {told}; by speed alone: {decision.reason}")

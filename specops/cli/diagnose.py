@@ -1,0 +1,69 @@
+"""`specops diagnose ROLLOUT`: why it is slow, or odd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+
+if TYPE_CHECKING:
+    from specops.phases.diagnose.finding import Symptom
+
+
+def diagnose(
+    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    symptom: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="slower, acceptance, bursts, vocabulary, answers or watching; again for more. Default: all."
+        ),
+    ] = None,
+    requests: Annotated[
+        bool,
+        typer.Option(help="Send a few streamed requests to the speculative pool, to see how text comes."),
+    ] = True,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Why is it slower, or odd? Live metrics, results and the GPU, asked the playbook's questions and more.
+
+    Every question gets an answer: a cause with what mends it, ruled out, or what would show it. Writes
+    diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 where nothing could be seen.
+    """
+    from specops.config import load
+
+    file = load(rollout)
+    from datetime import UTC, datetime
+
+    from specops import results
+    from specops.cli.diagnose_page import page
+    from specops.cli.progress import progress
+    from specops.phases.diagnose.diagnose import FILE, diagnose
+    from specops.phases.diagnose.looking.gather import gather
+
+    symptoms = _symptoms(symptom or [])
+    folder = out or Path("runs") / file.rollout
+    with progress(quiet) as shown:
+        seen = gather(file, folder, datetime.now(UTC), shown, requests=requests)
+    result = diagnose(seen, symptoms)
+    results.write(folder / FILE, result)
+    print_json(result) if as_json else typer.echo("\n".join(page(result, rollout)))
+    raise typer.Exit(result.exit_code)
+
+
+def _symptoms(asked: list[str]) -> list[Symptom]:
+    from typing import get_args
+
+    from specops.errors import UsageError
+    from specops.phases.diagnose.finding import Symptom
+
+    known: tuple[Symptom, ...] = get_args(Symptom)
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"there is no symptom {name!r}", hint=f"known: {', '.join(known)}")
+    return [name for name in known if name in asked]

@@ -1,0 +1,23 @@
+"""`specops edge`: drafting here, verifying elsewhere."""
+
+from __future__ import annotations
+
+import typer
+
+from specops.cli.edge_bench import bench
+from specops.cli.edge_chat import chat
+from specops.cli.edge_serve import serve
+from specops.cli.edge_server import verify_server
+from specops.cli.edge_simulate import simulate
+
+edge = typer.Typer(
+    help="Draft on this machine, verify on a server that many share (SpecEdge).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+edge.command()(verify_server)
+edge.command()(chat)
+edge.command()(serve)
+edge.command()(bench)
+edge.command()(simulate)

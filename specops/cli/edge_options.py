@@ -1,0 +1,109 @@
+"""What the commands that draft here have in common: their options, and how an edge client is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specops.assets import asset
+from specops.errors import EnvironmentFailure, UsageError
+
+if TYPE_CHECKING:
+    from specops.edge.client import EdgeEngine
+
+TOKEN = "SPECOPS_EDGE_TOKEN"
+SERVER = "127.0.0.1:8500"  # where a verify-server listens unless it is told otherwise
+
+ServerOption = Annotated[str, typer.Option(help="HOST:PORT of a `specops edge verify-server`.")]
+DraftOption = Annotated[
+    Path | None, typer.Option(help="Folder of the draft model and its tokenizer; default: the shipped draft.")
+]
+CopyFlag = Annotated[
+    bool,
+    typer.Option("--copy", help="Draft by copying from the text; of --draft the tokenizer alone is read."),
+]
+TlsCaOption = Annotated[
+    str | None,
+    typer.Option(help="Speak TLS: a PEM file of authorities to trust, or system for this machine's own."),
+]
+InsecureFlag = Annotated[bool, typer.Option("--insecure", help="Send the token without TLS all the same.")]
+DraftingOption = Annotated[
+    str,
+    typer.Option(
+        help="Who drafts: edge, server, or auto, which leaves it to the server where that gives more tokens "
+        "a second, as over a bad link."
+    ),
+]
+NodesOption = Annotated[int, typer.Option(min=1, help="Nodes of a tree at most.")]
+BeamsOption = Annotated[int, typer.Option(min=1, help="Nodes that one pass of the draft runs.")]
+DepthOption = Annotated[
+    str, typer.Option(help="When a tree is sent: adaptive, included:D or excluded:D passes.")
+]
+HeadsOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Outcomes of a tree to draft ahead for while it is away. 0: none; 1: as SpecEdge does.",
+    ),
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
+
+
+@contextmanager
+def edge_extra(what: str) -> Iterator[None]:
+    """Around imports. EnvironmentFailure, that `what` could not be done, where one of them is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EnvironmentFailure(
+            f"could not {what}: {error.name} is not installed",
+            hint="install the edge extra: pip install 'specops[edge]'",
+        ) from error
+
+
+def draft_folder(draft: Path | None) -> Path:
+    return draft or asset("playbooks", "embedded", "draft")
+
+
+def client_maker(
+    *,
+    server: str,
+    draft: Path | None,
+    copy: bool,
+    tls_ca: str | None,
+    insecure: bool,
+    drafting: str,
+    nodes: int,
+    beams: int,
+    depth: str,
+    heads: int,
+    streams: int,
+    threads: int | None,
+) -> Callable[[], EdgeEngine]:
+    """What makes the client, wherever it is called; what is wrong with the options is said at once."""
+    with edge_extra("draft here"):
+        from specops.edge.depth import parse_depth
+        from specops.edge.destination import Destination
+        from specops.edge.fallback import Fallback
+        from specops.edge.opening import open_client
+        from specops.edge.settings import Drafting
+    fallbacks = {
+        "auto": Fallback(),
+        "edge": Fallback.always(server_drafts=False),
+        "server": Fallback.always(server_drafts=True),
+    }
+    if drafting not in fallbacks:
+        raise UsageError(f"--drafting {drafting} is nobody", hint=f"give one of {', '.join(fallbacks)}")
+    destination = Destination(server, os.environ.get(TOKEN) or None, tls_ca, insecure)
+    settings = Drafting(nodes=nodes, beams=beams, depth=parse_depth(depth), heads=heads, streams=streams)
+    folder = draft_folder(draft)
+
+    return partial(
+        open_client, destination, folder, settings, fallbacks[drafting], copies=copy, threads=threads
+    )

@@ -1,0 +1,105 @@
+"""`specops edge serve`: an OpenAI-compatible API on this machine, in front of an edge client."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from specops.cli.edge_options import (
+    SERVER,
+    BeamsOption,
+    CopyFlag,
+    DepthOption,
+    DraftingOption,
+    DraftOption,
+    HeadsOption,
+    InsecureFlag,
+    NodesOption,
+    ServerOption,
+    ThreadsOption,
+    TlsCaOption,
+    client_maker,
+    draft_folder,
+    edge_extra,
+)
+from specops.cli.output import DebugFlag, QuietFlag
+from specops.cli.serve import API_KEY
+
+
+def serve(
+    server: ServerOption = SERVER,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    draft: DraftOption = None,
+    copy: CopyFlag = False,
+    tls_ca: TlsCaOption = None,
+    insecure: InsecureFlag = False,
+    drafting: DraftingOption = "auto",
+    nodes: NodesOption = 32,
+    beams: BeamsOption = 16,
+    depth: DepthOption = "adaptive",
+    heads: HeadsOption = 32,
+    max_batch: Annotated[
+        int, typer.Option(min=1, help="Sequences that run at the same time, over one connection.")
+    ] = 4,
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
+    ] = 256,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What clients call the model; default: what the server calls it.")
+    ] = None,
+    threads: ThreadsOption = None,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
+    ] = 30.0,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Serve a verify-server's model over the OpenAI API on this machine, which drafts.
+
+    The API and the metrics are those of `specops serve`, with specops_edge_* beside them. SPECOPS_EDGE_TOKEN
+    is shown to the verify-server; where SPECOPS_API_KEY is set, clients must send it. Answers that were
+    begun outlive a break of the connection of up to 30 seconds; after 10 without one, new requests get 503.
+    """
+    make = client_maker(
+        server=server,
+        draft=draft,
+        copy=copy,
+        tls_ca=tls_ca,
+        insecure=insecure,
+        drafting=drafting,
+        nodes=nodes,
+        beams=beams,
+        depth=depth,
+        heads=heads,
+        streams=max_batch,
+        threads=threads,
+    )
+    with edge_extra("start the server"):
+        from specops.edge.client_metrics import edge_series
+        from specops.engine.load import load_tokenizer
+        from specops.serve.run import ServeSettings, bind, serve_engine
+        from specops.serve.worker import in_process
+
+    def announce(url: str) -> None:
+        print(f"serving {settings.model} on {url} (verified at {server})", file=sys.stderr, flush=True)
+
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    with bind(host, port) as bound, in_process(make, [bound]) as worker:
+        settings = ServeSettings(
+            model=served_model_name or worker.ready.model,
+            capacity=max_batch + max_queue,
+            speculative=True,
+            api_key=os.environ.get(API_KEY) or None,
+            grace=grace,
+            extra_series=edge_series,
+        )
+        serve_engine(worker, load_tokenizer(draft_folder(draft)), settings, bound, announce)

@@ -1,0 +1,177 @@
+"""`specops edge simulate`: edge drafting with servers, links and clients that are not here."""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specops.assets import asset
+from specops.cli.edge_options import edge_extra
+from specops.cli.load_options import wrong_option
+from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
+from specops.errors import UsageError
+
+if TYPE_CHECKING:
+    from specops.cli.edge_simulate_inputs import Brought, Passes
+    from specops.progress import Progress
+    from specops.results import Result
+
+PLOTS = (".svg", ".png")
+
+
+def simulate(
+    rollout: Annotated[
+        Path | None,
+        typer.Argument(help="A rollout file with an `edge:` section. [default: the shipped edge.yaml]"),
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="SpecEdge's published costs, beside its published figures.")
+    ] = False,
+    rtt: Annotated[str, typer.Option(help="Round trips in ms, by commas.")] = "5,15,30,50,100",
+    clients: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "1,4,16,64",
+    jitter: Annotated[float, typer.Option(min=0, help="ms that each way takes more, at most.")] = 0.0,
+    depth: Annotated[
+        str | None, typer.Option(help="adaptive, included:D or excluded:D. [default: the best is looked for]")
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(min=0, help="Guesses drafted on from; 0: none. [default: the file's most]")
+    ] = None,
+    batching: Annotated[
+        str | None, typer.Option(help="dynamic, static:N or static:N:WAIT_MS. [default: the file's]")
+    ] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="Trees of a step. [default: the file's]")
+    ] = None,
+    prompt_tokens: Annotated[int, typer.Option(min=0, help="Read before the first token.")] = 0,
+    tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 256,
+    itl_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Inter-token latency that clients may have. [default: server-only's with the fewest]"
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="Costs of passes: JSON as data.costs of an answer.")
+    ] = None,
+    verify_ms: Annotated[float | None, typer.Option(help="Of a pass of the target.")] = None,
+    verify_token_ms: Annotated[float, typer.Option(min=0, help="More for each token in it.")] = 0.0,
+    draft_ms: Annotated[float | None, typer.Option(help="Of a pass of the draft at the edge.")] = None,
+    server_draft_ms: Annotated[float | None, typer.Option(help="Of one on the server.")] = None,
+    rounds: Annotated[Path | None, typer.Option(help="Rounds that --save-rounds wrote.")] = None,
+    acceptance: Annotated[
+        float | None, typer.Option(min=0, max=0.99, help="Of each level; in place of measuring the pair.")
+    ] = None,
+    hit: Annotated[
+        float, typer.Option(min=0, max=1, help="With --acceptance: rounds that guesses go on from.")
+    ] = 0.2,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts over which the pair is measured.")] = 8,
+    save_rounds: Annotated[Path | None, typer.Option(help="Keep the rounds that are simulated.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    as_json: JsonFlag = False,
+    out: OutOption = None,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Which depth is best at each RTT, how many clients a server carries, up to which RTT the edge is ahead.
+
+    A discrete-event simulation: nothing is served. Costs are the file's `stand_in`, others (--costs) or
+    the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge
+    is behind server-only speculation at the lowest RTT, whatever the number of clients.
+    """
+    if plot is not None and plot.suffix not in PLOTS:
+        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    with edge_extra("simulate"):
+        for name in ("torch", "simpy", "google.protobuf"):
+            import_module(name)
+    from specops import results
+    from specops.cli.edge_simulate_page import page, paper_page
+    from specops.cli.progress import progress
+    from specops.phases.edge_simulate import replay_paper
+
+    if paper:
+        if rollout is not None:
+            raise UsageError("--paper has its own costs and pair", hint="leave the rollout file out")
+        if plot is not None:
+            raise UsageError("--paper has nothing to draw", hint="leave --plot out")
+        with progress(quiet) as shown:
+            result = replay_paper(shown)
+    else:
+        from specops.cli.edge_simulate_inputs import Brought, Passes
+
+        fields: dict[str, Any] = {
+            "rtt_ms": _numbers("--rtt", rtt, float, least=0),
+            "clients": _numbers("--clients", clients, int, least=1),
+            "jitter_ms": jitter,
+            "depth": depth,
+            "heads": heads,
+            "batching": batching,
+            "max_batch": max_batch,
+            "prompt_tokens": prompt_tokens,
+            "tokens": tokens,
+            "itl_ms": itl_ms,
+        }
+        passes = Passes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
+        brought = Brought(rounds, acceptance, hit, prompts)
+        path = rollout or asset("playbooks", "edge.yaml")
+        with progress(quiet) as shown:
+            result = _planned(path, fields, costs, passes, brought, save_rounds, shown)
+    if out is not None:
+        results.write(out, result)
+    if plot is not None:
+        from specops.cli.edge_simulate_page import lines
+        from specops.render.edge_plot import draw
+
+        draw(lines(result), plot)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo("\n".join(paper_page(result) if paper else page(result)))
+    raise typer.Exit(result.exit_code)
+
+
+def _planned(
+    path: Path,
+    fields: dict[str, Any],
+    costs: Path | None,
+    passes: Passes,
+    brought: Brought,
+    save_rounds: Path | None,
+    shown: Progress,
+) -> Result:
+    from pydantic import ValidationError
+
+    from specops.cli.edge_simulate_inputs import costs_of, given_rounds, measuring, of_file, save
+    from specops.config import load
+    from specops.phases.edge_simulate import PlanSettings, plan, rounds_of
+
+    file = load(path)
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        settings = PlanSettings.model_validate(of_file(file) | given)
+    except ValidationError as error:
+        raise wrong_option(error, "edge simulate") from error
+    found, costs_from = costs_of(file, path, costs, passes)
+    rounds = given_rounds(brought)
+    if rounds is None:
+        pair = measuring(
+            file, path, brought.prompts, nodes=settings.nodes, beams=settings.beams, heads=settings.heads
+        )
+        rounds = rounds_of(pair, shown)
+    if save_rounds is not None:
+        save(rounds, save_rounds)
+    return plan(settings, found, costs_from, rounds, shown)
+
+
+def _numbers(option: str, text: str, kind: type[int] | type[float], *, least: int) -> list[float]:
+    hint = f"such as {option} 5,15,50"
+    try:
+        found = [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} takes numbers by commas, not {text!r}", hint=hint) from None
+    if not all(least <= number < math.inf for number in found):
+        raise UsageError(f"{option} takes numbers from {least} on, not {text!r}", hint=hint)
+    return found

@@ -1,0 +1,170 @@
+"""`specops guard …`: takes speculation off when it stops paying, and brings it back carefully."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from specops.cli.guard_simulate import simulate
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.errors import Exit
+
+MOST_MINUTES = 365 * 24 * 60
+guard = typer.Typer(
+    help="Take speculation off when it stops paying, and bring it back carefully.", no_args_is_help=True
+)
+RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
+Folder = Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
+]
+
+
+@guard.command()
+def run(
+    rollout: RolloutFile,
+    dry_run: DryRun = False,
+    out: Folder = None,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Guard until it is stopped: an evaluation every guard.interval_s, /metrics and /health beside it.
+
+    SIGTERM or Ctrl-C ends it after the turn that it is in, and leaves traffic as it is.
+    """
+    from specops.config import load
+
+    file = load(rollout)
+    from specops.cli.progress import progress
+    from specops.phases import guard as phase
+
+    with progress(quiet) as shown:
+        phase.run(file, out or Path("runs") / file.rollout, shown.note, dry_run=dry_run)
+
+
+@guard.command()
+def once(
+    rollout: RolloutFile,
+    dry_run: DryRun = False,
+    out: Folder = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """One evaluation and what it decides, for a timer of one's own. Exit 0 healthy, 1 bad, 4 otherwise."""
+    from specops.config import load
+
+    file = load(rollout)
+    from specops.cli.guard_page import page
+    from specops.phases import guard as phase
+
+    found = phase.once(file, out or Path("runs") / file.rollout, dry_run=dry_run)
+    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
+    verdict = found.evaluation.verdict if found.evaluation else "unknown"
+    raise typer.Exit({"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED))
+
+
+@guard.command()
+def status(
+    rollout: RolloutFile,
+    out: Folder = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """How the guard stands: by the one that runs, or by the journal of one that does not."""
+    from specops.config import load
+
+    file = load(rollout)
+    from specops.cli.guard_page import page
+    from specops.phases import guard as phase
+
+    found = phase.standing(out or Path("runs") / file.rollout)
+    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
+
+
+@guard.command()
+def override(
+    rollout: RolloutFile,
+    pool: Annotated[
+        Literal["standard", "speculative", "none"],
+        typer.Argument(help="Where traffic is pinned, whatever is seen; none hands it back to the guard."),
+    ],
+    why: Annotated[str, typer.Option(help="Kept in the journal.")],
+    by: Annotated[str, typer.Option(help="Who decides; default: this user.")] = "",
+    minutes: Annotated[
+        float | None,
+        typer.Option("--for", min=0.1, max=MOST_MINUTES, help="Minutes; left out: until it is ended."),
+    ] = None,
+    out: Folder = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """A person's decision comes before the guard's. It works while a guard runs, and while none does."""
+    from pydantic import ValidationError
+
+    from specops.config import load
+    from specops.errors import UsageError
+
+    file = load(rollout)
+    from specops.cli.guard_page import page
+    from specops.cli.load_options import wrong_option
+    from specops.guard.asked import Asked
+    from specops.phases import guard as phase
+
+    if pool == "none" and minutes is not None:
+        raise UsageError("none ends an override, and has no time", hint="leave --for out")
+    try:
+        asked = Asked(pool=pool, by=by or _user(), why=why, minutes=minutes)
+    except ValidationError as error:
+        raise wrong_option(error, "guard override") from error
+    found = phase.override(file, out or Path("runs") / file.rollout, asked)
+    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
+    raise typer.Exit(Exit.ENVIRONMENT if found.unconfirmed else Exit.YES)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user often has no name
+        return f"uid {os.getuid()}"
+
+
+@guard.command()
+def drill(
+    rollout: RolloutFile,
+    limit: Annotated[
+        float,
+        typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
+    ] = 60.0,
+    out: Folder = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Rehearse a fall-back and a return on the live set-up, under its own traffic; writes guard-drill.json.
+
+    Whatever happens, Ctrl-C too, traffic is handed back. Exit 0 where it moved, came back and lost nothing.
+    """
+    from specops.config import load
+
+    file = load(rollout)
+    from specops import results
+    from specops.cli.guard_drill_page import page
+    from specops.cli.progress import progress
+    from specops.phases.guard_drill import FILE, drill
+
+    folder = out or Path("runs") / file.rollout
+    with progress(quiet) as shown:
+        result = drill(file, folder, shown, limit_s=limit)
+    results.write(folder / FILE, result)
+    print_json(result) if as_json else typer.echo("\n".join(page(result, folder / FILE)))
+    raise typer.Exit(result.exit_code)
+
+
+guard.command()(simulate)

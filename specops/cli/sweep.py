@@ -1,0 +1,242 @@
+"""`specops sweep`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specops.cli.load_options import names
+from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.progress import progress
+from specops.errors import SpecopsError, UsageError
+
+if TYPE_CHECKING:
+    from specops.config import EndpointPool, Rollout
+    from specops.phases.sweep.forecast import Forecast
+    from specops.phases.sweep.wanted import Wanted
+    from specops.results import Result
+
+FILE = "sweep.json"
+PLOTS = (".svg", ".png")
+FORM = "write it as K=URL: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1#MODEL"
+
+
+def sweep(
+    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    k: Annotated[str, typer.Option("--k", help="Tokens drafted ahead, by commas; 0 is always tried.")] = "",
+    trees: Annotated[str, typer.Option(help="Trees in their place, of the embedded engine.")] = "",
+    concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "",
+    temperature: Annotated[str, typer.Option(help="Sampling temperatures, by commas.")] = "",
+    classes: Annotated[str, typer.Option(help="Traffic classes to ask, by commas.")] = "",
+    repeats: Annotated[int | None, typer.Option(help="Times that each prompt is asked at each load.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Minutes, spent where the answer is open; all cells without.")
+    ] = None,
+    attach: Annotated[
+        list[str] | None, typer.Option(help="K=URL[#MODEL], an endpoint that runs already; 0 is needed.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Of Ray: ray://HOST:10001, HOST:6379 or local; default: sweep.cluster."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The result, or its folder; default: runs/NAME. It is resumed.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    debug: DebugFlag = False,
+) -> None:
+    """Which K, or which tree, at which load; and the concurrency at which it stops paying."""
+    from specops.config import load
+    from specops.phases.sweep.wanted import wanted_of
+
+    file = _overridden(
+        load(rollout),
+        {
+            "k": _numbers("k", k, int),
+            "trees": re.split(r",(?=[a-z])", trees) if trees else None,  # an expansion has commas of its own
+            "concurrency": _numbers("concurrency", concurrency, int),
+            "temperature": _numbers("temperature", temperature, float),
+            "budget_min": budget,
+        },
+        {"classes": names(classes) or None, "repeats": repeats},
+    )
+    if plot is not None and plot.suffix not in PLOTS:
+        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    path = _path(out, file.rollout)
+    wanted = wanted_of(file, rollout.parent, _endpoints(attach or [], file))
+    if dry_run:
+        from specops.phases.sweep.forecast import forecast
+
+        told = forecast(wanted, path)
+        print_json(told) if as_json else typer.echo("\n".join(_plan(told, path)))
+        raise typer.Exit
+    result = _swept(wanted, path, on or file.sweep.cluster, fresh=fresh, quiet=quiet)
+    if plot is not None:
+        from specops.phases.sweep.picture import picture
+        from specops.phases.sweep.report import read
+        from specops.render.sweep_plot import draw
+
+        draw(picture(read(result, str(path))), plot)
+    if as_json:
+        print_json(result)
+    else:
+        from specops.cli.sweep_page import page
+
+        typer.echo("\n".join(page(result, path)))
+    raise typer.Exit(result.exit_code)
+
+
+def _path(out: Path | None, rollout: str) -> Path:
+    if out is None:
+        return Path("runs") / rollout / FILE
+    return out if out.suffix == ".json" and not out.is_dir() else out / FILE
+
+
+def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any] | None:
+    try:
+        return [kind(part) for part in text.split(",")] if text else None
+    except ValueError:
+        wanted = "whole numbers" if kind is int else "numbers"
+        raise UsageError(
+            f"--{option} takes {wanted} by commas, not {text!r}", hint="specops sweep --help"
+        ) from None
+
+
+def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, Any]) -> Rollout:
+    """The rollout with the options that were given; UsageError by the name of one that makes no sense."""
+    from pydantic import ValidationError
+
+    from specops.config import Measure, Sweep
+
+    def given(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in fields.items() if value is not None}
+
+    asked_before = file.sweep.model_dump()
+    if of_sweep["k"]:
+        asked_before["trees"] = None
+    try:
+        asked = Sweep.model_validate(asked_before | given(of_sweep))
+        measure = Measure.model_validate(file.measure.model_dump() | given(of_measure))
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).removesuffix("_min")
+        raise UsageError(
+            f"could not use the options: --{option}: {first['msg']}", hint="specops sweep --help"
+        ) from None
+    return file.model_copy(update={"sweep": asked, "measure": measure})
+
+
+def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
+    """By K; those without a model's name are asked which one they serve."""
+    import asyncio
+
+    from specops.config import EndpointPool
+    from specops.load.client import Client
+    from specops.load.endpoint import checked_base_url
+    from specops.phases.inputs import settings_of
+
+    asked = settings_of(file, file.pools.standard)
+
+    async def only_model(base_url: str) -> str:
+        at = asked.at(base_url, "")
+        async with Client(at.target(), at.decoding()) as client:
+            return await client.only_model()
+
+    found: dict[int, EndpointPool] = {}
+    for text in attach:
+        number, _, place = text.partition("=")
+        address, _, model = place.partition("#")
+        if not number.isdecimal():
+            raise UsageError(f"{text!r} does not begin with a K", hint=FORM)
+        if int(number) in found:
+            raise UsageError(f"K = {number} is attached twice", hint="give each K one endpoint")
+        try:
+            base_url = checked_base_url(address)
+        except ValueError as error:
+            raise UsageError(f"{address} cannot be asked: an address {error}", hint=FORM) from None
+        model = model or asyncio.run(only_model(base_url))
+        found[int(number)] = EndpointPool(engine="endpoint", base_url=base_url, model=model)
+    return found
+
+
+def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bool) -> Result:
+    from specops import results
+    from specops.phases.sweep.machines import machines
+    from specops.phases.sweep.sweep import sweep
+
+    previous = results.read(path) if path.exists() and not fresh else None
+    if previous is not None:
+        _refuse_unusable(previous, wanted, path)
+    kept = False
+
+    def keep(partial: Result) -> None:
+        nonlocal kept
+        if fresh and not kept and path.exists():
+            shown.note(f"the earlier sweep is now {results.set_aside(path)}")
+        results.write(path, partial)
+        kept = True
+
+    with progress(quiet) as shown:
+        try:
+            with machines(wanted, on, path.parent / "logs" / "sweep", shown) as executor:
+                result = sweep(wanted, executor, shown, previous=previous, on_partial=keep)
+        except (KeyboardInterrupt, SpecopsError):
+            if kept:
+                shown.note(f"what was measured is in {path}; the same command goes on from there")
+            raise
+        results.write(path, result)
+    return result
+
+
+def _refuse_unusable(previous: Result, wanted: Wanted, path: Path) -> None:
+    """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
+    from specops.phases.inputs import changed
+    from specops.phases.sweep.records import kept_of
+
+    unlike = changed(previous, wanted.inputs())
+    if unlike:
+        raise UsageError(
+            f"{path} holds another sweep: {unlike} changed",
+            hint="give another --out, or measure anew with --fresh, which keeps the earlier one beside it",
+        )
+    kept_of(previous, str(path))  # damage is told before the first server is started, by the file's name
+
+
+def _plan(told: Forecast, path: Path) -> list[str]:
+    from specops.cli.figures import aligned, count
+
+    def seconds(value: float | None) -> str:
+        return "" if value is None else f"about {value / 60:.1f} min"
+
+    rows = [
+        [
+            f"  rung {rung.rung + 1}",
+            count(rung.starts, "server start"),
+            count(rung.cells, "cell"),
+            count(rung.requests, "request"),
+            seconds(rung.seconds),
+        ]
+        for rung in told.rungs
+    ]
+    if told.seconds is None:
+        time = "how long it takes is not known: no earlier baseline.json or sweep.json is beside it"
+    else:
+        without = ", and the starts of its servers, which were not timed yet" if told.without_starts else ""
+        time = f"{seconds(told.seconds)} by the earlier {told.known_from}{without}"
+    if told.budget_min is not None:
+        time += f"; then as the evidence says, {told.budget_min:g} min in all"
+    return [
+        f"settings  {', '.join(told.settings)}",
+        f"loads     {'; '.join(told.loads)}",
+        f"prompts   {', '.join(f'{number} of {name}' for name, number in told.prompts.items())}",
+        *aligned(rows),
+        f"time      {time}",
+        f"result    {path}",
+    ]

@@ -1,0 +1,150 @@
+"""What a step of speculation costs and what it must bring, from what was measured. Pure.
+
+A step verifies one draft: the target's pass over the draft and the last token yields what is accepted and
+one token more. With k tokens drafted a step takes `step(k)` milliseconds, and step(0) is a step of one token.
+Speculation pays in decoding where the tokens of a step rise by more than its time:
+
+    tokens a step > step(k) / step(0)
+
+Leviathan, Kalman and Matias (ICML 2023, arXiv 2211.17192) have it as
+
+    (1 - alpha^(k+1)) / (1 - alpha) > 1 + k c,     c = time of one drafted token / time of a target's pass
+
+which assumes that every position is accepted with the same probability alpha, independently of the others,
+that the target's pass over k + 1 tokens takes as long as over one, and that nothing else takes time. A
+measured step(k) has the passes as they are, the scheduler, sampling and the batch's other streams in it; what
+is left of the assumptions is alpha, and `break_even_rate` does without it. None of it counts the prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def tokens_a_step(curve: Sequence[float]) -> float:
+    """Of drafts accepted up to position i, from 0, with the (unconditional) probability curve[i]."""
+    return 1 + math.fsum(curve)
+
+
+def tokens_a_step_iid(alpha: float, k: int) -> float:
+    """Where each of k positions is accepted with probability `alpha`, given that the one before was."""
+    return math.fsum(alpha**i for i in range(k + 1))
+
+
+def step_ms(tpot_ms: float, tokens: float) -> float:
+    """What a step takes, by the mean time of a token of one stream and the mean tokens of a step."""
+    return tpot_ms * tokens
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """step(k) = target_ms + draft_ms * k, the least-squares line over the k that were measured."""
+
+    target_ms: float
+    draft_ms: float
+    """Of one token more: to draft it, and to verify it."""
+
+    residual: float | None
+    """The root mean square of what the line misses, as a share of target_ms; None with two points, through
+    which every line goes."""
+
+    measured: tuple[int, ...]
+
+    def step_ms(self, k: int) -> float:
+        return self.target_ms + self.draft_ms * k
+
+
+def fit_steps(steps: Mapping[int, float]) -> StepCost | None:
+    """From milliseconds a step by k. None with fewer than two k, or where the line gives the target no time.
+
+    A line is what k passes of a draft model cost. A head that drafts all its tokens in one pass, or a lookup,
+    costs a step's overhead whatever k is, and the residual says so.
+    """
+    if len(steps) < 2:
+        return None
+    ks = np.array(sorted(steps), dtype=np.float64)
+    taken = np.array([steps[int(k)] for k in ks])
+    slope, intercept = (float(x) for x in np.polyfit(ks, taken, 1))
+    if intercept <= 0:
+        return None
+    missed = taken - (intercept + slope * ks)
+    residual = math.sqrt(float((missed**2).sum()) / (len(ks) - 2)) / intercept if len(ks) > 2 else None
+    return StepCost(intercept, slope, residual, tuple(int(k) for k in ks))
+
+
+def break_even_rate(drafted: float, ratio: float) -> float | None:
+    """The share of drafted tokens that must be accepted for a step to pay: (ratio - 1) / drafted.
+
+    `drafted` tokens a step on average, `ratio` = step(k) / step(0). This is the rate that a server's counters
+    give, accepted over drafted tokens, so that an alert can watch it; a step yields 1 + drafted * rate tokens
+    whatever the positions have to do with each other. 0 where a step is no dearer than a plain one; None
+    where not even accepting everything would pay.
+    """
+    if drafted <= 0 or ratio <= 0:
+        raise ValueError(f"a step drafts tokens and takes time, not {drafted} and {ratio} times a plain one")
+    rate = (ratio - 1) / drafted
+    return None if rate > 1 else max(rate, 0.0)
+
+
+def break_even_alpha(k: int, ratio: float) -> float | None:
+    """Leviathan's alpha at which a step of k drafted tokens, `ratio` times as long, pays; by bisection.
+
+    Between 0 and 1; 0 where a step is no dearer than a plain one, None where not even alpha = 1 would pay.
+    """
+    if k < 1 or ratio <= 0:
+        raise ValueError(f"a step drafts tokens and takes time, not {k} and {ratio} times a plain one")
+    if ratio > k + 1:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tokens_a_step_iid(middle, k) < ratio else (low, middle)
+    return high if ratio > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a draft, and whether it earns its keep."""
+
+    k: int
+    """From 1: the draft cut after it has k tokens."""
+
+    accepted: float
+    """Of all drafts, the share accepted this far (unconditional)."""
+
+    token_ms: float
+    """What a token takes, by the line of step times, with the draft cut here."""
+
+    pays: bool
+    """It brings more than it costs: accepted * (ms a token with the draft cut before it) > draft_ms."""
+
+
+def positions(curve: Sequence[float], cost: StepCost) -> list[Position]:
+    """Every position of `curve`, unconditional acceptance from the first, with its marginal worth.
+
+    One position more saves the time of the tokens it brings at the pace without it, and costs `draft_ms`:
+    t(k) = step(k) / (1 + curve[0] + … + curve[k-1]) falls exactly where that saving is larger.
+    """
+    found = []
+    before, tokens = cost.step_ms(0), 1.0
+    for k, accepted in enumerate(curve, start=1):
+        pays = accepted * before > cost.draft_ms
+        tokens += accepted
+        before = cost.step_ms(k) / tokens
+        found.append(Position(k, accepted, before, pays))
+    return found
+
+
+def cut(positions: Sequence[Position]) -> int:
+    """The last k before the first position that does not pay; 0 where none does.
+
+    The curve falls and ms a token with it, so what does not pay ends what does.
+    """
+    for position in positions:
+        if not position.pays:
+            return position.k - 1
+    return len(positions)

@@ -1,0 +1,198 @@
+"""Both pools, asked: so many requests at a time, and nothing raised that is an answer of some kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import aiohttp
+
+from specops.load import counters
+from specops.load.answer import Failure
+from specops.load.endpoint import NO_KEY, Endpoint
+from specops.load.pace import Pace
+from specops.load.sse import events
+from specops.load.transport_errors import endpoint_error, failure_of
+from specops.load.workload import Prompt
+from specops.net import is_loopback
+from specops.phases.canary.reply import Reply, streamed, whole
+from specops.prometheus.exposition import NoData, Scrape
+
+CHAT = "/chat/completions"
+COMPLETIONS = "/completions"
+TRIES = 4
+BACKOFF_S = 0.5
+GONE = ("refused", "unreachable")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request."""
+
+    path: str
+    body: dict[str, Any]
+
+    def having(self, **fields: Any) -> Ask:
+        """The same with other fields; None leaves one out."""
+        body = {key: value for key, value in (self.body | fields).items() if value is not None}
+        return Ask(self.path, body)
+
+    def streaming(self) -> Ask:
+        return self.having(stream=True, stream_options={"include_usage": True})
+
+    def telling(self, top: int) -> Ask:
+        """With the log-probability of each token, and of the `top` likeliest."""
+        if self.path == CHAT:
+            return self.having(logprobs=True, top_logprobs=top)
+        return self.having(logprobs=top)
+
+
+class Gone(Exception):
+    """A pool that had answered does not any more."""
+
+    def __init__(self, pool: str, failure: Failure) -> None:
+        super().__init__(f"the {pool} pool does not answer any more: {failure.detail}")
+        self.pool = pool
+
+
+@dataclass
+class Pool:
+    """Use as an async context manager. `endpoint` says where it is and what its model is called."""
+
+    name: Literal["standard", "speculative"]
+    endpoint: Endpoint
+    concurrency: int
+    pace: Pace
+    sent: int = 0
+    _plain: dict[str, Reply] = field(default_factory=dict)
+    _answered: bool = False
+
+    async def __aenter__(self) -> Self:
+        key = self.endpoint.api_key
+        self._free = asyncio.Semaphore(self.concurrency)
+        self._session = aiohttp.ClientSession(
+            headers={} if key == NO_KEY else {"Authorization": f"Bearer {key}"},
+            timeout=aiohttp.ClientTimeout(total=self.endpoint.timeout_s, connect=self.endpoint.connect_s),
+            # a proxy of the environment is for the world outside: none reaches our loopback
+            trust_env=not is_loopback(self.endpoint.base_url),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),  # as in load/client.py
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    def greedy(self, prompt: Prompt, max_tokens: int) -> Ask:
+        return self.asking(prompt, max_tokens=max_tokens, temperature=0)
+
+    def asking(self, prompt: Prompt, **fields: Any) -> Ask:
+        """A prompt of the set, at the route that is measured."""
+        if self.endpoint.kind == "chat":
+            return Ask(CHAT, {"model": self.endpoint.model, "messages": prompt.messages(), **fields})
+        return Ask(
+            COMPLETIONS, {"model": self.endpoint.model, "prompt": prompt.completion_prompt(), **fields}
+        )
+
+    def chatting(self, text: str, **fields: Any) -> Ask:
+        messages = [{"role": "user", "content": text}]
+        return Ask(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
+
+    async def plain(self, ask: Ask) -> Reply:
+        """As `ask`, but what was asked before is not asked again."""
+        key = json.dumps([ask.path, ask.body], sort_keys=True)
+        if key not in self._plain:
+            self._plain[key] = await self.ask(ask)
+        return self._plain[key]
+
+    async def ask_all(self, asks: Sequence[Ask]) -> list[Reply]:
+        return list(await asyncio.gather(*(self.ask(ask) for ask in asks)))
+
+    async def ask(self, ask: Ask, *, leave_after: int | None = None) -> Reply:
+        """The answer, or what came in its place. A server that is too busy is asked again, not for ever.
+
+        leave_after: go away after so many events of the stream.
+        Raises Gone where the pool cannot be reached any more, and EndpointError where it never could.
+        """
+        async with self._free:
+            for attempt in range(TRIES):
+                await self.pace.turn()
+                self.sent += 1
+                reply = await self._once(ask, leave_after)
+                kind = reply.failure.kind if reply.failure else None
+                if kind not in ("http_429", "http_503", *GONE):
+                    self._answered = True
+                    return reply
+                await asyncio.sleep(BACKOFF_S * 2**attempt)
+            assert reply.failure is not None
+            if kind not in GONE:
+                return reply
+            if self._answered:
+                raise Gone(self.name, reply.failure)
+            raise endpoint_error(self.endpoint.base_url, reply.failure)
+
+    async def _once(self, ask: Ask, leave_after: int | None) -> Reply:
+        url = self.endpoint.base_url + ask.path
+        reads: list[tuple[float, bytes]] = []
+        try:
+            async with self._session.post(url, json=ask.body) as response:
+                if response.status != 200:
+                    return Reply(failure=self._refusal(response.status, await response.text()))
+                if not ask.body.get("stream"):
+                    return whole(json.loads(await response.read()))
+                async for data in response.content.iter_any():
+                    reads.append((0.0, data))
+                    if leave_after is not None and len(events(reads)) >= leave_after:
+                        response.close()
+                        break
+        except ValueError as error:
+            return Reply(failure=Failure("malformed", f"the answer is no JSON: {error}"))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = failure_of(error, secret=self.endpoint.api_key) or Failure("cut", str(error))
+            return Reply(failure=failure)
+        return streamed((event.data for event in events(reads)), ended=leave_after is None)
+
+    def _refusal(self, status: int, text: str) -> Failure:
+        try:
+            error = json.loads(text)
+            error = error.get("error", error)
+            told = str(error["message"])
+        except (ValueError, LookupError, TypeError, AttributeError):
+            told = text
+        told = " ".join(told.split())[:200]
+        key = self.endpoint.api_key
+        return Failure(f"http_{status}", told if key == NO_KEY else told.replace(key, "***"))
+
+    async def longest(self) -> int | None:
+        """Tokens that a sequence may have, as the pool lists it; None where it does not."""
+        try:
+            async with self._session.get(f"{self.endpoint.base_url}/models") as response:
+                models = (await response.json())["data"]
+            told = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
+            return int(told["max_model_len"])
+        except (
+            aiohttp.ClientError,
+            TimeoutError,
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ):
+            return None
+
+    async def gauges(self) -> Scrape | None:
+        """What its /metrics says; None where it has none."""
+        found = await counters.scrape(self.endpoint.base_url)
+        return None if isinstance(found, NoData) else found
+
+    async def introduce(self, ask: Ask) -> None:
+        """EndpointError where the pool does not answer the plainest request."""
+        reply = await self.ask(ask)
+        if reply.failure is not None:
+            raise endpoint_error(self.endpoint.base_url, reply.failure, self.endpoint.model)

@@ -1,0 +1,28 @@
+"""What a canary looks at: one file for a family, in the order in which it is asked and told.
+
+What has ended servers comes last.
+"""
+
+from __future__ import annotations
+
+from specops.phases.canary.checks import endings, penalties, sampling, structured
+from specops.phases.canary.checks.cancelling import CANCEL
+from specops.phases.canary.checks.distribution import DISTRIBUTION
+from specops.phases.canary.checks.logprobs import LOGPROBS
+from specops.phases.canary.checks.parity import MIXED, PARITY
+from specops.phases.canary.checks.prompts import LONG, TOO_LONG
+from specops.phases.canary.pair import Check
+
+CHECKS: tuple[Check, ...] = (
+    PARITY,
+    MIXED,
+    DISTRIBUTION,
+    *endings.CHECKS,
+    LOGPROBS,
+    CANCEL,
+    LONG,
+    TOO_LONG,
+    *penalties.CHECKS,
+    *structured.CHECKS,
+    *sampling.CHECKS,
+)

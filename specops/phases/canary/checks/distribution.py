@@ -1,0 +1,126 @@
+"""At temperature 1 both pools draw their answers from one distribution, which is what lossless means there.
+
+Two looks at fresh samples: the second, at three times as many, only where the first finds a difference. What
+counts is the product of their two chances, so that a false alarm takes two accidents: one run in 10,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from specops.load.workload import Prompt
+from specops.phases.canary import two_samples
+from specops.phases.canary.asking import Ask, Pool
+from specops.phases.canary.finding import Outcome, Status, trouble
+from specops.phases.canary.pair import Check, Pair
+from specops.phases.canary.reply import Reply
+from specops.phases.canary.two_samples import Drawn
+
+ALPHA = 0.01
+"""Of the first look."""
+PRODUCT = 1.3e-5
+"""Of both p values. Behind a first of at most ALPHA its chance is c (1 + ln (ALPHA / c)), c being this."""
+OPEN = 0.05
+"""Of the second look: above it, the first was chance."""
+PROMPTS = 4
+TAIL = 100
+"""Characters of a prompt's end that are sent: many short answers cost what their prompts cost to read."""
+TOKENS = 16
+TOP = 5
+SECOND = 3
+"""Times as many samples in the second look."""
+THEIRS = 1_000_000
+"""Seeds from here on are the speculative pool's: with the same ones, answers might be alike for no merit."""
+
+
+async def _distribution(pair: Pair) -> Outcome:
+    prompts = [_tail(prompt) for prompt in pair.prompts[:PROMPTS]]
+    each = -(-pair.settings.samples // len(prompts))
+    both = (pair.standard, pair.speculative)
+    tells = all(await asyncio.gather(*(_tells(pool, prompts[0]) for pool in both)))
+
+    def asks(pool: Pool, first: int, count: int) -> list[Ask]:
+        first += THEIRS if pool is pair.speculative else 0
+        plain = [
+            pool.asking(prompt, max_tokens=TOKENS, temperature=1.0, seed=seed)
+            for prompt in prompts
+            for seed in range(first, first + count)
+        ]
+        return [ask.telling(TOP) for ask in plain] if tells else plain
+
+    async def draw(pool: Pool, first: int, count: int) -> list[list[Drawn]] | Outcome:
+        wanted = asks(pool, first, count)
+        replies = await pool.ask_all(wanted)
+        for reply, ask in zip(replies, wanted, strict=True):
+            if side := trouble(reply, ask):
+                wrong = side.state == "wrong" and pool is pair.speculative
+                return Outcome("fail" if wrong else "undecided", f"the {pool.name} pool: {side.told}", ask)
+        drawn = [_drawn(reply) for reply in replies]
+        return [drawn[i : i + count] for i in range(0, len(drawn), count)]
+
+    async def look(first: int, count: int) -> tuple[list[list[Drawn]], float] | Outcome:
+        ours, theirs = await asyncio.gather(
+            draw(pair.standard, first, count), draw(pair.speculative, first, count)
+        )
+        if isinstance(ours, Outcome):
+            return ours
+        if isinstance(theirs, Outcome):
+            return theirs
+        return ours, await asyncio.to_thread(two_samples.p_value, ours, theirs)
+
+    seen = await look(0, each)
+    if isinstance(seen, Outcome):
+        return seen
+    ours, first = seen
+    shown = await asyncio.to_thread(two_samples.shown, ours, ALPHA)
+    evidence: dict[str, object] = {"samples": each * len(prompts), "p": first, "alpha": ALPHA}
+    evidence |= {"total_variation_seen": shown.pieces, "nats_seen": shown.nats}
+    ask = asks(pair.speculative, 0, 1)[0]
+    if first > ALPHA:
+        told = f"no difference (p = {first:.2g}); {each * len(prompts)} answers of each {_power(shown)}"
+        status: Status = "undecided" if shown.pieces is None and shown.nats is None else "pass"
+        return Outcome(status, told, ask, evidence=evidence)
+    seen = await look(each, SECOND * each)
+    if isinstance(seen, Outcome):
+        return seen
+    _, second = seen
+    evidence |= {"second_p": second, "second_samples": SECOND * each * len(prompts)}
+    told = f"p = {first:.2g}, and {second:.2g} of {SECOND} times as many anew"
+    if second > OPEN:
+        told = f"a difference at first, none when looked at again: {told}"
+        return Outcome("pass", told, ask, evidence=evidence)
+    if first * second > PRODUCT:
+        return Outcome(
+            "undecided", f"not surely the standard's: {told}; raise canary.samples", ask, evidence=evidence
+        )
+    return Outcome("fail", f"sampled answers are not the standard's: {told}", ask, evidence=evidence)
+
+
+def _power(shown: two_samples.Shown) -> str:
+    found = [f"{shown.pieces:.2f} in total variation of a word"] if shown.pieces is not None else []
+    found += [f"{shown.nats:.2g} nats a token"] if shown.nats is not None else []
+    if not found:
+        return "are too few to show anything: raise canary.samples"
+    return f"show {' or '.join(found)} in {two_samples.POWER:.0%} of runs"
+
+
+async def _tells(pool: Pool, prompt: Prompt) -> bool:
+    """Whether it tells log-probabilities."""
+    reply = await pool.ask(pool.asking(prompt, max_tokens=2, temperature=1.0, seed=0).telling(TOP))
+    return reply.first.tokens is not None
+
+
+def _drawn(reply: Reply) -> Drawn:
+    tokens = reply.first.tokens
+    if tokens is None:
+        return Drawn(reply.text)
+    surprise = sum(token.logprob - two_samples.expected(token.top[:TOP]) for token in tokens)
+    return Drawn(reply.text, surprise / TOKENS)
+
+
+def _tail(prompt: Prompt) -> Prompt:
+    return replace(prompt, content=prompt.content[-TAIL:]) if isinstance(prompt.content, str) else prompt
+
+
+DISTRIBUTION = Check("distribution", "sampled answers are distributed as the standard's", _distribution)

@@ -1,0 +1,183 @@
+"""At temperature 0 both pools say the same: alone, and while sampled requests share the batch.
+
+Judged as `ab` judges it: the standard is asked twice, and where two answers part, how sure it was of its
+token there tells rounding from a fault. What differs is asked again before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from specops.load.arrivals import Level
+from specops.load.workload import Prompt
+from specops.phases.ab.parity import (
+    SURE_WITNESSES,
+    Matches,
+    Parity,
+    Witness,
+    margin_at,
+    margins_wanted,
+    with_margins,
+)
+from specops.phases.canary.asking import Ask, Pool
+from specops.phases.canary.finding import Outcome, Status, trouble
+from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair
+from specops.phases.canary.reply import Reply
+
+CHALLENGER = "speculative"
+CONFIDENCE = 0.999
+TEMPERATURES = (0.7, 1.0)
+_SHOWN = 40
+
+Replies = Mapping[str, Reply]
+"""By prompt."""
+
+
+def matches(ours: Replies, theirs: Replies) -> Matches:
+    """Of the prompts that both answered, those that they answered differently."""
+    shared = [name for name in ours if ours[name].ok and name in theirs and theirs[name].ok]
+    unlike = [name for name in shared if ours[name].said != theirs[name].said]
+    return Matches(
+        frozenset(shared), tuple(_witness(name, ours[name].text, theirs[name].text) for name in unlike)
+    )
+
+
+def verdict(parity: Parity, again: Parity, asked: int) -> tuple[Status, str]:
+    """And why. `again`: of the prompts that differed, asked once more."""
+    found, control = parity.arms, parity.control
+    assert control is not None
+    told = f"{found} answers are equal; the standard's own, asked again, {control}"
+    if not found.witnesses:
+        return ("pass", told) if found.compared == asked else ("undecided", f"{told}; the others failed")
+    assert again.control is not None
+    steady = parity.steady - again.control.unlike
+    # a fault of a batch may not come again: then that it is of several prompts tells it from rounding
+    repeated = steady & again.arms.surely_unlike
+    if repeated or len(steady) >= SURE_WITNESSES or parity.surely_lower(CONFIDENCE):
+        return "fail", f"{told}; {len(found.unlike & again.arms.unlike)} differ when they are asked again too"
+    if control.witnesses or again.control.witnesses:
+        return "undecided", f"{told}: the standard differs from itself"
+    near = sum(witness.near_tie for witness in found.witnesses)
+    if near == len(found.witnesses):
+        return "pass", f"{told}; the rest part where two tokens are as likely as each other"
+    return "undecided", f"{told}; what differed does not do so reliably, or its margin is not known"
+
+
+async def _alone(pair: Pair) -> Outcome:
+    async def ask(pool: Pool, prompts: Sequence[Prompt]) -> Replies:
+        asks = [pool.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
+        return {p.id: r for p, r in zip(prompts, await pool.ask_all(asks), strict=True)}
+
+    async def rounds(prompts: Sequence[Prompt]) -> tuple[Replies, Replies, Replies]:
+        async def twice() -> tuple[Replies, Replies]:
+            return await ask(pair.standard, prompts), await ask(pair.standard, prompts)
+
+        (first, second), other = await asyncio.gather(twice(), ask(pair.speculative, prompts))
+        return first, second, other
+
+    first, second, other = await rounds(pair.prompts)
+    if outcome := _unanswered(pair, first, other):
+        return outcome
+    parity = _parity(first, second, other, mixed=False)
+    again = parity
+    if parity.arms.witnesses:
+        wanted = [prompt for prompt in pair.prompts if prompt.id in parity.arms.unlike]
+        once, _, more = await rounds(wanted)
+        again = _parity(first, once, more, mixed=False)
+    return await _judged(pair, parity, again, ())
+
+
+async def _mixed(pair: Pair) -> Outcome:
+    """The control is the standard's own mixed batch."""
+    prompts = pair.prompts
+
+    async def ask(pool: Pool, prompts: Sequence[Prompt]) -> Replies:
+        """Every prompt greedily between two sampled requests, so that whoever goes first, they meet."""
+        asks: list[Ask] = []
+        for seed, prompt in enumerate(prompts):
+            before, behind = _partners(pool, prompt, seed)
+            asks += [before, pool.greedy(prompt, PLAIN_TOKENS), behind]
+        replies = await pool.ask_all(asks)
+        return {prompt.id: reply for prompt, reply in zip(prompts, replies[1::3], strict=True)}
+
+    async def plain() -> Replies:
+        asks = [pair.standard.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
+        replies = await asyncio.gather(*map(pair.standard.plain, asks))
+        return {prompt.id: reply for prompt, reply in zip(prompts, replies, strict=True)}
+
+    said = await plain()
+    control, other = await asyncio.gather(ask(pair.standard, prompts), ask(pair.speculative, prompts))
+    if outcome := _unanswered(pair, said, other):
+        return outcome
+    parity = _parity(said, control, other, mixed=True)
+    again = parity
+    if parity.arms.witnesses:
+        wanted = [prompt for prompt in prompts if prompt.id in parity.arms.unlike]
+        control, other = await asyncio.gather(ask(pair.standard, wanted), ask(pair.speculative, wanted))
+        again = _parity(said, control, other, mixed=True)
+    among = [
+        ask for seed, prompt in enumerate(prompts[:2]) for ask in _partners(pair.speculative, prompt, seed)
+    ]
+    return await _judged(pair, parity, again, tuple(among))
+
+
+def _partners(pool: Pool, prompt: Prompt, seed: int) -> list[Ask]:
+    """What shares the batch with a greedy request."""
+    fields = {"max_tokens": PLAIN_TOKENS, "seed": seed}
+    return [pool.asking(prompt, temperature=temperature, **fields) for temperature in TEMPERATURES]
+
+
+def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
+    """Where a pool did not answer what the other did."""
+    for prompt in pair.prompts:
+        ask = pair.standard.greedy(prompt, PLAIN_TOKENS)
+        if side := trouble(first[prompt.id], ask):
+            return Outcome("undecided", f"the standard pool: {side.told}", ask)
+        ask = pair.speculative.greedy(prompt, PLAIN_TOKENS)
+        if side := trouble(other[prompt.id], ask):
+            status: Status = "undecided" if side.state == "unsure" else "fail"
+            return Outcome(status, f"the speculative pool: {side.told}", ask)
+    return None
+
+
+def _parity(said: Replies, control: Replies, other: Replies, *, mixed: bool) -> Parity:
+    return Parity(CHALLENGER, mixed, Level(), matches(said, other), matches(said, control))
+
+
+async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Ask, ...]) -> Outcome:
+    prompts = {prompt.id: prompt for prompt in pair.prompts}
+    margins: dict[tuple[str, int], float | None] = {}
+    for name, character in margins_wanted([parity, again]):
+        ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).telling(2)
+        tokens = (await pair.standard.plain(ask)).first.tokens or ()
+        margins[name, character] = margin_at([(token.text, token.top) for token in tokens], character)
+    parity, again = with_margins(parity, margins), with_margins(again, margins)
+    status, told = verdict(parity, again, len(pair.prompts))
+    assert parity.control is not None
+    shown = next((w for w in parity.arms.witnesses if not w.near_tie), None) or next(
+        iter(parity.arms.witnesses), None
+    )
+    prompt = prompts[shown.prompt] if shown else pair.prompts[0]
+    return Outcome(
+        status,
+        told,
+        pair.speculative.greedy(prompt, PLAIN_TOKENS),
+        among,
+        evidence={
+            "equal": str(parity.arms),
+            "control": str(parity.control),
+            "witnesses": [witness.model_dump() for witness in parity.arms.witnesses],
+        },
+    )
+
+
+def _witness(prompt: str, ours: str, theirs: str) -> Witness:
+    pairs = zip(ours, theirs, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+    shown = slice(same, same + _SHOWN)
+    return Witness(prompt=prompt, character=same, standard=ours[shown], other=theirs[shown])
+
+
+PARITY = Check("parity", "greedy answers are the standard's", _alone)
+MIXED = Check("mixed", "greedy answers are the standard's among sampled requests", _mixed)

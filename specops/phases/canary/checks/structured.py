@@ -1,0 +1,132 @@
+"""JSON and tools. What is asked forces the form, so that a model too weak to choose it shows it as well."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specops.phases.canary.asking import Ask, Pool
+from specops.phases.canary.finding import Side, trouble
+from specops.phases.canary.pair import Check, Pair, of_each
+from specops.phases.canary.reply import Call, Reply
+
+TOKENS = 96
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"size": {"enum": ["small", "large"]}, "ready": {"type": "boolean"}},
+    "required": ["size", "ready"],
+    "additionalProperties": False,
+}
+QUESTION = "Describe a parcel as a JSON object with its size, small or large, and whether it is ready."
+TOOL = {
+    "type": "function",
+    "function": {"name": "send_parcel", "description": "Send a parcel.", "parameters": SCHEMA},
+}
+CHOSEN = {"type": "function", "function": {"name": "send_parcel"}}
+FORMATS: dict[str, dict[str, Any]] = {
+    "json_object": {"type": "json_object"},
+    "json_schema": {
+        "type": "json_schema",
+        "json_schema": {"name": "parcel", "schema": SCHEMA, "strict": True},
+    },
+}
+
+
+def fits(text: str) -> bool:
+    """Whether `text` is an object of SCHEMA."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(value, dict):
+        return False
+    return (
+        value.keys() == {"size", "ready"}
+        and value["size"] in ("small", "large")
+        and type(value["ready"]) is bool
+    )
+
+
+def is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def begun(reply: Reply) -> bool:
+    """Whether an answer may be the beginning of an object that max_tokens cut off: grammars allow as many
+    spaces as a weak model likes to write."""
+    return reply.first.finish_reason == "length" and reply.text.lstrip()[:1] in ("", "{")
+
+
+async def json_object(pool: Pool, pair: Pair) -> Side:
+    return await _formatted(pool, "json_object")
+
+
+async def json_schema(pool: Pool, pair: Pair) -> Side:
+    return await _formatted(pool, "json_schema")
+
+
+async def _formatted(pool: Pool, name: str) -> Side:
+    plain = pool.chatting(QUESTION, max_tokens=TOKENS, temperature=0, response_format=FORMATS[name])
+    for ask in (plain, plain.streaming(), plain.having(temperature=1.0, seed=7)):
+        reply = await pool.ask(ask)
+        if side := trouble(reply, ask):
+            return side
+        good = is_object(reply.text) if name == "json_object" else fits(reply.text)
+        if not good and not begun(reply):
+            return Side("ignored", f"{name} was asked for, and it wrote {reply.text[:60]!r}", ask)
+    return Side("ok", ask=plain)
+
+
+async def tools(pool: Pool, pair: Pair) -> Side:
+    ask = _with_tool(pool)
+    reply = await pool.ask(ask)
+    return trouble(reply, ask) or called(reply, ask) or Side("ok", ask=ask)
+
+
+async def tools_stream(pool: Pool, pair: Pair) -> Side:
+    """The arguments in a stream, put together, are those of the whole answer."""
+    plain = _with_tool(pool)
+    whole = await pool.plain(plain)
+    ask = plain.streaming()
+    reply = await pool.ask(ask)
+    if side := trouble(whole, plain) or trouble(reply, ask) or called(reply, ask):
+        return side
+    if reply.first.calls != whole.first.calls:
+        again = await pool.ask(plain)
+        if again.first.calls == whole.first.calls:
+            told = (
+                f"the stream's call is {_short(reply.first.calls)}, the whole one {_short(whole.first.calls)}"
+            )
+            return Side("wrong", told, ask)
+    return Side("ok", ask=ask)
+
+
+def called(reply: Reply, ask: Ask) -> Side | None:
+    """What is wrong with an answer that was to call the tool; None where nothing is."""
+    calls = reply.first.calls
+    if not calls:
+        return Side("ignored", f"a tool had to be called, and it wrote {reply.text[:60]!r}", ask)
+    if len(calls) != 1 or calls[0].name != "send_parcel" or not fits(calls[0].arguments):
+        return Side("wrong", f"the call is {_short(calls)}, which the tool's schema does not allow", ask)
+    return None
+
+
+def _with_tool(pool: Pool) -> Ask:
+    return pool.chatting(QUESTION, max_tokens=TOKENS, temperature=0, tools=[TOOL], tool_choice=CHOSEN)
+
+
+def _short(calls: tuple[Call, ...]) -> str:
+    return "; ".join(f"{call.name}({call.arguments[:60]})" for call in calls)
+
+
+CHECKS: tuple[Check, ...] = (
+    of_each("json_object", "JSON mode gives JSON", json_object, "response_format"),
+    of_each(
+        "json_schema", "a JSON schema is kept to, streamed and sampled too", json_schema, "response_format"
+    ),
+    of_each("tools", "a tool that must be called is called by its schema", tools, "tools"),
+    of_each("tools_stream", "a tool's arguments come whole in a stream", tools_stream, "tools"),
+)

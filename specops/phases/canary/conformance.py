@@ -1,0 +1,245 @@
+"""Asks both pools what every check asks, one check after the other, and says what follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from specops import results
+from specops.config import Rollout
+from specops.config.canary import Canary, CheckName
+from specops.errors import FileError, ServerError, UsageError
+from specops.launch.embedded import SERVED_AS
+from specops.launch.pools import check as check_pool
+from specops.launch.pools import serving
+from specops.launch.process import Server
+from specops.load.endpoint import Endpoint
+from specops.load.pace import Pace
+from specops.load.settings import BaselineSettings
+from specops.phases.canary.asking import Gone, Pool
+from specops.phases.canary.checks import CHECKS
+from specops.phases.canary.finding import Conformance, Finding, Outcome, Unsupported
+from specops.phases.canary.pair import Check, Pair, spread
+from specops.phases.canary.paste import pasted
+from specops.phases.inputs import inputs_of_settings, settings_of
+from specops.progress import Progress
+from specops.results import Result, Verdict
+
+PHASE = "canary"
+FILE = "canary.json"
+
+
+def canary(
+    rollout: Rollout,
+    folder: Path,
+    progress: Progress,
+    *,
+    only: Sequence[CheckName] = (),
+    api_key_env: str | None = None,
+) -> Result:
+    """Of the rollout's pools, started here where that is specops's to do. Logs go to `folder`/logs.
+
+    `only` names the checks to make; none named makes all but those that the rollout file skips.
+    Raises ConfigError, PromptsError, and EndpointError or ServerError for a pool that never answers.
+    """
+    pools = rollout.pools
+    for pool in (pools.standard, pools.speculative):
+        check_pool(pool)  # before the other has been started, which takes minutes
+    asked = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
+    result: Result | None = None
+    try:
+        with (
+            serving(
+                pools.standard, "standard", model=SERVED_AS, log=_log(folder, "standard"), progress=progress
+            ) as standard,
+            serving(
+                pools.speculative,
+                "speculative",
+                model=SERVED_AS,
+                log=_log(folder, "speculative"),
+                progress=progress,
+            ) as speculative,
+        ):
+            result = conform(standard, speculative, asked, rollout.canary, progress, folder=folder, only=only)
+    except ServerError as error:
+        if result is None:  # it did not come up
+            raise
+        progress.note(error.message)  # that it ended while it was asked is in the result
+        if error.hint:
+            progress.note(error.hint)
+    return result.model_copy(update={"inputs": inputs(rollout, only)})
+
+
+def inputs(rollout: Rollout, only: Sequence[CheckName] = ()) -> dict[str, str]:
+    """The hash of each input by name: unchanged, a canary need not run again."""
+    pools = {"standard": rollout.pools.standard, "speculative": rollout.pools.speculative}
+    asked = settings_of(rollout, pools["standard"])
+    grid = {"canary": rollout.canary.model_dump(mode="json"), "only": sorted(only)}
+    return inputs_of_settings(pools, asked, grid, asked.prompt_set())
+
+
+def conform(
+    standard: Server,
+    speculative: Server,
+    asked: BaselineSettings,
+    settings: Canary,
+    progress: Progress,
+    *,
+    folder: Path,
+    only: Sequence[CheckName] = (),
+) -> Result:
+    """The same of two servers that answer. `asked` says with which prompts, at which route and how fast;
+    requests too long to be pasted are kept in `folder`/canary."""
+    checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
+    if not checks:
+        raise UsageError("every check of the canary is skipped", hint="shorten canary.skip")
+    prompts = asked.prompt_set()
+    if len(prompts.prompts) < 2:
+        raise UsageError("the canary needs two prompts", hint=f"{prompts.path} has one; add others")
+    found = asyncio.run(_asked(standard, speculative, asked, settings, progress, checks, folder))
+    verdict, reason = judged(found.checks)
+    count = {status: sum(one.status == status for one in found.checks) for status in ("pass", "fail")}
+    return Result(
+        phase=PHASE,
+        inputs={"prompts": prompts.sha256},
+        settings=asked.plan() | {"canary": settings.model_dump(mode="json"), "only": sorted(only)},
+        environment=results.environment(),
+        verdict=verdict,
+        reason=reason,
+        summary={
+            "checks": len(found.checks),
+            "passed": count["pass"],
+            "failed": [one.name for one in found.checks if one.status == "fail"],
+            "undecided": [one.name for one in found.checks if one.status == "undecided"],
+            "unsupported": sorted({one.parameter for one in found.unsupported if one.pool == "speculative"}),
+        },
+        data=found.model_dump(mode="json"),
+    )
+
+
+def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
+    """No where a check failed; what no pool has, or one alone, is no fault of speculation."""
+    failed = [one.name for one in checks if one.status == "fail"]
+    if failed:
+        return "no", f"the speculative pool fails {', '.join(failed)}"
+    if undecided := [one.name for one in checks if one.status == "undecided"]:
+        return "undecided", f"it cannot be told of {', '.join(undecided)}"
+    passed = sum(one.status == "pass" for one in checks)
+    others = len(checks) - passed
+    if not passed:
+        return "undecided", f"no check tells: all {others} ask for what a pool does not have"
+    more = f"; {others} ask for what a pool does not have" if others else ""
+    return "yes", f"the speculative pool answers as the standard in {passed} checks{more}"
+
+
+def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
+    """What is not to be asked of one pool and may be of the other, once for each parameter."""
+    found: dict[tuple[str, str], Unsupported] = {}
+    for one in checks:
+        if one.parameter is None or one.status not in ("differs", "fail"):
+            continue
+        # what only the standard pool lacks is told of it, and routes nothing
+        pool = "standard" if one.status == "differs" and not one.speculative else "speculative"
+        request = one.request or ""
+        entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.told)  # type: ignore[arg-type]
+        found.setdefault((one.parameter, pool), entry)
+    return list(found.values())
+
+
+async def _asked(
+    standard: Server,
+    speculative: Server,
+    asked: BaselineSettings,
+    settings: Canary,
+    progress: Progress,
+    checks: Sequence[Check],
+    folder: Path,
+) -> Conformance:
+    prompts = asked.prompt_set()
+    pace = Pace(asked.max_rps)
+    async with AsyncExitStack() as stack:
+        most = settings.concurrency
+        one = await stack.enter_async_context(Pool("standard", _at(asked, standard), most, pace))
+        other = await stack.enter_async_context(Pool("speculative", _at(asked, speculative), most, pace))
+        pair = Pair(one, other, spread(prompts, settings.prompts), settings)
+        for pool in (one, other):
+            await pool.introduce(pool.greedy(pair.prompts[0], 4))
+        progress.note(
+            f"the canary asks {one.endpoint.base_url} and {other.endpoint.base_url}, each at most "
+            f"{settings.concurrency} requests at a time"
+        )
+        progress.start("checking that both pools answer alike", len(checks))
+        found: list[Finding] = []
+        gone: Gone | None = None
+        for check in checks:
+            if gone is None:
+                try:
+                    outcome = await check.run(pair)
+                    if outcome.status == "fail" and (gone := await _gone(pair)):
+                        outcome = replace(outcome, told=f"{outcome.told}; then it answers nothing any more")
+                except Gone as error:
+                    gone, outcome = error, _ended(error)
+            else:
+                outcome = Outcome("undecided", f"not asked: {gone}")
+            found.append(_finding(check, outcome, pair, folder))
+            progress.advance()
+    return Conformance(
+        checks=found,
+        unsupported=unsupported(found),
+        requests={pool.name: pool.sent for pool in (one, other)},
+        prompts=prompts.provenance(),
+    )
+
+
+def _at(asked: BaselineSettings, server: Server) -> Endpoint:
+    return asked.at(server.base_url, server.model).target()
+
+
+async def _gone(pair: Pair) -> Gone | None:
+    """Why the speculative pool does not answer the plainest request any more; None where it does."""
+    try:
+        reply = await pair.speculative.ask(pair.speculative.greedy(pair.prompts[0], 1))
+    except Gone as error:
+        return error
+    if reply.ok:
+        return None
+    assert reply.failure is not None
+    return Gone("speculative", reply.failure)
+
+
+def _ended(error: Gone) -> Outcome:
+    """A pool that ended while a check was made: a fault of the speculative one, where it is that."""
+    return Outcome("fail" if error.pool == "speculative" else "undecided", str(error))
+
+
+def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Finding:
+    def keep(body: str) -> str:
+        path = folder / PHASE / f"{check.name}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body, encoding="utf-8")
+        except OSError as error:
+            raise FileError(
+                f"could not write {path}: {error.strerror}", hint="give a folder that this user may write to"
+            ) from error
+        return str(path)
+
+    pool = pair.speculative
+    request = pasted(outcome.ask, pool.endpoint, keep, outcome.among) if outcome.ask else None
+    return Finding(
+        name=check.name,
+        status=outcome.status,
+        told=outcome.told,
+        request=request,
+        parameter=check.parameter,
+        standard=outcome.standard,
+        speculative=outcome.speculative,
+        evidence=outcome.evidence or {},
+    )
+
+
+def _log(folder: Path, name: str) -> Path:
+    return folder / "logs" / f"canary-{name}.log"

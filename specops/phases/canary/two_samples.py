@@ -1,0 +1,217 @@
+"""Whether two sets of answers were drawn from one distribution: permutation tests, and their power. Pure.
+
+Two things are looked at. Of an answer's text, each of its first few pieces by place, and each two that follow
+each other: the two-sample chi-square, summed. And, where a server tells log-probabilities, by how much the
+drawn tokens are likelier than such tokens are on average: one figure for an answer, whose mean is compared.
+Drafts that are accepted too easily show there first.
+
+Answers are permuted whole and within a prompt, so that nothing need be assumed of how tokens depend on each
+other, nor of the log-probabilities being right.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+PIECES = 6
+PERMUTATIONS = 10_000
+SIMULATIONS = 200
+POWER = 0.9
+SEED = 0
+TESTS = 2
+_PIECE = re.compile(r"\s+|\w+|[^\w\s]")
+_BEYOND = 50
+"""Tokens that what is left of the probability is taken to be spread over."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An answer. `surprise`: how much likelier its tokens are than expected, in nats a token."""
+
+    text: str
+    surprise: float | None = None
+
+
+Answers = Sequence[Sequence[Drawn]]
+"""By prompt."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The least differences that would be found; None where none would be."""
+
+    pieces: float | None
+    """In total variation of a piece, on average over places and prompts."""
+
+    nats: float | None
+    """Of the mean log-probability of a token."""
+
+
+def pieces(text: str) -> list[str]:
+    """The first words, signs and gaps: tokens are not told by every server."""
+    return _PIECE.findall(text)[:PIECES]
+
+
+def expected(top: Sequence[float]) -> float:
+    """About the mean log-probability of a token that is drawn where `top` are the likeliest."""
+    left = 1 - sum(map(math.exp, top))
+    told = sum(math.exp(value) * value for value in top)
+    return told + left * math.log(left / _BEYOND) if left > 0 else told
+
+
+def p_value(ours: Answers, theirs: Answers) -> float:
+    """The chance of such a difference, or a greater one, between two samples of one distribution.
+
+    Both hold the same prompts in the same order.
+    """
+    found = [of_pieces(_texts(ours), _texts(theirs))]
+    if (one := _surprises(ours)) is not None and (other := _surprises(theirs)) is not None:
+        found.append(of_means(one, other))
+    return min(1.0, min(found) * len(found))
+
+
+def of_pieces(ours: Sequence[Sequence[str]], theirs: Sequence[Sequence[str]]) -> float:
+    rng = np.random.default_rng(SEED)
+    seen, null = 0.0, np.zeros(PERMUTATIONS)
+    for one, other in zip(ours, theirs, strict=True):
+        has, labels = _categories([*one, *other]), _labels(len(one), len(other))
+        seen += float(_chi_squares(has, labels[None])[0])
+        null += _chi_squares(has, _permuted(labels, rng))
+    return _share(null >= seen - 1e-6)
+
+
+def of_means(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
+    """Two-sided, of the differences of means summed over the prompts."""
+    rng = np.random.default_rng(SEED)
+    seen, null = 0.0, np.zeros(PERMUTATIONS)
+    for one, other in zip(ours, theirs, strict=True):
+        values, labels = np.array([*one, *other]), _labels(len(one), len(other))
+        weights = labels / labels.sum() - (1 - labels) / (1 - labels).sum()
+        seen += float(weights @ values)
+        null += rng.permuted(np.tile(weights, (PERMUTATIONS, 1)), axis=1) @ values
+    return _share(np.abs(null) >= abs(seen) - 1e-12)
+
+
+def shown(ours: Answers, alpha: float) -> Shown:
+    """What would be found at `alpha` with POWER, with as many of theirs."""
+    share = alpha / TESTS
+    surprises = _surprises(ours)
+    if surprises is None:
+        return Shown(_pieces_shown(_texts(ours), alpha), None)
+    return Shown(_pieces_shown(_texts(ours), share), _nats_shown(surprises, share))
+
+
+def _nats_shown(ours: Sequence[Sequence[float]], alpha: float) -> float | None:
+    """As the t test of two means has it, each prompt counted alike."""
+    if min(map(len, ours)) < 2:
+        return None
+    error = math.sqrt(sum(2 * float(np.var(one, ddof=1)) / len(one) for one in ours)) / len(ours)
+    return (NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)) * error
+
+
+def _pieces_shown(ours: Sequence[Sequence[str]], alpha: float) -> float | None:
+    """By simulation: both samples are drawn anew from `ours`, and a share of one is replaced by the answer
+    that is most common there, as a distribution that is too sharp would have it."""
+    rng = np.random.default_rng(SEED)
+    prompts = [(_categories(texts), _commonest(texts)) for texts in ours]
+    critical = float(np.quantile(_simulated(prompts, 0.0, rng), 1 - alpha))
+
+    def seen(share: float) -> bool:
+        return float((_simulated(prompts, share, rng) > critical).mean()) >= POWER
+
+    low, high = 0.0, 1.0
+    if not seen(high):
+        return None
+    for _ in range(6):
+        share = (low + high) / 2
+        low, high = (low, share) if seen(share) else (share, high)
+    return high * sum(map(_room, ours)) / len(ours)
+
+
+def _simulated(
+    prompts: Sequence[tuple[NDArray[np.float32], int]], share: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """[simulations]: statistics of samples drawn from the answers of each prompt, [answers, categories], in
+    one of which the share is replaced by the answer of that number."""
+    totals = np.zeros(SIMULATIONS)
+    for has, common in prompts:
+        n = len(has)
+        for number in range(SIMULATIONS):
+            ours = has[rng.integers(0, n, n)].sum(0)
+            theirs = has[np.where(rng.random(n) < share, common, rng.integers(0, n, n))].sum(0)
+            totals[number] += float(np.sum((ours - theirs) ** 2 / np.maximum(ours + theirs, 1)))
+    return totals
+
+
+def _room(texts: Sequence[str]) -> float:
+    """Total variation, of a piece on average, between the answers and the most common of them alone."""
+    ours = [_placed(text) for text in texts]
+    common = ours[_commonest(texts)]
+    return sum(one[place] != common[place] for one in ours for place in range(PIECES)) / (PIECES * len(ours))
+
+
+def _commonest(texts: Sequence[str]) -> int:
+    begins = [tuple(pieces(text)[:2]) for text in texts]
+    return max(range(len(begins)), key=lambda i: begins.count(begins[i]))
+
+
+def _placed(text: str) -> list[str]:
+    """A piece for each place; an answer's end is one too, and behind it there is none."""
+    found = [*pieces(text), "\0"][:PIECES]
+    return found + [""] * (PIECES - len(found))
+
+
+def _categories(texts: Sequence[str]) -> NDArray[np.float32]:
+    """[answers, categories], 1 where an answer has the piece at the place, or the two from there on."""
+    placed = [_placed(text) for text in texts]
+    named = [
+        {(place, piece, "") for place, piece in enumerate(one)}
+        | {(place, a, b) for place, (a, b) in enumerate(pairwise(one))}
+        for one in placed
+    ]
+    numbers = {name: i for i, name in enumerate(sorted(set().union(*named)))}
+    has = np.zeros((len(texts), len(numbers)), np.float32)
+    for row, names in enumerate(named):
+        has[row, [numbers[name] for name in names]] = 1
+    return has
+
+
+def _labels(ours: int, theirs: int) -> NDArray[np.float32]:
+    return np.repeat(np.array([1, 0], np.float32), [ours, theirs])
+
+
+def _permuted(labels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    return rng.permuted(np.tile(labels, (PERMUTATIONS, 1)), axis=1)
+
+
+def _chi_squares(has: NDArray[np.float32], labels: NDArray[np.float32]) -> NDArray[np.float64]:
+    """[permutations], for labels [permutations, answers] that are 1 for ours."""
+    total = has.sum(0)
+    ours = labels @ has
+    balance = math.sqrt(len(has) / max(1.0, float(labels[0].sum())) - 1)
+    terms = (ours * balance - (total - ours) / balance) ** 2 / total
+    summed: NDArray[np.float64] = terms.sum(1, dtype=np.float64)
+    return summed
+
+
+def _share(as_great: NDArray[np.bool_]) -> float:
+    return (1 + int(as_great.sum())) / (1 + len(as_great))
+
+
+def _texts(answers: Answers) -> list[list[str]]:
+    return [[one.text for one in prompt] for prompt in answers]
+
+
+def _surprises(answers: Answers) -> list[list[float]] | None:
+    """None where an answer has none."""
+    found = [[one.surprise for one in prompt if one.surprise is not None] for prompt in answers]
+    whole = all(len(one) == len(prompt) for one, prompt in zip(found, answers, strict=True))
+    return found if whole else None

@@ -1,0 +1,78 @@
+"""What only a person can say: attestations.json in the run folder, by name and date.
+
+An attestation holds for the rollout as it was when it was made, and for `VALID_DAYS`.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import FileError
+from specops.render import files
+
+FILE = "attestations.json"
+VALID_DAYS = 90
+
+
+class Attestation(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    item: str
+    by: str = Field(min_length=1, max_length=200, pattern=r"\S")
+    note: str | None = Field(default=None, max_length=2000)
+    at: AwareDatetime
+    until: AwareDatetime
+    rollout: str
+    """SHA-256 of what the rollout file says; comments and order do not count."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    attestations: list[Attestation]
+
+
+def content(rollout: Rollout) -> str:
+    return results.sha256(rollout.model_dump(mode="json"))
+
+
+def read(folder: Path) -> list[Attestation]:
+    """All that were ever made, the oldest first. Raises FileError for a damaged file."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        return _File.model_validate_json(path.read_bytes()).attestations
+    except (OSError, ValidationError) as error:
+        why = (
+            f"could not read {path}: {error.strerror}" if isinstance(error, OSError) else f"{path} is damaged"
+        )
+        raise FileError(why, hint="restore it from a copy, or move it aside and attest again") from error
+
+
+def attest(
+    rollout: Rollout, folder: Path, item: str, by: str, note: str | None, now: datetime
+) -> Attestation:
+    """Add one to the file, which keeps those before it. Raises FileError, pydantic's ValidationError."""
+    made = Attestation(
+        item=item,
+        by=by,
+        note=note,
+        at=now,
+        until=now + timedelta(days=VALID_DAYS),
+        rollout=content(rollout),
+    )
+    kept = _File(attestations=[*read(folder), made])
+    text = json.dumps(kept.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+    files.write(folder, {FILE: text})
+    return made
+
+
+def latest(attestations: list[Attestation], item: str) -> Attestation | None:
+    return next((one for one in reversed(attestations) if one.item == item), None)

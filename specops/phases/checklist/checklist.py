@@ -1,0 +1,116 @@
+"""The items in their order, and the verdict: yes where all are passed or attested, no where one failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import get_args
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import SpecopsError
+from specops.phases.checklist import attestations
+from specops.phases.checklist.attestations import Attestation
+from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.checklist.item import Checked, Item, Spec, Status
+from specops.phases.checklist.items import ITEMS
+from specops.phases.checklist.looking import FRESH_DAYS, Look
+from specops.results import Result, Verdict
+
+PHASE = "checklist"
+FILE = f"{PHASE}.json"
+
+
+def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Result:
+    """Of the rollout file at `path`, by its run folder and what answers now; takes seconds, changes nothing.
+
+    A damaged result, or a server that does not answer, leaves its item open; a damaged attestations.json
+    raises FileError. The result is the caller's to write, as `FILE` in the run folder.
+    """
+    said = attestations.read(folder)
+    look = Look(rollout, path, folder, now)
+    try:
+        items = [_item(spec, look, said) for spec in ITEMS]
+    finally:
+        look.close()
+    return _result(look, items)
+
+
+def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
+    status: Status
+    try:
+        decided = spec.look(look)
+        status = "passed" if decided.passed else "failed"
+        found, evidence = decided.found, list(decided.evidence)
+        decide = None if decided.passed else decided.decide or spec.command
+    except Open as why:
+        status, found, evidence = "open", why.why, list(why.evidence)
+        decide = why.decide or spec.command
+    except SpecopsError as error:
+        status, found, evidence, decide = "open", error.message, [], error.hint or spec.command
+    if status == "open" and spec.attestable:
+        one = attestations.latest(list(said), spec.name)
+        if one is not None:
+            why_not = _why_not(one, look)
+            told = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
+            if why_not is None:
+                status, found, decide = "attested", told, None
+            else:
+                found = f"{found}; {told}, {why_not}"
+            evidence = [*evidence, _of(one, look)]
+    if decide is not None:
+        decide = decide.replace("{rollout}", str(look.path)).replace("{folder}", str(look.folder))
+    return Item(
+        name=spec.name,
+        asks=spec.asks,
+        origin=spec.origin,
+        status=status,
+        found=found,
+        evidence=evidence,
+        decide=decide,
+    )
+
+
+def _why_not(one: Attestation, look: Look) -> str | None:
+    """Why an attestation does not count any more."""
+    if look.now >= one.until:
+        return f"which counted until {one.until:%Y-%m-%d}"
+    if one.rollout != attestations.content(look.rollout):
+        return "of a rollout file that has changed since"
+    return None
+
+
+def _of(one: Attestation, look: Look) -> Evidence:
+    return look.file(look.folder / attestations.FILE, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
+
+
+def _result(look: Look, items: list[Item]) -> Result:
+    counts = Counter(item.status for item in items)
+    verdict: Verdict = "no" if counts["failed"] else "undecided" if counts["open"] else "yes"
+    inputs = {"rollout": attestations.content(look.rollout)}
+    inputs |= {one.source: one.sha256 for item in items for one in item.evidence if one.sha256 is not None}
+    return Result(
+        created=look.now,
+        phase=PHASE,
+        inputs=inputs,
+        settings={"rollout": look.rollout.rollout, "fresh_days": FRESH_DAYS},
+        environment=results.environment(),
+        verdict=verdict,
+        reason=_reason(items),
+        summary={status: counts[status] for status in get_args(Status)},
+        data=Checked(rollout_file=str(look.path), items=items).model_dump(mode="json"),
+    )
+
+
+def _reason(items: Sequence[Item]) -> str:
+    of = {status: [item.name for item in items if item.status == status] for status in get_args(Status)}
+    told = [
+        f"{', '.join(of[status])} {word}"
+        for status, word in (("failed", "failed"), ("open", "open"))
+        if of[status]
+    ]
+    if not told:
+        return f"all {len(items)} items are decided: it may go live"
+    return f"it may not go live yet: {'; '.join(told)}"

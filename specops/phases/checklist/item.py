@@ -1,0 +1,63 @@
+"""An item of the checklist, before it is looked at and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.phases.checklist.evidence import Evidence
+from specops.phases.checklist.looking import Look
+
+Status = Literal["passed", "failed", "open", "attested"]
+Origin = Literal["playbook", "specops"]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a look made of an item: in words, and by what."""
+
+    passed: bool
+    found: str
+    evidence: tuple[Evidence, ...]
+    decide: str | None = None
+    """What would change a no, in place of the item's own command."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """`command` has {rollout} in place of the rollout file, and {folder} of the run folder."""
+
+    name: str
+    asks: str
+    command: str
+    look: Callable[[Look], Decided]
+    origin: Origin = "playbook"
+    attestable: bool = False
+    """Where no look can tell, a person may. A look that can tell is not overruled."""
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Item(_Kept):
+    """`data.items[]` of checklist.json."""
+
+    name: str
+    asks: str
+    origin: Origin
+    status: Status
+    found: str
+    evidence: list[Evidence]
+    decide: str | None
+    """The command that would decide it, or change the answer; null where nothing is left to do."""
+
+
+class Checked(_Kept):
+    """`data` of checklist.json."""
+
+    rollout_file: str
+    items: list[Item]

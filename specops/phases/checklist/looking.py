@@ -1,0 +1,164 @@
+"""The run folder, read for evidence: results of this rollout as it is now, finished, and not too old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specops import results
+from specops.config import EmbeddedPool, EndpointPool, Rollout
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.canary import inputs as asked_by_canary
+from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
+from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.wanted import wanted_of
+from specops.prometheus.api import Api
+from specops.results import Result
+
+FRESH_DAYS = 30
+"""Older results are no evidence: engines come out every few weeks, and traffic changes."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result that is evidence."""
+
+    result: Result
+    path: Path
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Look:
+    rollout: Rollout
+    path: Path
+    """Of the rollout file."""
+
+    folder: Path
+    now: datetime
+
+    @cached_property
+    def api(self) -> Api | None:
+        """None where the rollout file names no Prometheus."""
+        url = self.rollout.addresses.prometheus
+        return Api(url) if url else None
+
+    def close(self) -> None:
+        asked: Api | None = vars(self).get("api")
+        if asked is not None:
+            asked.close()
+
+    def probed(self, source: str, figure: str) -> Evidence:
+        return Evidence(source=source, sha256=None, created=self.now, age_s=0.0, figure=figure)
+
+    def file(self, path: Path, created: datetime, figure: str) -> Evidence:
+        inside = path.is_relative_to(self.folder)
+        return Evidence(
+            source=path.relative_to(self.folder).as_posix() if inside else str(path),
+            sha256=results.sha256(path),
+            created=created,
+            age_s=round((self.now - created).total_seconds(), 1),
+            figure=figure,
+        )
+
+    def baseline(self) -> Found:
+        pool = self.rollout.pools.standard
+        embedded = isinstance(pool, EmbeddedPool)
+        return self.measured(
+            "baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=embedded
+        )
+
+    def ab(self) -> Found:
+        pools = self.rollout.pools
+        arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
+        asked = settings_of(self.rollout, pools.standard)
+        settings = AbSettings(**self.rollout.ab.model_dump())
+        return self.measured(
+            "ab", lambda: inputs_of_arms(arms, asked, settings, asked.prompt_set()), here=self._embedded
+        )
+
+    def sweep(self) -> Found:
+        def inputs() -> Mapping[str, str]:
+            return wanted_of(self.rollout, self.path.parent, self._attached()).inputs()
+
+        return self.measured("sweep", inputs, here=self._embedded)
+
+    def _attached(self) -> dict[int, EndpointPool] | None:
+        """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""
+        if not isinstance(self.rollout.pools.speculative, EndpointPool):
+            return None
+        found = self.result("sweep")
+        swept: Mapping[str, Any] = found.result.settings.get("settings") or {}
+        try:
+            return {
+                0 if name == STANDARD else int(name.removeprefix("k=")): EndpointPool.model_validate(pool)
+                for name, pool in swept.items()
+            }
+        except ValueError:  # pydantic's ValidationError is one
+            raise Open(
+                "sweep.json is of pools that specops started, not of endpoints", found.evidence
+            ) from None
+
+    def canary(self) -> Found:
+        return self.measured("canary", lambda: asked_by_canary(self.rollout), here=self._embedded)
+
+    def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> Found:
+        """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):
+        who drives the load changes little, and a checklist may be made elsewhere."""
+        found = self.result(phase)
+        now, then = dict(inputs()), dict(found.result.inputs)
+        if not here:
+            now.pop("machine", None)
+            then.pop("machine", None)
+        unlike = changed(found.result.model_copy(update={"inputs": then}), now)
+        if unlike:
+            raise Open(f"{found.path.name} does not count: {unlike} changed since", found.evidence)
+        return found
+
+    def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> Found:
+        """A result whose settings have the rollout's `parts` by these names, and that knows the results of
+        the phases that it `reads` as they are now."""
+        found = self.result(phase)
+        for name, part in parts.items():
+            if found.result.settings.get(name) != part:
+                raise Open(
+                    f"{found.path.name} is of another rollout file: {name} changed since", found.evidence
+                )
+        for name in reads:
+            if self._unknown(found.result, self.folder / f"{name}.json"):
+                raise Open(
+                    f"{found.path.name} does not know the {name}.json that there is now", found.evidence
+                )
+        return found
+
+    def _unknown(self, result: Result, path: Path) -> bool:
+        """Whether `result` was made without what is at `path` now. What it could not use it did not read."""
+        if not path.exists():
+            return path.stem in result.inputs
+        if path.stem in result.inputs:
+            return result.inputs[path.stem] != results.sha256(path)
+        return results.read(path).created > result.created
+
+    def result(self, phase: str) -> Found:
+        """A finished one that is not too old, whatever it says. Open, or FileError where it is damaged."""
+        path = self.folder / f"{phase}.json"
+        if not path.exists():
+            raise Open(f"there is no {path.name}")
+        result = results.read(path)
+        evidence = self.file(path, result.created, result.reason)
+        if result.verdict == "partial":
+            raise Open(f"{path.name} was stopped before its end: {result.reason}", evidence)
+        if self.now - result.created > timedelta(days=FRESH_DAYS):
+            old = (self.now - result.created).days
+            raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence)
+        return Found(result, path, evidence)
+
+    @property
+    def _embedded(self) -> bool:
+        pools = self.rollout.pools
+        return isinstance(pools.standard, EmbeddedPool) or isinstance(pools.speculative, EmbeddedPool)

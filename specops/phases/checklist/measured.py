@@ -1,0 +1,189 @@
+"""Items that are decided by what was measured, or read from the models' files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specops.checkpoints.source import find
+from specops.phases.ab import report as ab_report
+from specops.phases.ab.report import Challenger
+from specops.phases.ab.speedups import Shown
+from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.checklist.item import Decided
+from specops.phases.checklist.looking import Found, Look
+from specops.phases.monitor.before import before
+from specops.phases.sweep import report as sweep_report
+from specops.phases.verify_draft.of_pool import settings_for
+from specops.phases.verify_draft.side import Side
+from specops.prometheus.exposed import exposed
+from specops.prometheus.promql import Signals
+from specops.prometheus.series import POOL, ROLLOUT
+
+ACCEPTANCE, SPEEDUP = 0.55, 1.3
+"""The playbook's gates."""
+ENOUGH_DRAFTED = 1000
+"""Tokens drafted within a day, below which live traffic says little about acceptance."""
+CHALLENGER = "speculative"
+
+
+def baseline(look: Look) -> Decided:
+    found = look.baseline()
+    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+
+
+def draft_compatible(look: Look) -> Decided:
+    found = look.result("drafts")
+    asked = found.result.settings
+    pair = settings_for(look.rollout.pools.speculative)
+    if pair is None:
+        raise Open(
+            f"drafts.json is of {asked.get('target')} with {asked.get('draft')}; which models the pool serves"
+            " the rollout file does not say",
+            found.evidence,
+            decide="specops checklist attest draft-compatible {rollout} --by NAME",
+        )
+    _refuse_another(found, "target", pair.target)
+    _refuse_another(found, "draft", pair.draft)
+    if found.result.verdict == "undecided":
+        raise Open(found.result.reason, found.evidence)
+    return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
+
+
+def _refuse_another(found: Found, role: str, name: str) -> None:
+    """Open where the result is of another model than `name`, or of what that was."""
+    was = str(found.result.settings.get(role))
+    here = Path(name).is_dir()
+    if was != name and not (here and Path(was).is_dir() and Path(was).samefile(name)):
+        raise Open(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
+    known = found.result.inputs.get(role)
+    if here and known is not None and Side(find(name)).sha256() != known:
+        raise Open(f"drafts.json is of what {name} was: its files changed since", found.evidence)
+
+
+def k_swept(look: Look) -> Decided:
+    """That the best was looked for, and that it is what is deployed, or cannot be told apart from it."""
+    found = look.sweep()
+    report = sweep_report.read(found.result, found.path.name)
+    advice = sweep_report.recommendation(found.result, found.path.name)
+    if found.result.verdict == "undecided":
+        raise Open(found.result.reason, found.evidence)
+    if found.result.verdict == "no" or advice.setting is None:
+        return Decided(False, found.result.reason, (found.evidence,), decide="keep every request standard")
+    ours = deployed(look, found)
+    if ours is None or not any(cell.setting == ours for cell in report.cells):
+        raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
+    if ours == advice.setting:
+        return Decided(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
+    rival = next((one for one in report.rivals if one.setting == ours), None)
+    if rival is not None and not rival.apart:
+        told = f"{ours} is deployed, and cannot be told apart from {advice.setting}, the best that was swept"
+        return Decided(True, told, (found.evidence,))
+    change = f"deploy {advice.setting} (pools.speculative.speculation), then measure again"
+    return Decided(
+        False, f"{ours} is deployed, and {advice.setting} is better", (found.evidence,), decide=change
+    )
+
+
+def deployed(look: Look, found: Found) -> str | None:
+    """The setting of a sweep that is the speculative pool as the rollout file has it."""
+    ours = look.rollout.pools.speculative.model_dump(mode="json")
+    swept = found.result.settings.get("settings")
+    pools = swept if isinstance(swept, dict) else {}
+    return next((name for name, pool in pools.items() if pool == ours), None)
+
+
+def acceptance(look: Look) -> Decided:
+    """Of the last day's traffic where there was enough, else of the comparison's prompts."""
+    known = before(look.rollout, look.folder)
+    if known.break_even is not None:
+        look.sweep()  # what it says is of this rollout
+        gate, source = known.break_even.value, f"break-even by {known.break_even.source}"
+    elif known.branches:
+        raise Open(
+            "of a tree that branches most cannot be accepted, and no sweep measured its break-even",
+            decide="specops sweep {rollout}",
+        )
+    else:
+        gate, source = ACCEPTANCE, "the playbook's"
+    live = _live_acceptance(look)
+    if live is not None:
+        rate, evidence = live
+        of = "of the last day's traffic"
+    else:
+        rate, evidence = _compared_acceptance(look)
+        of = f"of the prompts that were compared; {_no_traffic(look)}"
+    above = "above" if rate > gate else "not above"
+    told = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
+    return Decided(rate > gate, told, (evidence,))
+
+
+def _live_acceptance(look: Look) -> tuple[float, Evidence] | None:
+    if look.api is None:
+        return None
+    rollout = look.rollout
+    labels = {ROLLOUT: rollout.rollout, POOL: CHALLENGER} | rollout.monitor.labels
+    signals = Signals(exposed(rollout, "speculative"), labels, "1d")
+    drafted, rate = look.api.instant(signals.drafted()), look.api.instant(signals.acceptance())
+    if not drafted or not rate or drafted[0].value < ENOUGH_DRAFTED:
+        return None
+    figure = f"{rate[0].value:.4f} of {drafted[0].value:.0f} drafted within a day"
+    return rate[0].value, look.probed(look.api.url, figure)
+
+
+def _no_traffic(look: Look) -> str:
+    return "no Prometheus to ask" if look.api is None else "its traffic of a day is too little to go by"
+
+
+def _compared_acceptance(look: Look) -> tuple[float, Evidence]:
+    found = look.ab()
+    report = ab_report.read(found.result, found.path.name)
+    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
+    drafted = sum(one.draft_tokens for one in counted)
+    if not drafted:
+        missing = [one.acceptance_missing for one in report.arms.get(CHALLENGER, [])]
+        raise Open(
+            f"ab.json has no acceptance: {next(filter(None, missing), 'nothing was drafted')}", found.evidence
+        )
+    rate = sum(one.accepted_tokens for one in counted) / drafted
+    figure = f"{rate:.4f} of {drafted:.0f} drafted"
+    return rate, found.evidence.model_copy(update={"figure": figure})
+
+
+def speedup(look: Look) -> Decided:
+    """End to end, at the lightest load. The lower end of the interval has to reach the gate, as everywhere in
+    this toolkit: a best guess above it is as often below as not."""
+    found = look.ab()
+    challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
+    if challenger is None:
+        raise Open(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
+    which, shown = _least(challenger)
+    if shown is None:
+        if found.result.verdict == "no":
+            return Decided(False, found.result.reason, (found.evidence,))
+        raise Open(f"too few prompts for an interval: {found.result.reason}", found.evidence)
+    told = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] end to end, {which}"
+    evidence = found.evidence.model_copy(update={"figure": told})
+    if shown.low > SPEEDUP:
+        return Decided(True, f"{told}: above the playbook's {SPEEDUP:g}×", (evidence,))
+    if shown.high <= SPEEDUP:
+        return Decided(False, f"{told}: not above the playbook's {SPEEDUP:g}×", (evidence,))
+    raise Open(
+        f"{told}: the playbook's {SPEEDUP:g}× lies within",
+        evidence,
+        decide="more prompts, or measure.repeats",
+    )
+
+
+def _least(challenger: Challenger) -> tuple[str, Shown | None]:
+    """Where all classes deploy, of all together; else of the class that gains least of those that do, for the
+    others are kept off speculation."""
+    if not challenger.deploy or set(challenger.deploy) == set(challenger.classes):
+        return "all classes together", challenger.levels[0].speedups.e2e if challenger.levels else None
+    known_of = {name: one.levels[0].e2e for name, one in challenger.classes.items() if one.levels}
+    of = {name: known_of.get(name) for name in challenger.deploy}
+    missing = next((name for name, shown in of.items() if shown is None), None)
+    if missing is not None:
+        return f"for {missing}", None
+    known = {name: shown for name, shown in of.items() if shown is not None}
+    least = min(known, key=lambda name: known[name].low)
+    return f"for {least}, which gains least of the classes that speculate", known[least]

@@ -1,0 +1,110 @@
+"""Is it the load, or the memory? Batches beyond the crossover, a full KV cache, a full GPU."""
+
+from __future__ import annotations
+
+from specops.phases.diagnose.asking.thresholds import FEWER_TOKENS, FULL, NEEDS_PROMETHEUS
+from specops.phases.diagnose.finding import Asks, Evidence, Finding
+from specops.phases.diagnose.observations import Live, Observations
+from specops.phases.monitor.thresholds import PLAYBOOK
+
+CROSSOVER = Asks("load-beyond-crossover", "slower")
+KV = Asks("kv-cache-full", "slower")
+MEMORY = Asks("gpu-memory-full", "slower")
+LESS = f"fewer tokens drafted (K = {FEWER_TOKENS}), a shorter max_model_len, or kv_cache_dtype fp8"
+
+
+def crossover(seen: Observations) -> Finding:
+    live, swept = seen.live, seen.swept
+    if live is None or live.load is None:
+        why = f"how many requests a server has at a time is not known: {seen.why_not('live')}"
+        return CROSSOVER.unknown(why, show=NEEDS_PROMETHEUS)
+    evidence = Evidence(what="requests of a server at a time", value=round(live.load, 2), source=live.source)
+    if swept is None or (swept.on_max is None and swept.off_min is None):
+        why = seen.why_not("swept") if swept is None else "the sweep found no load at which it surely pays"
+        told = f"{live.load:.1f} requests of a server at a time; where it stops paying is not known: {why}"
+        return CROSSOVER.unknown(told, evidence, show="specops sweep ROLLOUT")
+    limit = swept.off_min if swept.off_min is not None else swept.on_max
+    evidence = evidence.model_copy(update={"threshold": limit, "threshold_source": swept.source})
+    told = f"{live.load:.1f} requests of a server at a time"
+    if swept.off_min is not None and live.load >= swept.off_min:
+        return CROSSOVER.cause(
+            f"{told}: from {swept.off_min} on it was not shown to pay",
+            evidence,
+            cause="the batch is so large that the device computes all the time: verifying is no longer free",
+            mend="specops route render ROLLOUT keeps it below (route.max_in_flight); or K by the size of the"
+            " batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)",
+        )
+    if swept.on_max is not None and live.load <= swept.on_max:
+        return CROSSOVER.ruled_out(f"{told}: up to {swept.on_max} it was measured to pay", evidence)
+    return CROSSOVER.unknown(f"{told}: between what was measured", evidence, show="specops sweep ROLLOUT")
+
+
+def kv_cache(seen: Observations) -> Finding:
+    live = seen.live
+    if live is None or live.kv_usage is None:
+        return KV.unknown(
+            f"the KV cache is not known: {seen.why_not('live')}", show="specops monitor check ROLLOUT"
+        )
+    preempted = live.preemptions_per_s or 0.0
+    told = f"KV cache {live.kv_usage:.0%} full, {preempted:.2g} preemptions a second"
+    if _pressed(live):
+        return KV.cause(
+            told,
+            *_kv_evidence(live),
+            cause="requests wait for room in the KV cache, or are computed twice: drafts take some of it",
+            mend=LESS,
+        )
+    return KV.ruled_out(told, *_kv_evidence(live))
+
+
+def gpu_memory(seen: Observations) -> Finding:
+    """The share alone says little: an engine takes most of the memory at its start, whatever comes."""
+    gpu, live = seen.gpu, seen.live
+    if gpu is None:
+        return MEMORY.unknown(
+            f"GPU memory is not known: {seen.why_not('gpu')}", show="nvidia-smi, where it serves"
+        )
+    evidence = Evidence(
+        what="GPU memory in use",
+        value=round(gpu.share, 4),
+        source=gpu.source,
+        threshold=FULL,
+        threshold_source=PLAYBOOK,
+    )
+    told = f"GPU memory {gpu.used_gib:.1f} of {gpu.total_gib:.1f} GiB ({gpu.share:.0%})"
+    if gpu.share < FULL:
+        return MEMORY.ruled_out(f"{told}: below {FULL:.0%}", evidence)
+    if live is not None and live.kv_usage is not None and not _pressed(live):
+        told = (
+            f"{told}, taken at the start; its KV cache is {live.kv_usage:.0%} full, and nothing is preempted"
+        )
+        return MEMORY.ruled_out(told, evidence, *_kv_evidence(live))
+    cause = "too little is left for the KV cache, which eats what speculation wins"
+    if live is not None and live.kv_usage is not None:
+        return MEMORY.cause(told, evidence, *_kv_evidence(live), cause=cause, mend=LESS)
+    return MEMORY.contributing(told, evidence, cause=cause, mend=LESS)
+
+
+def _pressed(live: Live) -> bool:
+    return (live.kv_usage or 0.0) >= FULL or (live.preemptions_per_s or 0.0) > 0
+
+
+def _kv_evidence(live: Live) -> tuple[Evidence, ...]:
+    found = []
+    if live.kv_usage is not None:
+        found.append(
+            Evidence(
+                what="KV cache in use",
+                value=round(live.kv_usage, 4),
+                source=live.source,
+                threshold=FULL,
+                threshold_source=PLAYBOOK,
+            )
+        )
+    if live.preemptions_per_s is not None:
+        found.append(
+            Evidence(
+                what="preemptions a second", value=live.preemptions_per_s, source=live.source, threshold=0.0
+            )
+        )
+    return tuple(found)

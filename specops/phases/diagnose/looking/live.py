@@ -1,0 +1,165 @@
+"""The speculative pool as it is now: by a Prometheus, else by its servers' /metrics read twice."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from specops.config import EndpointPool, Rollout
+from specops.phases.diagnose.asking.thresholds import ENOUGH_DRAFTED
+from specops.phases.diagnose.observations import Earlier, Live
+from specops.prometheus import exposition
+from specops.prometheus.api import Api
+from specops.prometheus.exposed import exposed
+from specops.prometheus.exposition import DraftCounts, NoData, Scrape
+from specops.prometheus.promql import Signals, selector
+from specops.prometheus.series import POOL, ROLLOUT, VLLM
+from specops.render.prometheus.rule_file import duration
+
+NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
+HOUR = 3600.0
+
+
+def servers(rollout: Rollout) -> list[str] | str:
+    """Base URLs of the speculative pool's servers."""
+    pool = rollout.pools.speculative
+    if rollout.addresses.speculative:
+        return [f"http://{address}/v1" for address in rollout.addresses.speculative]
+    if isinstance(pool, EndpointPool):
+        return [pool.base_url]
+    return "where the speculative pool's servers answer is not known: add addresses.speculative"
+
+
+class Asking:
+    """A Prometheus, of one rollout's speculative pool."""
+
+    def __init__(self, api: Api, rollout: Rollout) -> None:
+        self.api = api
+        self.series = exposed(rollout, "speculative")
+        self.labels = {ROLLOUT: rollout.rollout, POOL: "speculative"} | rollout.monitor.labels
+        self.windows = (duration(rollout.monitor.window_s), "1h", "1d")
+
+    def live(self) -> Live | str:
+        """Over the shortest window in which enough was drafted, else the longest. Raises EndpointError."""
+        for window in self.windows:
+            drafted = self._one(self._signals(window).drafted())
+            if drafted is not None and drafted >= ENOUGH_DRAFTED:
+                break
+        signals = self._signals(window)
+        finished = self._one(signals.finished())
+        if drafted is None and finished is None:
+            return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT tells why"
+        return Live(
+            source=self.api.url,
+            over=f"the last {window}",
+            answers=finished,
+            drafted=drafted,
+            acceptance=self._one(signals.acceptance()),
+            per_position=self._positions(signals),
+            ttft_ms=_ms(self._one(signals.mean("ttft"))),
+            tpot_ms=_ms(self._one(signals.mean("tpot"))),
+            e2e_ms=_ms(self._one(signals.mean("e2e"))),
+            answer_tokens=self._one(signals.answer_tokens()),
+            load=self._one(signals.load()),
+            kv_usage=self._one(signals.kv_usage()),
+            preemptions_per_s=self._one(signals.preemptions()),
+        )
+
+    def earlier(self) -> Earlier | str:
+        """Raises EndpointError."""
+        now = self._one("time()")
+        if now is None:
+            return f"{self.api.url} does not say what time it is"
+        week = self._one(self._signals("7d").acceptance(), now - 24 * HOUR)
+        started = self._one(f"max(process_start_time_seconds{selector(self.labels)})")
+        first = up = None
+        if started is not None:
+            up = (now - started) / HOUR
+            first = self._one(self._signals("1h").acceptance(), started + HOUR) if up > 2 else None
+        if week is None and first is None:
+            return f"{self.api.url} has nothing of a day ago and before"
+        return Earlier(source=self.api.url, week=week, after_start=first, up_hours=up)
+
+    def _signals(self, window: str) -> Signals:
+        return Signals(self.series, self.labels, window)
+
+    def _positions(self, signals: Signals) -> tuple[float, ...]:
+        expr = signals.per_position()
+        samples = self.api.instant(expr) if expr else []
+        found = {
+            int(s.labels["position"]): s.value for s in samples if s.labels.get("position", "").isdigit()
+        }
+        return tuple(found[k] for k in sorted(found) if math.isfinite(found[k]))
+
+    def _one(self, expr: str, at: float | None = None) -> float | None:
+        samples = self.api.instant(expr, at)
+        return samples[0].value if samples and math.isfinite(samples[0].value) else None
+
+
+class Scraping:
+    """The servers' own /metrics, read at the start and again at the end. Only vLLM's names are read so."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        """Raises EndpointError where one has none."""
+        self.servers = servers
+        self._before = [exposition.scrape(server) for server in servers]
+        self._began = time.monotonic()
+
+    def live(self) -> Live | str:
+        """Raises EndpointError."""
+        after = [exposition.scrape(server) for server in self.servers]
+        took = time.monotonic() - self._began
+        pairs = list(zip(self._before, after, strict=True))
+        counts, why = _drafts(pairs)
+        e2e = _increase(pairs, f"{VLLM.e2e}_sum")
+        answers = _increase(pairs, f"{VLLM.e2e}_count")
+        if counts is None and not answers:
+            return f"{', '.join(self.servers)}: nothing was asked of them within {took:.0f} s ({why})"
+        generated = _increase(pairs, VLLM.generated)
+        usages = [value for scrape in after for (name, _), value in scrape.items() if name == VLLM.kv_usage]
+        preempted = _increase(pairs, VLLM.preemptions)
+        return Live(
+            source=f"/metrics of {', '.join(self.servers)}",
+            over=f"{took:.0f} s",
+            answers=answers,
+            drafted=counts.draft_tokens if counts else None,
+            acceptance=counts.rate if counts else None,
+            per_position=tuple(rate for rate in counts.per_position if rate is not None) if counts else (),
+            ttft_ms=_mean_ms(pairs, VLLM.ttft),
+            tpot_ms=_mean_ms(pairs, VLLM.tpot),
+            e2e_ms=1000 * e2e / answers if e2e is not None and answers else None,
+            answer_tokens=generated / answers if generated is not None and answers else None,
+            load=max(1.0, e2e / took / len(pairs)) if e2e is not None else None,  # Little's law
+            kv_usage=max(usages, default=None),
+            preemptions_per_s=None if preempted is None else preempted / took,
+        )
+
+
+_Pairs = Sequence[tuple[Scrape, Scrape]]
+
+
+def _drafts(pairs: _Pairs) -> tuple[DraftCounts | None, str]:
+    found, why = DraftCounts(0, 0, 0), ""
+    for before, after in pairs:
+        counts = exposition.draft_counts(before, after)
+        if isinstance(counts, NoData):
+            why = counts.reason
+        else:
+            found += counts
+    return (found, why) if found.drafts else (None, why)
+
+
+def _increase(pairs: _Pairs, name: str) -> float | None:
+    grown = [exposition.increase(before, after, name) for before, after in pairs]
+    known = [value for value in grown if not isinstance(value, NoData)]
+    return sum(known) if known else None
+
+
+def _mean_ms(pairs: _Pairs, histogram: str) -> float | None:
+    total, count = _increase(pairs, f"{histogram}_sum"), _increase(pairs, f"{histogram}_count")
+    return 1000 * total / count if total is not None and count else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds

@@ -1,0 +1,249 @@
+"""What the run folder has: the phases' results, the guard's journal, and what they say here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import SpecopsError
+from specops.guard.journal import FILE as JOURNAL
+from specops.guard.journal import history
+from specops.phases.ab import report as ab_report
+from specops.phases.ab.report import Challenger, OfParity
+from specops.phases.ab.speedups import Shown
+from specops.phases.diagnose.observations import (
+    Baseline,
+    Canary,
+    Compared,
+    Drafts,
+    Ends,
+    FallBacks,
+    Load,
+    OfCheck,
+    OfClass,
+    Swept,
+)
+from specops.phases.guard import GUARD
+from specops.phases.measurement import checked
+from specops.phases.monitor.before import Before
+from specops.phases.sweep import report as sweep_report
+from specops.phases.sweep.costs import Line
+from specops.phases.sweep.report import Cell, Report
+from specops.results import Result
+
+CHALLENGER = "speculative"
+WEEK = timedelta(days=7)
+
+
+class _Kept:
+    """A finished result of a phase. Raises SpecopsError where there is none."""
+
+    def __init__(self, folder: Path, phase: str) -> None:
+        self.path = folder / f"{phase}.json"
+        self.result: Result = results.read(self.path)
+        self.name = self.path.name
+        self.source = f"{self.name} {results.sha256(self.path)[:12]} of {self.result.created:%Y-%m-%d}"
+
+
+def baseline(known: Before) -> Baseline | str:
+    if not known.loads or known.baseline is None:
+        return known.missing.get("baseline", "baseline.json has no level of concurrency")
+    loads = tuple(
+        Load(
+            concurrency=load.concurrency,
+            ttft_ms=_ms(load.seconds.get(("ttft", "mean"))),
+            tpot_ms=_ms(load.seconds.get(("tpot", "mean"))),
+            token_ms=_ms(load.token_s),
+        )
+        for load in known.loads
+    )
+    return Baseline(source=known.baseline, loads=loads)
+
+
+def compared(folder: Path) -> Compared | str:
+    try:
+        kept = _Kept(folder, "ab")
+        if kept.result.verdict == "partial":
+            return f"ab.json was stopped before its end: {kept.result.reason}"
+        report = ab_report.read(kept.result, kept.name)
+    except SpecopsError as error:
+        return error.message
+    challenger = report.challengers.get(CHALLENGER)
+    if challenger is None:
+        return f"ab.json compares no arm called {CHALLENGER}"
+    counted = [one.acceptance for one in report.arms.get(CHALLENGER, []) if one.acceptance is not None]
+    drafted = sum(one.draft_tokens for one in counted)
+    lightest = challenger.levels[0].speedups if challenger.levels else None
+    worst = _parity(challenger)
+    return Compared(
+        source=kept.source,
+        e2e=_ends(lightest.e2e) if lightest else None,
+        ttft=_ends(lightest.ttft) if lightest else None,
+        ttft_change_ms=lightest.ttft_change_ms if lightest else None,
+        acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
+        drafts=sum(one.drafts for one in counted),
+        classes={
+            name: OfClass(
+                verdict=one.decision.verdict, reason=one.decision.reason, e2e=_ends(one.levels[0].e2e)
+            )
+            for name, one in challenger.classes.items()
+        },
+        equal=_equal(worst) if worst else None,
+        compared=worst.compared if worst else None,
+        control=_control(worst) if worst else None,
+        mixed=worst.mixed if worst else False,
+    )
+
+
+def _parity(challenger: Challenger) -> OfParity | None:
+    """Of all loads, and of greedy answers among sampled ones, where fewest are equal beside the control."""
+
+    def kept(one: OfParity) -> float:
+        control = _control(one)
+        return _equal(one) / one.compared - (1.0 if control is None else control)
+
+    return min((one for one in challenger.parity if one.compared), key=kept, default=None)
+
+
+def _equal(parity: OfParity) -> int:
+    """A near tie may fall either way, and counts as equal."""
+    return parity.equal + parity.near_ties
+
+
+def _control(parity: OfParity) -> float | None:
+    again = parity.control
+    return again.equal / again.compared if again is not None and again.compared else None
+
+
+def swept(rollout: Rollout, folder: Path, known: Before) -> Swept | str:
+    try:
+        kept = _Kept(folder, "sweep")
+        if kept.result.verdict == "partial":
+            return f"sweep.json was stopped before its end: {kept.result.reason}"
+        report = sweep_report.read(kept.result, kept.name)
+        advice = sweep_report.recommendation(kept.result, kept.name)
+    except SpecopsError as error:
+        return error.message
+    ours = rollout.pools.speculative.model_dump(mode="json")
+    tried: dict[str, object] = kept.result.settings.get("settings") or {}
+    setting = next(
+        (name for name, pool in tried.items() if pool == ours), report.recommended or report.nearest
+    )
+    cells = [cell for cell in report.cells if cell.setting == setting]
+    line = _line(report, cells or [cell for cell in report.cells if cell.num_speculative_tokens])
+    k = next((cell.num_speculative_tokens for cell in cells), None)
+    found = setting == advice.setting
+    return Swept(
+        source=kept.source,
+        setting=setting,
+        k=k,
+        break_even=known.break_even.value if known.break_even else None,
+        draft_ms=line.draft_ms if line else None,
+        target_ms=line.target_ms if line else None,
+        per_position=tuple(at.accepted for at in line.positions[:k]) if line else (),
+        on_max=advice.crossover.on_max if found else None,
+        off_min=advice.crossover.off_min if found else None,
+        by_length=_by(cells, "length", "temperature"),
+        by_temperature={float(name): rate for name, rate in _by(cells, "temperature", "length").items()},
+        classes_off={name: one.reason for name, one in report.by_class.items() if one.verdict == "no"},
+    )
+
+
+def _line(report: Report, cells: list[Cell]) -> Line | None:
+    """Of the family of a setting, by its cells: a line is of all its K."""
+    if not cells:
+        return None
+    draft, tree = cells[0].draft, cells[0].tree or ""
+    return next(
+        (
+            one
+            for one in report.lines
+            if one.draft == draft and (one.kind is None or tree.startswith(one.kind))
+        ),
+        None,
+    )
+
+
+def _by(cells: list[Cell], key: str, other: str) -> dict[str, float]:
+    """Acceptance by one of the cells' conditions, all else at the first: lightest load, `other`."""
+    counted = [cell for cell in cells if cell.accept_ratio is not None]
+    if not counted:
+        return {}
+    lightest, first = min(cell.concurrency for cell in counted), getattr(counted[0], other)
+    return {
+        str(getattr(cell, key)): cell.accept_ratio
+        for cell in counted
+        if cell.concurrency == lightest and getattr(cell, other) == first and cell.accept_ratio is not None
+    }
+
+
+class _Judged(BaseModel):
+    check: str
+    verdict: str
+    detail: str
+
+
+class _Pair(BaseModel):
+    findings: list[_Judged]
+
+
+def drafts(folder: Path) -> Drafts | str:
+    try:
+        kept = _Kept(folder, "drafts")
+        judged = checked(_Pair, kept.result.data, f"{kept.name} is damaged: data").findings
+    except SpecopsError as error:
+        return error.message
+    wrong = [f"{one.check}: {one.detail}" for one in judged if one.verdict != "compatible"]
+    verdict = str(kept.result.summary.get("verdict", kept.result.verdict))
+    return Drafts(source=kept.source, verdict=verdict, reason=kept.result.reason, wrong=tuple(wrong))
+
+
+class _Check(BaseModel):
+    name: str
+    status: str
+    told: str
+    request: str | None = None
+
+
+class _Checks(BaseModel):
+    checks: list[_Check]
+
+
+def canary(folder: Path) -> Canary | str:
+    try:
+        kept = _Kept(folder, "canary")
+        found = checked(_Checks, kept.result.data, f"{kept.name} is damaged: data").checks
+    except SpecopsError as error:
+        return error.message
+    return Canary(source=kept.source, checks=tuple(OfCheck(**one.model_dump()) for one in found))
+
+
+def fall_backs(folder: Path, now: datetime) -> FallBacks | str:
+    journal = folder / GUARD / JOURNAL
+    if not journal.exists():
+        return "no guard has kept a journal in this run folder"
+    try:
+        fell = [
+            entry
+            for entry in history(journal)
+            if "fell_back" in entry.evidence.events and entry.ts >= (now - WEEK).timestamp()
+        ]
+    except (SpecopsError, OSError) as error:
+        return getattr(error, "message", str(error))
+    last = None
+    if fell:
+        last = f"{datetime.fromtimestamp(fell[-1].ts, UTC):%Y-%m-%d %H:%M} UTC, {fell[-1].evidence.why}"
+    # A line that was written again with what came of it has the same id.
+    return FallBacks(source=f"{GUARD}/{JOURNAL}", week=len({entry.id for entry in fell}), last=last)
+
+
+def _ends(shown: Shown | None) -> Ends | None:
+    return None if shown is None else Ends(estimate=shown.estimate, low=shown.low, high=shown.high)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds

@@ -1,0 +1,104 @@
+"""How the speculative pool is started, what its servers wrote, and whether Prometheus has their names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from specops.config import PORT, CommandPool, EmbeddedPool, EndpointPool, Rollout, SglangPool, VllmPool
+from specops.errors import ConfigError, SpecopsError
+from specops.launch import sglang
+from specops.launch.findings import Finding
+from specops.launch.lint import judge
+from specops.launch.reading import command_of
+from specops.launch.vllm import command as vllm
+from specops.launch.vllm.installed import installed
+from specops.launch.vllm.lint import lint as lint_vllm
+from specops.launch.vllm.versions import Version, table
+from specops.phases.diagnose.observations import Lint, LintFinding, Logged, Names
+from specops.phases.monitor.check import GOOD, Found, check
+from specops.progress import Silent
+from specops.prometheus.api import Api
+
+ANY_PORT = 8000
+UNLIKE = re.compile(
+    r"different vocab sizes|vocab size \d+ != target model vocab size \d+"
+    r"|target and draft model should have the same vocabulary size",
+    re.IGNORECASE,
+)
+"""The playbook's RuntimeError, and the ValueError of vLLM today."""
+LINES, CHARACTERS = 3, 300
+TAIL_BYTES = 1 << 20
+"""Of each log: a server that refuses its pair says so last."""
+
+
+def lint(rollout: Rollout) -> Lint | str:
+    """Of the command as specops would start the pool, for the version that is named or installed."""
+    pool = rollout.pools.speculative
+    try:
+        match pool:
+            case VllmPool():
+                given = Version.parse(pool.version) if pool.version else None
+                version = given or installed(shlex.split(pool.program)) or table().newest
+                words = vllm.command(pool, port=ANY_PORT, version=version)
+                return _lint(f"vLLM {version}", lint_vllm(words, version))
+            case SglangPool():
+                words = sglang.command(pool, port=ANY_PORT)
+                return _lint(f"SGLang {pool.version or sglang.VERSION}", sglang.lint(words))
+            case CommandPool():
+                judged = judge(command_of(shlex.split(pool.command.replace(PORT, str(ANY_PORT)))))
+                return _lint(f"{judged.engine} {judged.version}, {judged.because}", judged.findings)
+            case EmbeddedPool():
+                return "the embedded engine takes no such command"
+            case EndpointPool():
+                return "an endpoint does not say how it was started"
+    except ConfigError as error:  # a setting that the version does not have
+        refused = Finding("error", "pools.speculative", error.message, error.hint)
+        return _lint("the rollout file", [refused])
+    except SpecopsError as error:
+        return error.message
+
+
+def _lint(source: str, findings: Sequence[Finding]) -> Lint:
+    return Lint(
+        source=source,
+        findings=tuple(
+            LintFinding(level=one.level, flag=one.flag, why=one.why, replacement=one.replacement)
+            for one in findings
+        ),
+    )
+
+
+def logged(folder: Path) -> Logged | str:
+    logs = sorted((folder / "logs").rglob("*.log"))
+    if not logs:
+        return "no server's log is in the run folder"
+    lines: list[str] = []
+    where = "logs"
+    for log in logs:
+        for line in _tail(log).splitlines():
+            if UNLIKE.search(line) and len(lines) < LINES:
+                lines.append(line.strip()[:CHARACTERS])
+                where = log.relative_to(folder).as_posix()
+    return Logged(source=where, files=len(logs), lines=tuple(lines))
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def names(rollout: Rollout, api: Api) -> Names:
+    """Raises EndpointError."""
+    result = check(rollout, api, Silent())
+    found = [Found.model_validate(one) for one in result.data["names"]]
+    lacking = [one for one in found if one.status not in GOOD]
+    told = [f"{one.name} of the {one.where}: {one.status}" for one in lacking]
+    mends = dict.fromkeys(one.mend for one in lacking if one.mend)
+    return Names(source=api.url, asked=len(found), lacking=tuple(told), mends=tuple(mends))

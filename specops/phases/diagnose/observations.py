@@ -1,0 +1,256 @@
+"""What can be seen of a rollout, gathered once. A part that cannot be is None, and `missing` says why."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Live(_Kept):
+    """Of the speculative pool's servers together, as they are now. None is not known, never zero."""
+
+    source: str
+    over: str
+    """How long it is of, in words."""
+
+    answers: float | None = None
+    """That ended."""
+
+    drafted: float | None = None
+    """Tokens; of SGLang, verifications."""
+
+    acceptance: float | None = None
+    per_position: tuple[float, ...] = ()
+    """By position from the first: the share of drafts accepted that far."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+    """Means."""
+
+    answer_tokens: float | None = None
+    load: float | None = None
+    """Requests that a server has at a time, as a request sees it."""
+
+    kv_usage: float | None = None
+    preemptions_per_s: float | None = None
+
+
+class Earlier(_Kept):
+    """Acceptance of other times, by Prometheus."""
+
+    source: str
+    week: float | None = None
+    """Of the 7 days before."""
+
+    after_start: float | None = None
+    """Of the first hour after the servers' last start, where that is over."""
+
+    up_hours: float | None = None
+
+
+class Load(_Kept):
+    """Of the baseline, at one number of streams; means in milliseconds."""
+
+    concurrency: int
+    ttft_ms: float | None
+    tpot_ms: float | None
+    token_ms: float | None
+    """Of a token after the first, over all tokens."""
+
+
+class Baseline(_Kept):
+    source: str
+    loads: tuple[Load, ...]
+
+
+class Ends(_Kept):
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.2f}× [{self.low:.2f}, {self.high:.2f}]"
+
+
+class OfClass(_Kept):
+    verdict: str
+    reason: str
+    e2e: Ends | None
+
+
+class Compared(_Kept):
+    """ab.json, of the arm called speculative."""
+
+    source: str
+    e2e: Ends | None
+    """At the lightest load, all classes together."""
+
+    ttft: Ends | None
+    """The standard's over the challenger's: below 1 is later."""
+
+    ttft_change_ms: float | None
+    acceptance: float | None
+    drafts: float
+    """That `acceptance` is of."""
+
+    classes: dict[str, OfClass]
+    equal: int | None
+    """Greedy answers that are the standard's, of `compared`; near ties count as equal."""
+
+    compared: int | None
+    control: float | None
+    """The share of the standard's own that are, asked again."""
+
+    mixed: bool = False
+    """These answers were given while sampled requests shared the batch."""
+
+
+class Swept(_Kept):
+    """sweep.json, of the setting that is deployed, else of the one that is recommended."""
+
+    source: str
+    setting: str | None
+    k: int | None
+    break_even: float | None
+    draft_ms: float | None
+    """Of one token more: to draft it, and to verify it. From a line through measured steps."""
+
+    target_ms: float | None
+    per_position: tuple[float, ...]
+    on_max: int | None
+    """Streams of a server up to which it surely pays, and from which on it does not."""
+
+    off_min: int | None
+    by_length: dict[str, float]
+    """Acceptance by class of prompt length, at the lightest load."""
+
+    by_temperature: dict[float, float]
+    classes_off: dict[str, str]
+    """Traffic classes for which nothing pays, and why."""
+
+
+class Drafts(_Kept):
+    source: str
+    verdict: str
+    reason: str
+    wrong: tuple[str, ...]
+    """What was found that is not compatible."""
+
+
+class OfCheck(_Kept):
+    name: str
+    status: str
+    told: str
+    request: str | None
+
+
+class Canary(_Kept):
+    source: str
+    checks: tuple[OfCheck, ...]
+
+
+class LintFinding(_Kept):
+    level: Literal["error", "warning", "note"]
+    flag: str
+    why: str
+    replacement: str | None
+
+
+class Lint(_Kept):
+    """Of the command that starts the speculative pool."""
+
+    source: str
+    findings: tuple[LintFinding, ...]
+
+
+class Names(_Kept):
+    """What rules and panels need, and a Prometheus lacks."""
+
+    source: str
+    asked: int
+    lacking: tuple[str, ...]
+    mends: tuple[str, ...]
+
+
+class Logged(_Kept):
+    """Lines of servers' logs that name unlike vocabularies."""
+
+    source: str
+    files: int
+    lines: tuple[str, ...]
+
+
+class Gpu(_Kept):
+    """Of the fullest device here that is in use."""
+
+    source: str
+    used_gib: float
+    total_gib: float
+
+    @property
+    def share(self) -> float:
+        return self.used_gib / self.total_gib
+
+
+class Stream(_Kept):
+    """How a few streamed answers came."""
+
+    source: str
+    requests: int
+    chunks: int
+    tokens_per_chunk: float
+    """Mean over chunks."""
+
+    tokens_per_chunk_p95: float | None
+    gap_p50_ms: float | None
+    gap_p95_ms: float | None
+    tokens_per_s: float
+    """Of one stream, after its first chunk."""
+
+    buffer_ms: float | None
+    """What a reader at that pace has to hold back, so that none of these answers runs dry on the way."""
+
+
+class FallBacks(_Kept):
+    source: str
+    week: int
+    """In the 7 days before."""
+
+    last: str | None
+
+
+class Observations(_Kept):
+    rollout: str
+    branches: bool = False
+    """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
+
+    classes: dict[str, dict[str, object]] = {}
+    """`route.classes` of the rollout file by name, as written there."""
+
+    live: Live | None = None
+    earlier: Earlier | None = None
+    baseline: Baseline | None = None
+    compared: Compared | None = None
+    swept: Swept | None = None
+    drafts: Drafts | None = None
+    canary: Canary | None = None
+    lint: Lint | None = None
+    names: Names | None = None
+    logged: Logged | None = None
+    gpu: Gpu | None = None
+    stream: Stream | None = None
+    fall_backs: FallBacks | None = None
+    missing: dict[str, str] = {}
+
+    def why_not(self, *parts: str) -> str:
+        """Why the first of these parts that is missing is, in words."""
+        for part in parts:
+            if getattr(self, part) is None:
+                return self.missing.get(part, f"nothing was seen of {part}")
+        return "what there is does not say"

@@ -1,0 +1,10 @@
+"""`doctor`: the first look at an environment. Each check is one line, with its mend where it needs one.
+
+machine.py     what is installed here, and what there is room for
+gpu.py         GPUs and their driver
+serving.py     vLLM, and what its version knows of speculation
+programs.py    NGINX, Prometheus, Alertmanager, what schedules; a Prometheus that runs
+endpoint.py    an endpoint, and the names on its /metrics
+deployment.py  all that a rollout file names
+examine.py     all of them
+"""

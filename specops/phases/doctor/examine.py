@@ -1,0 +1,66 @@
+"""All of the checks, in the order in which they are read."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from specops import __version__
+from specops.config import Rollout
+from specops.phases.doctor import machine, programs
+from specops.phases.doctor.check import Check
+from specops.phases.doctor.deployment import deployment
+from specops.phases.doctor.endpoint import endpoint, usable
+from specops.phases.doctor.gpu import gpus
+from specops.phases.doctor.serving import vllm
+from specops.results import Result, environment
+
+
+def examine(
+    base_url: str | None = None,
+    prometheus: str | None = None,
+    rollout: Rollout | None = None,
+    folder: Path = Path(),
+) -> list[Check]:
+    """Look at this machine and, where they are given, at an endpoint, at a Prometheus by its root, and at all
+    that a rollout names. Results would be written in `folder`.
+
+    Raises UsageError for a base URL that `specops baseline` would refuse, such as one with a password.
+    """
+    if base_url is not None:
+        base_url = usable(base_url)
+    checks = [
+        Check(name="specops", status="ok", found=__version__),
+        Check(name="python", status="ok", found=platform.python_version()),
+        *machine.packages(),
+        *gpus(),
+        machine.cores(),
+        machine.pair(),
+        machine.port(),
+        machine.disk(folder),
+        programs.nginx(),
+        programs.prometheus(),
+        programs.alertmanager(),
+        programs.scheduler(),
+    ]
+    if rollout is None:  # else its own programs are asked
+        checks.append(vllm())
+    if base_url is not None:
+        checks += endpoint(base_url)
+    if prometheus is not None:
+        checks += programs.prometheus_at(prometheus)
+    if rollout is not None:
+        checks += deployment(rollout)
+    return checks
+
+
+def result(checks: list[Check]) -> Result:
+    """`no` when a check failed; a warning is no failure."""
+    failed = [check.name for check in checks if check.status == "fail"]
+    return Result(
+        phase="doctor",
+        environment=environment(),
+        verdict="no" if failed else "yes",
+        reason=f"failed: {', '.join(failed)}" if failed else "no check failed",
+        data={"checks": [check.model_dump() for check in checks]},
+    )

@@ -1,0 +1,136 @@
+"""A server of the bench: what `specops edge verify-server` runs, in a process of its own, at declared
+speed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, MutableSequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+from typing import cast
+
+from specops.config import DeclaredPass, StandIn
+from specops.edge.batching import Batching
+from specops.edge.describe import tokenizer_digest
+from specops.edge.paced import Paced, PassCost
+from specops.edge.server import Ports, ServiceSettings, serve_verification
+from specops.edge.serving import EngineSettings, load_verifier
+from specops.edge.verifying import verify_in_process
+from specops.engine.load import load_tokenizer
+from specops.engine.model import FeatureModel
+from specops.engine.step import Engine
+from specops.errors import SpecopsError
+from specops.phases.edge_bench.records import ServerEffort
+from specops.prometheus.exposition import Scrape, scrape
+from specops.serve.run import bind
+
+GRACE_S = 1.0
+"""For sessions that run when the bench ends: all of them are cut short."""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """One server of the bench."""
+
+    settings: EngineSettings
+    batching: str
+    stand_in: StandIn | None
+    target_pace: MutableSequence[float]  # shared with the process that measures (paced.py)
+    draft_pace: MutableSequence[float]
+
+    def engine(self) -> Engine:
+        if self.stand_in is None:
+            return load_verifier(self.settings)
+        slowed = paced(self.stand_in.server_draft, self.draft_pace)
+        return load_verifier(
+            self.settings,
+            pace=paced(self.stand_in.verify, self.target_pace),
+            # A model, and no head: the edge has loaded it as one by now.
+            pace_draft=lambda draft: slowed(cast(FeatureModel, draft)),
+        )
+
+
+def paced(declared: DeclaredPass, kept: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
+    """What wraps a model so that its passes take what is declared."""
+    cost = PassCost(declared.pass_ms / 1000, declared.token_ms / 1000)
+    return partial(Paced, cost=cost, kept=kept)
+
+
+def run_server(pipe: Pipe, hosted: Hosted) -> None:
+    """Serve until the pipe is closed; it is told the Ports, or the error that there is."""
+    settings = hosted.settings
+    try:
+        with (
+            bind("127.0.0.1", 0) as bound,
+            bind("127.0.0.1", 0) as page,
+            verify_in_process(
+                hosted.engine,
+                [bound, page],
+                max_batch=settings.max_batch,
+                batching=Batching.parse(hosted.batching),
+            ) as worker,
+        ):
+            threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+            service = ServiceSettings(
+                model=str(settings.target),
+                tokenizer=tokenizer_digest(load_tokenizer(settings.target)),
+                own_tree=settings.tree,
+                max_nodes=settings.max_nodes,
+                grace=GRACE_S,
+            )
+            serve_verification(worker, service, bound, page, pipe.send)
+    except SpecopsError as error:
+        pipe.send(error)
+
+
+def _end_with(pipe: Pipe) -> None:
+    """Whoever started this server is gone when its end of the pipe is."""
+    try:
+        pipe.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a server had done up to now, by its own metrics."""
+
+    steps: float
+    rounds: float
+    busy_s: float
+    starved_s: float
+    empty_s: float
+
+    @staticmethod
+    def of(ports: Ports) -> Totals:
+        """Raises EndpointError where it does not answer."""
+        found = scrape(f"http://127.0.0.1:{ports.page}")
+
+        def state(name: str) -> float:
+            return _sum(found, "specops_edge_server_engine_seconds_total", ("state", name))
+
+        return Totals(
+            steps=_sum(found, "specops_edge_server_batch_trees_count"),
+            rounds=_sum(found, "specops_edge_server_batch_trees_sum"),
+            busy_s=state("busy"),
+            starved_s=state("starved"),
+            empty_s=state("empty"),
+        )
+
+    def since(self, earlier: Totals) -> ServerEffort:
+        return ServerEffort(
+            steps=round(self.steps - earlier.steps),
+            rounds=round(self.rounds - earlier.rounds),
+            busy_s=self.busy_s - earlier.busy_s,
+            starved_s=self.starved_s - earlier.starved_s,
+            empty_s=self.empty_s - earlier.empty_s,
+        )
+
+
+def _sum(found: Scrape, name: str, label: tuple[str, str] | None = None) -> float:
+    return sum(
+        value for (of, labels), value in found.items() if of == name and (label is None or label in labels)
+    )

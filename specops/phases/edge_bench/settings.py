@@ -1,0 +1,114 @@
+"""What is asked of a pair at the edge, and what this machine stands in for. Read from a rollout file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from specops.assets import asset
+from specops.config import Edge, EmbeddedPool, Rollout, Speculation, StandIn
+from specops.edge.cost import Prices
+from specops.engine.drafts import reads_features
+from specops.errors import ConfigError
+
+TOKENS = 64
+
+
+class EdgeBenchSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: Path
+    draft: Path
+    prompts: Path
+    count: int = 16  # prompts, spread over the set
+    prompt_tokens: int = 128  # the last ones of each prompt
+    tokens: int = TOKENS  # of each answer; decoded to the end whatever the model says
+    temperature: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    top_p: float = 1.0
+    seed: int = 0
+    edge: Edge
+    server_tree: str
+    verifier: str | None = None
+    max_batch: int = 8
+    prices: Prices | None = None
+    currency: str = "USD"
+    confidence: float = 0.95  # of all intervals that the verdict rests on, together
+
+    def told(self) -> dict[str, Any]:
+        """As a result keeps it: models by name, since their hashes are among its inputs."""
+        kept = self.model_dump(mode="json", exclude={"target", "draft", "prompts"})
+        return kept | {"target": self.target.name, "draft": self.draft.name}
+
+
+def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
+    """Of the rollout's `edge`, its speculative pool, `measure` and `costs`.
+
+    `changed` takes their places; what of it is None does not. ConfigError for a file that has none of it,
+    or a pool whose draft no edge could run; ValidationError for what `changed` cannot be.
+    """
+    pool = rollout.pools.speculative
+    if not isinstance(pool, EmbeddedPool) or pool.speculation is None:
+        raise ConfigError(
+            "could not bench edge drafting: the speculative pool is not one that specops serves",
+            hint="edge bench runs on the embedded engine; see playbooks/edge.yaml",
+        )
+    draft = _draft(pool, pool.speculation)
+    edge = rollout.edge or Edge()
+    costs = rollout.costs
+    prices = (
+        Prices(costs.speculative, costs.edge_per_hour)
+        if costs is not None and costs.edge_per_hour is not None
+        else None
+    )
+    measure = rollout.measure
+    chosen = {key: value for key, value in changed.items() if value is not None}
+    own = {key: chosen.pop(key) for key in list(chosen) if key in Edge.model_fields}
+    edge = Edge.model_validate(dict(edge) | own)
+    found: dict[str, Any] = {
+        "target": pool.target or asset("playbooks", "embedded", "target"),
+        "draft": draft,
+        "prompts": rollout.prompts or asset("playbooks", "embedded", "prompts.json"),
+        "tokens": measure.max_tokens or TOKENS,
+        "temperature": measure.temperature,
+        "top_p": measure.top_p,
+        "seed": measure.seed,
+        "edge": edge,
+        "server_tree": pool.speculation.tree,
+        "verifier": pool.speculation.verifier,
+        "max_batch": pool.max_batch,
+        "prices": prices,
+        "currency": costs.currency if costs else "USD",
+    }
+    return EdgeBenchSettings(**(found | chosen))
+
+
+def _draft(pool: EmbeddedPool, speculation: Speculation) -> Path:
+    if speculation.draft is None and pool.target is None:
+        return asset("playbooks", "embedded", "draft")
+    if speculation.folder is None:
+        raise ConfigError(
+            "could not bench edge drafting: the speculative pool has no draft model that an edge could run",
+            hint="give its speculation a draft: a folder with a model of its own",
+        )
+    if reads_features(speculation.folder):
+        raise ConfigError(
+            f"could not bench edge drafting with {speculation.folder}: it is a head or an early exit, which "
+            "reads the target's features, and these stay on the server",
+            hint="give the speculative pool a draft that is a model of its own; see playbooks/edge.yaml",
+        )
+    return speculation.folder
+
+
+def stands_in(stand_in: StandIn) -> list[str]:
+    """The declared costs, in words."""
+
+    def line(what: str, pass_ms: float, token_ms: float) -> str:
+        return f"{what} {pass_ms:g} ms a pass" + (f" and {token_ms:g} ms a token" if token_ms else "")
+
+    return [
+        line("the target on the server", stand_in.verify.pass_ms, stand_in.verify.token_ms),
+        line("the draft on the server", stand_in.server_draft.pass_ms, stand_in.server_draft.token_ms),
+        line("the draft at the edge", stand_in.edge_draft.pass_ms, stand_in.edge_draft.token_ms),
+    ]

@@ -1,0 +1,242 @@
+"""`edge simulate`: what edge drafting would do with other servers, links and numbers of clients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from specops import results
+from specops.edge.cost import Prices
+from specops.edge.settings import Drafting
+from specops.edge.simulation import paper
+from specops.edge.simulation.measured import Answer, measure
+from specops.edge.simulation.model import EdgeCosts, Heads, Setting
+from specops.edge.simulation.outcome import round_bytes
+from specops.edge.simulation.paper import Figures
+from specops.edge.simulation.planning import Plan, Planner
+from specops.edge.simulation.rounds import Rounds
+from specops.engine.model import Model
+from specops.engine.pair import Pair
+from specops.engine.request import Sampling
+from specops.errors import UsageError
+from specops.load.workload import load_prompts
+from specops.progress import Progress
+
+PAPER_SEEDS, PAPER_S = (0, 1, 2), 250.0
+PHASE = "edge_simulate"
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Measuring(BaseModel):
+    """The pair whose rounds are counted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: Path
+    draft: Path
+    prompts: Path
+    count: PositiveInt = 8
+    """Prompts, spread over the set."""
+
+    prompt_tokens: PositiveInt = 128
+    """The last ones of each prompt."""
+
+    tokens: PositiveInt = 72
+    """Of each answer."""
+
+    nodes: PositiveInt = 32
+    beams: PositiveInt = 8
+    heads: PositiveInt = 8
+
+
+class PlanSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    rtt_ms: tuple[Annotated[float, Field(ge=0.0)], ...] = Field(min_length=1)
+    clients: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(min_length=1)
+    jitter_ms: float = Field(default=0.0, ge=0.0)
+    depth: str | None = None
+    """None: the best is looked for."""
+
+    batching: str = "dynamic"
+    heads: int = Field(default=8, ge=0)
+    nodes: int = Field(default=32, ge=1, le=256)
+    beams: int = Field(default=8, ge=1, le=256)
+    max_batch: int = Field(default=32, ge=1)
+    prompt_tokens: int = Field(default=0, ge=0)
+    tokens: int = Field(default=256, ge=2)
+    itl_ms: float | None = Field(default=None, gt=0.0)
+    server_per_hour: float = Field(gt=0.0)
+    edge_per_hour: float = Field(ge=0.0)
+
+    @property
+    def counted(self) -> Heads:
+        return "none" if self.heads == 0 else "one" if self.heads == 1 else "many"
+
+    def setting(self) -> Setting:
+        return Setting(
+            jitter_s=self.jitter_ms / 1000,
+            depth=self.depth or "included:4",
+            batching=self.batching,
+            heads=self.counted,
+            nodes=self.nodes,
+            beams=self.beams,
+            max_batch=self.max_batch,
+            prompt_tokens=self.prompt_tokens,
+            tokens=self.tokens,
+        )
+
+
+def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
+    """Counted over what the target writes, greedily. Raises ModelError, PromptsError, UsageError."""
+    pair = Pair(settings.target, settings.draft)
+    if pair.reads_features:
+        raise UsageError(
+            f"{settings.draft} is no model of its own, and so no draft for an edge",
+            hint="a head reads the target's features, which the edge does not have",
+        )
+    chosen = load_prompts(settings.prompts).spread(settings.count)
+    engine = pair.engine("none", min(pair.positions, settings.prompt_tokens + settings.tokens))
+    texts = []
+    progress.start("answers", len(chosen))
+    for prompt in chosen:
+        content = prompt.completion_prompt()
+        ids = pair.tokenizer.encode(content) if isinstance(content, str) else list(content)
+        ids = ids[-min(settings.prompt_tokens, pair.positions - settings.tokens) :]
+        sampling = Sampling(max_tokens=settings.tokens, ignore_eos=True)
+        texts.append(Answer(ids, engine.generate(ids, sampling).tokens))
+        progress.advance()
+    source = f"{settings.target.name} with {settings.draft.name}, {len(texts)} prompts, greedy"
+    drafting = Drafting(nodes=settings.nodes, beams=settings.beams, heads=settings.heads)
+    return measure(cast(Model, pair.draft), texts, drafting, source, progress)
+
+
+def plan(
+    settings: PlanSettings, costs: EdgeCosts, costs_from: str, rounds: Rounds, progress: Progress
+) -> results.Result:
+    """data: cells, served, at_rtt, even, costs, rounds.
+
+    Verdict: whether the edge is ahead of server-only in inter-token latency at the lowest RTT, with any of
+    the numbers of clients.
+    """
+    prices = Prices(settings.server_per_hour, settings.edge_per_hour)
+    planner = Planner(settings.setting(), costs, rounds, prices, fixed_depth=settings.depth is not None)
+    rtts = sorted({rtt_ms / 1000 for rtt_ms in settings.rtt_ms})
+    found = planner.plan(rtts, sorted(set(settings.clients)), settings.itl_ms, progress)
+    nearest = [cell for cell in found.cells if cell.rtt_s == rtts[0]]
+    best = min(nearest, key=lambda cell: cell.itl_ratio)
+    ahead = best.itl_ratio < 1
+    return results.Result(
+        phase=PHASE,
+        inputs={"costs": results.sha256(costs.to_json()), "rounds": results.sha256(rounds.to_json())},
+        settings=settings.model_dump(mode="json"),
+        environment=results.environment(),
+        verdict="yes" if ahead else "no",
+        reason=(
+            f"simulated: at {1000 * rtts[0]:g} ms, clients at a time: {best.clients}, inter-token"
+            f" latency is {best.itl_ratio:.2f} times server-only's"
+        ),
+        summary={
+            "itl_ratio": round(best.itl_ratio, 4),
+            "throughput_ratio": round(max(cell.throughput_ratio for cell in found.cells), 4),
+            "round_bytes": round_bytes(settings.nodes, 151936),
+        },
+        data={**_plan(found), "costs": costs.to_json(), "costs_from": costs_from, "rounds": rounds.to_json()},
+    )
+
+
+def _plan(found: Plan) -> dict[str, Any]:
+    return {
+        "itl_bound_ms": round(found.itl_bound_ms, 4),
+        "cells": [
+            {
+                "rtt_ms": 1000 * cell.rtt_s,
+                "clients": cell.clients,
+                **cell.edge.to_json(),
+                "itl_ratio": round(cell.itl_ratio, 4),
+                "throughput_ratio": round(cell.throughput_ratio, 4),
+                "cost_ratio": None if cell.cost_ratio is None else round(cell.cost_ratio, 4),
+            }
+            for cell in found.cells
+        ],
+        "served": [
+            {
+                "clients": one.clients,
+                "server_only": one.server_only.to_json(),
+                "autoregressive": one.autoregressive.to_json(),
+            }
+            for one in found.served
+        ],
+        "at_rtt": [
+            {"rtt_ms": 1000 * at.rtt_s, **{k: v for k, v in asdict(at).items() if k != "rtt_s"}}
+            for at in found.at_rtt
+        ],
+        "even": [{"clients": even.clients, "rtt_ms": milliseconds(even.rtt_s)} for even in found.even],
+    }
+
+
+def milliseconds(even_s: float | None) -> float | str:
+    """Of a crossing: JSON has no infinity."""
+    if even_s is None:
+        return "behind at all"
+    return "ahead at all" if math.isinf(even_s) else round(1000 * even_s, 2)
+
+
+def replay_paper(progress: Progress) -> results.Result:
+    """data.cases: the base, the one that is fitted to the published throughput, then what else is tried.
+
+    Verdict: whether the published throughput is within those that are not fitted.
+    """
+    cases = paper.cases()
+    progress.start("cases", len(cases))
+    found = []
+    for case in cases:
+        found.append(paper.figures(case, seeds=PAPER_SEEDS, seconds=PAPER_S))
+        progress.advance()
+    base, fitted, *tried = found
+    ends = [one.throughput for one in (base, *tried)]  # the fitted one would always have it
+    within = min(ends) <= paper.THROUGHPUT <= max(ends)
+    return results.Result(
+        phase=PHASE,
+        settings={"paper": True, "seeds": list(PAPER_SEEDS), "seconds": PAPER_S},
+        environment=results.environment(),
+        verdict="yes" if within else "no",
+        reason=(
+            f"published {paper.THROUGHPUT}× throughput and {paper.COST_EFFICIENCY}× cost efficiency; "
+            f"simulated {base.throughput:.2f}× and {base.cost_efficiency:.2f}× where a draft pass takes as "
+            f"long on the server as at the edge, {fitted.throughput:.2f}× and "
+            f"{fitted.cost_efficiency:.2f}× where it takes {1000 * fitted.case.server_draft_s:.1f} ms there, "
+            f"which is fitted; the published throughput is {'within' if within else 'outside'} the "
+            f"{min(ends):.2f}–{max(ends):.2f}× of what else was tried"
+        ),
+        summary={"throughput": round(base.throughput, 4), "cost_efficiency": round(base.cost_efficiency, 4)},
+        data={
+            "published": {
+                "throughput": paper.THROUGHPUT,
+                "cost_efficiency": paper.COST_EFFICIENCY,
+                "itl_change": paper.ITL_CHANGE,
+                "proactive": paper.PROACTIVE,
+                "ahead_below_ms": 1000 * paper.AHEAD_BELOW_S,
+                "dollars": paper.DOLLARS,
+                "verify_ms": 1000 * paper.VERIFY_S,
+                "draft_ms": 1000 * paper.DRAFT_S,
+                "rtt_ms": 1000 * paper.RTT_S,
+            },
+            "cases": [_figures(one) for one in found],
+        },
+    )
+
+
+def _figures(found: Figures) -> dict[str, Any]:
+    kept = {
+        name: round(value, 5) if isinstance(value, float) else value
+        for name, value in asdict(found).items()
+        if name not in ("case", "even_s")
+    }
+    case = {"server_draft_ms": 1000 * found.case.server_draft_s, "hit": found.case.hit}
+    return {**case, **kept, "even_ms": milliseconds(found.even_s)}

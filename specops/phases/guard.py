@@ -1,0 +1,151 @@
+"""Phase 6, guard: the parts put together, for a rollout file and its run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from specops.config import Rollout
+from specops.config.guard import CommandAction, RestartAction
+from specops.errors import ConfigError, EndpointError
+from specops.guard.actions.asking import ask
+from specops.guard.actions.made import counting, targets
+from specops.guard.asked import Asked, carry_out
+from specops.guard.evaluation import Evaluation
+from specops.guard.guard import Gate, Guard, Look
+from specops.guard.journal import FILE, Journal, read
+from specops.guard.lock import LOCK, Holder, Lock, holder, locked
+from specops.guard.rules import Rules
+from specops.guard.seeing.look import look
+from specops.guard.seeing.plan import plan_of
+from specops.guard.service import Settings, bind, serve
+from specops.guard.status import Status, status
+from specops.guard.switch import Switch
+from specops.phases.capacity import Capacity, capacity
+from specops.prometheus.api import Api
+
+GUARD = "guard"
+DRY = "dry-run"
+"""A dry run has a journal and a lock of its own, so that it may run beside the guard, and its decisions are
+never taken for the guard's."""
+ANYWHERE = "127.0.0.1:0"
+ANSWER_S = 60.0
+"""A turn that is being taken comes first: it may be waiting for Prometheus, or for a router; and longer,
+where it is running commands."""
+COMMANDS = 5
+"""Of a restart: drain, stop, start, wait until it is healthy, admit."""
+
+
+def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> None:
+    """Guard until a signal comes."""
+    guard = rollout.guard
+    settings = Settings(rollout=rollout.rollout, interval_s=guard.interval_s)
+    with (
+        guarding(rollout, folder, _looking(rollout, folder), dry_run=dry_run) as (one, lock),
+        bind(ANYWHERE if dry_run else guard.listen) as bound,
+    ):
+        serve(one, settings, bound, lock, tell)
+
+
+def once(rollout: Rollout, folder: Path, *, dry_run: bool = False) -> Status:
+    """One evaluation, and what it decides."""
+    with guarding(rollout, folder, _looking(rollout, folder), dry_run=dry_run) as (guard, _):
+        guard.resume()
+        guard.turn()
+        return status(guard.standing, unconfirmed=guard.unconfirmed, dry_run=dry_run)
+
+
+def standing(folder: Path) -> Status:
+    """How the guard of a run folder stands."""
+    running = holder(folder / GUARD)
+    if running is not None and running.url is not None:
+        try:
+            said = ask("ask the guard how it stands", "GET", f"{running.url}/status", timeout_s=5.0)
+            return Status.model_validate_json(said)
+        except EndpointError:
+            if holder(folder / GUARD) is not None:  # else it has just ended
+                raise
+    return status(read(folder / GUARD / FILE), running=running.pid if running else None)
+
+
+def override(rollout: Rollout, folder: Path, asked: Asked) -> Status:
+    """A person's decision, through the guard that runs, or at once where none does."""
+    running = holder(folder / GUARD)
+    if running is not None and running.url is not None:
+        return through(rollout, running, asked)
+    with guarding(rollout, folder, blind) as (guard, _):
+        guard.resume()
+        carry_out(guard, asked)
+        return status(guard.standing, unconfirmed=guard.unconfirmed)
+
+
+def through(rollout: Rollout, running: Holder, asked: Asked) -> Status:
+    """By the guard that runs."""
+    commands = sum(
+        action.timeout_s * (COMMANDS if isinstance(action, RestartAction) else 1)
+        for action in rollout.guard.actions
+        if isinstance(action, CommandAction | RestartAction)
+    )
+    said = ask(
+        "tell the guard",
+        "POST",
+        f"{running.url}/override",
+        body=json.loads(asked.model_dump_json()),
+        token=running.token,
+        timeout_s=ANSWER_S + 2 * commands,
+    )
+    return Status.model_validate_json(said)
+
+
+@contextmanager
+def guarding(
+    rollout: Rollout, folder: Path, see: Look, *, dry_run: bool = False
+) -> Iterator[tuple[Guard, Lock]]:
+    if rollout.guard.cooldown_s < rollout.monitor.window_s:
+        window = f"monitor.window_s, the {rollout.monitor.window_s} s that rates are taken over"
+        raise ConfigError(
+            f"guard.cooldown_s is less than {window}: a step back would be judged by what was before it",
+            hint="set guard.cooldown_s to monitor.window_s or more",
+        )
+    where = folder / GUARD
+    switch = Switch(targets(rollout, where), counting(rollout))
+    with locked(where, f"{DRY}.{LOCK}" if dry_run else LOCK) as lock:
+        guard = Guard(
+            rules=Rules.of(rollout.guard),
+            look=see,
+            switch=switch,
+            journal=Journal(where / (f"{DRY}.jsonl" if dry_run else FILE)),
+            gate=lambda: gate(capacity(rollout, folder)),
+            dry_run=dry_run,
+        )
+        yield guard, lock
+
+
+def _looking(rollout: Rollout, folder: Path) -> Look:
+    url = rollout.addresses.prometheus
+    if url is None:
+        raise ConfigError(
+            "the guard has nobody to ask: the rollout file names no Prometheus",
+            hint="add addresses.prometheus, such as http://127.0.0.1:9090",
+        )
+    api, plan = Api(url), plan_of(rollout, folder)
+    return lambda now, since: look(api, plan, now, since)
+
+
+def blind(now: float, since: float | None) -> Evaluation:
+    """For who carries out what a person decided, and looks at nothing."""
+    raise AssertionError
+
+
+def gate(found: Capacity) -> Gate:
+    """What the capacity gate's answer means for a fall-back. Where it is a plain no, the standard pool gets
+    what it was measured to carry and the rest stays: slower than it need be, which is better than a standard
+    pool that breaks down. What was not measured holds nothing back; it is said."""
+    if found.verdict != "no":
+        return Gate(said=found.reason)
+    carried = min((demand.offered.low or demand.offered.estimate) / demand.peak for demand in found.demands)
+    floor = min(max(math.ceil(round(100 * (1 - carried), 6)), 0), 99)
+    return Gate(said=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor)

@@ -1,0 +1,221 @@
+"""Phase 3, configure: how both pools are started, as scripts, as a Compose file and as Kubernetes manifests.
+
+`render` writes rendered/{standard,speculative}.sh, rendered/compose.yaml and
+rendered/kubernetes/{standard,speculative}.yaml into the run folder. Its result says what was rendered, what
+the lint has against it, what was left out and why, and whether the standard pool carries the peak alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from specops import results
+from specops.config import (
+    PORT,
+    CommandPool,
+    EmbeddedPool,
+    EndpointPool,
+    Pool,
+    Rollout,
+    SglangPool,
+    VllmPool,
+)
+from specops.errors import UsageError
+from specops.launch import containers, embedded, sglang
+from specops.launch.findings import Finding
+from specops.launch.lint import judge
+from specops.launch.reading import command_of
+from specops.launch.vllm import command as vllm
+from specops.launch.vllm.installed import installed
+from specops.launch.vllm.lint import lint
+from specops.launch.vllm.versions import Version, table
+from specops.phases.capacity import capacity
+from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
+from specops.progress import Progress
+from specops.render import files as rendered_files
+from specops.render.compose import compose
+from specops.render.kubernetes import manifests
+from specops.render.server import Server
+from specops.render.shell import script
+from specops.results import Result, Verdict
+
+POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
+
+
+@dataclass
+class _Work:
+    """A pool while it is rendered."""
+
+    name: str
+    pool: Pool
+    version: str | None = None
+    command: list[str] = field(default_factory=list)
+    server: Server | None = None
+    findings: list[Finding] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
+    """Write what starts the rollout's pools into `folder` and say what is wrong with it.
+
+    What an earlier call wrote and this one has no cause to is removed. Raises ConfigError for settings that
+    an engine's version does not have, FileError where nothing can be written.
+    """
+    works = [_rendered(rollout, name, getattr(rollout.pools, name)) for name in POOLS]
+    files = _files(rollout, works)
+    rendered_files.write(folder, files)
+    progress.note(f"rendered into {folder / RENDERED}")
+    data = Rendered(
+        folder=str(folder),
+        files=[name for name, text in files.items() if text is not None],
+        pools={
+            work.name: RenderedPool(
+                engine=work.pool.engine,
+                version=work.version,
+                command=work.command,
+                in_a_container=list(work.server.command) if work.server else [],
+                findings=work.findings,
+                left_out=work.left_out,
+            )
+            for work in works
+        },
+        capacity=capacity(rollout, folder),
+    )
+    return _result(rollout, data)
+
+
+def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
+    work = _Work(name, pool)
+    if isinstance(pool, EndpointPool):
+        work.left_out["everything"] = f"it runs already, at {pool.base_url}"
+        return work
+    port = rollout.deploy.port + POOLS.index(name)
+    _on_this_machine(work, rollout, port)
+    why_not = containers.why_not(pool, rollout.deploy)
+    if why_not is not None:
+        work.left_out["Compose and Kubernetes"] = why_not
+        return work
+    _in_a_container(work, rollout)
+    return work
+
+
+def _on_this_machine(work: _Work, rollout: Rollout, port: int) -> None:
+    pool = work.pool
+    match pool:
+        case VllmPool():
+            asked = _vllm_version(pool)
+            version = asked or table().newest
+            work.version = str(version)
+            if asked is None:
+                why = f"no version is set and '{pool.program}' is not here to be asked; taken: {version}"
+                work.findings.append(Finding(level="note", flag="version", why=why))
+            work.command = vllm.command(pool, port=port, version=version)
+            work.findings += lint(work.command, version)
+        case SglangPool():
+            work.version = pool.version or sglang.VERSION
+            work.command = sglang.command(pool, port=port)
+            work.findings += [*sglang.lint(work.command), *_of_another_release(pool)]
+        case EmbeddedPool():
+            work.command = ["specops", *embedded.arguments(pool, rollout.rollout, port=port)]
+        case CommandPool():
+            work.command = [word.replace(PORT, str(port)) for word in shlex.split(pool.command)]
+            with suppress(UsageError):  # a program that the lint does not know
+                work.findings += judge(command_of(work.command)).findings
+
+
+def _vllm_version(pool: VllmPool) -> Version | None:
+    """The rollout file's before the program's: where it is rendered need not be where it serves."""
+    return Version.parse(pool.version) if pool.version else installed(shlex.split(pool.program))
+
+
+def _in_a_container(work: _Work, rollout: Rollout) -> None:
+    deploy, pool = rollout.deploy, work.pool
+    inside = containers.contained(pool, deploy, model=rollout.rollout, version=work.version)
+    work.server = Server(
+        rollout=rollout.rollout,
+        pool=work.name,
+        engine=pool.engine,
+        image=inside.image,
+        command=tuple(inside.words),
+        environment=_environment(pool),
+        replicas=getattr(deploy, f"{work.name}_replicas"),
+        gpus=inside.gpus,
+        downloads=inside.downloads,
+        drains=inside.drains,
+    )
+    if isinstance(pool, CommandPool) and not any(containers.EVERYWHERE in word for word in inside.words):
+        why = f"in a container it must listen on {containers.EVERYWHERE}, and the command does not say so"
+        work.findings.append(Finding(level="warning", flag="command", why=why))
+
+
+def _of_another_release(pool: SglangPool) -> list[Finding]:
+    if pool.version in (None, sglang.VERSION):
+        return []
+    why = f"the flags are those of SGLang {sglang.VERSION}; {pool.version} was not checked"
+    return [Finding(level="warning", flag="version", why=why)]
+
+
+def _environment(pool: Pool) -> Mapping[str, str]:
+    return pool.environment if isinstance(pool, VllmPool | SglangPool) else {}
+
+
+def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
+    """Every file that render may write, by its name in the run folder; None: there is no cause to."""
+    files: dict[str, str | None] = {}
+    for work in works:
+        files[f"{RENDERED}/{work.name}.sh"] = (
+            script(
+                work.command,
+                _environment(work.pool),
+                rollout.deploy.secrets,
+                rollout=rollout.rollout,
+                pool=work.name,
+            )
+            if work.command
+            else None
+        )
+    servers = [work.server for work in works if work.server is not None]
+    files[COMPOSE] = compose(servers, rollout.deploy) if servers else None
+    for work in works:
+        files[f"{RENDERED}/kubernetes/{work.name}.yaml"] = (
+            manifests(work.server, rollout.deploy) if work.server else None
+        )
+    return files
+
+
+def _result(rollout: Rollout, data: Rendered) -> Result:
+    levels = [found.level for pool in data.pools.values() for found in pool.findings]
+    verdict, reason = _verdict(data, levels.count("error"))
+    settings = {"pools": rollout.pools, "deploy": rollout.deploy, "peak": rollout.peak, "slo": rollout.slo}
+    settings_: dict[str, Any] = {
+        name: None if part is None else part.model_dump(mode="json") for name, part in settings.items()
+    }
+    inputs = {"settings": results.sha256(settings_)}
+    if data.capacity.measured is not None:
+        inputs[Path(data.capacity.measured.source).stem] = data.capacity.measured.sha256
+    return Result(
+        phase="launch",
+        inputs=inputs,
+        settings=settings_,
+        environment=results.environment(),
+        verdict=verdict,
+        reason=reason,
+        summary={
+            "files": len(data.files),
+            "errors": levels.count("error"),
+            "warnings": levels.count("warning"),
+            "capacity": data.capacity.verdict,
+        },
+        data=data.model_dump(mode="json"),
+    )
+
+
+def _verdict(data: Rendered, errors: int) -> tuple[Verdict, str]:
+    if errors:
+        return "no", f"{errors} error{'s' if errors > 1 else ''} in what was rendered"
+    return data.capacity.verdict, data.capacity.reason

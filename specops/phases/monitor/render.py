@@ -1,0 +1,120 @@
+"""`monitor render`: writes rendered/monitor/ into the run folder, and says what each threshold is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.assets import asset
+from specops.config import Rollout
+from specops.config.monitor import AlertName
+from specops.phases.monitor.before import Before, before
+from specops.phases.monitor.thresholds import left_out, limits
+from specops.progress import Progress
+from specops.render import files as rendered_files
+from specops.render.grafana.dashboard import dashboard
+from specops.render.grafana.provisioning import dashboard_provider, datasource
+from specops.render.prometheus.alertmanager import alertmanager_config
+from specops.render.prometheus.alerts import RUNBOOK, Limits, alerts
+from specops.render.prometheus.rules import Measured, rules
+from specops.render.prometheus.scrape import prometheus_config
+from specops.render.prometheus.targets import targets
+from specops.results import Result
+
+PHASE = "monitor"
+FOLDER = Path("rendered") / "monitor"
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Threshold(_Kept):
+    value: float | None
+    source: str
+    for_s: int
+    for_source: str
+
+
+class Rendered(_Kept):
+    """`data` of monitor.json."""
+
+    folder: str
+    """The run folder, as it was given."""
+
+    files: list[str]
+    """Relative to it."""
+
+    targets: dict[str, list[str]]
+    """Addresses by job."""
+
+    alerts: dict[AlertName, Threshold]
+    left_out: dict[AlertName, str]
+    """Alerts that there are not, and why."""
+
+    not_read: dict[str, str]
+    """Results by phase that were not there, or do not count, and why."""
+
+
+def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
+    """Write what Prometheus, Alertmanager and Grafana load into `folder`.
+
+    Raises ConfigError for a pool of which no address is known, FileError where nothing can be written.
+    """
+    known = before(rollout, folder)
+    decided = limits(rollout, known)
+    files = texts(rollout, known, decided)
+    rendered_files.write(folder / FOLDER, files)
+    progress.note(f"rendered into {folder / FOLDER}")
+    data = Rendered(
+        folder=str(folder),
+        files=[(FOLDER / name).as_posix() for name in files],
+        targets={each.job: list(each.addresses) for each in targets(rollout)},
+        alerts={
+            name: Threshold(
+                value=each.value, source=each.source, for_s=each.for_s, for_source=each.for_source
+            )
+            for name, each in decided.items()
+        },
+        left_out=left_out(rollout, known),
+        not_read=dict(known.missing),
+    )
+    return _result(rollout, known, data)
+
+
+def texts(rollout: Rollout, known: Before, decided: Limits) -> dict[str, str]:
+    """Every file by its name in rendered/monitor."""
+    measured = Measured(known.loads, known.acceptance.value if known.acceptance else None)
+    return {
+        "prometheus.yml": prometheus_config(rollout),
+        "rules.yml": rules(rollout, measured),
+        "alerts.yml": alerts(rollout, decided),
+        "alertmanager.yml": alertmanager_config(rollout),
+        RUNBOOK: asset("alerts", RUNBOOK).read_text(encoding="utf-8"),
+        "dashboard.json": dashboard(rollout, decided),
+        "provisioning/datasources/specops.yml": datasource(rollout),
+        "provisioning/dashboards/specops.yml": dashboard_provider(rollout),
+    }
+
+
+def _result(rollout: Rollout, known: Before, data: Rendered) -> Result:
+    settings: Mapping[str, Any] = {
+        "addresses": rollout.addresses.model_dump(mode="json"),
+        "monitor": rollout.monitor.model_dump(mode="json"),
+    }
+    measured = sum("sha256" in alert.source for alert in data.alerts.values())
+    return Result(
+        phase=PHASE,
+        inputs={"settings": results.sha256(dict(settings)), **known.read},
+        settings=dict(settings),
+        environment=results.environment(),
+        verdict="yes",
+        reason=f"rendered {len(data.files)} files with {len(data.alerts)} alerts,"
+        f" {measured} of them by what was measured",
+        summary={"files": len(data.files), "alerts": len(data.alerts), "measured": measured},
+        data=data.model_dump(mode="json"),
+    )

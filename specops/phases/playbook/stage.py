@@ -1,0 +1,142 @@
+"""A set-up of its own for the drill: both pools and NGINX on loopback, and a little traffic through it.
+
+What is rehearsed is the switch, so the stage's router has the playbook's rules and all traffic may be
+speculative; which requests go where is `route check`'s to try. The guard's journal is the stage's own too:
+a rehearsal is no incident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import cycle
+from pathlib import Path
+from pwd import getpwuid
+from urllib.parse import urlsplit
+
+from specops.config import Addresses, Rollout, Route
+from specops.errors import ConfigError, EnvironmentFailure
+from specops.launch.address import free_port
+from specops.launch.pools import serving
+from specops.launch.process import Server
+from specops.load.client import Client
+from specops.load.settings import BaselineSettings
+from specops.load.workload import Prompt
+from specops.phases.inputs import settings_of
+from specops.phases.playbook.step import Given
+from specops.phases.route.check import explained
+from specops.phases.route.render import NGINX, of, render, text
+from specops.phases.route.thresholds import rules
+from specops.phases.route.trial import nginx, refusal, started
+
+STAGED = "stage"
+STREAMS = 4
+TOKENS = 32
+"""Of each answer: the fewest that the playbook has speculative."""
+PAUSE_S = 0.2
+"""After a request that failed, so that a router that is gone is not asked as fast as it refuses."""
+FLOWS_S = 60.0
+"""How long the first answers may take, before the drill begins without them."""
+
+
+def missing(rollout: Rollout) -> EnvironmentFailure | None:
+    """Why there can be no router here, and its mend."""
+    with tempfile.TemporaryDirectory(prefix="specops-stage-") as folder:
+        tried = _moved(rollout, "127.0.0.1:1", "127.0.0.1:2")
+        try:
+            refused = refusal(nginx(None), text(of(tried, rules(tried, Path(folder)))))
+        except EnvironmentFailure as error:
+            return error
+    return EnvironmentFailure(*explained(refused)) if refused is not None else None
+
+
+@contextmanager
+def staged(at: Given) -> Iterator[tuple[Rollout, Path]]:
+    """The stage's rollout and its run folder, while traffic flows through its router.
+
+    Raises as `launch.pools.serving` does, ConfigError for pools that no router can be put before.
+    """
+    pools = at.rollout.pools
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specops-stage-")))
+
+        def up(name: str) -> Server:
+            pool, log = getattr(pools, name), at.logs / f"guard-drill-{name}.log"
+            return stack.enter_context(
+                serving(pool, name, model=at.rollout.rollout, log=log, progress=at.progress)
+            )
+
+        standard, speculative = up("standard"), up("speculative")
+        if standard.model != speculative.model:
+            raise ConfigError(
+                f"no router can be put before these pools: a request names its model, and the standard pool"
+                f" calls it {standard.model}, the speculative one {speculative.model}",
+                hint="have both serve it under one name, such as --served-model-name",
+            )
+        rollout = _moved(at.rollout, _address(standard), _address(speculative))
+        render(rollout, folder)
+        stack.enter_context(
+            started(
+                nginx(None),
+                folder / NGINX,
+                int(rollout.route.listen.rpartition(":")[2]),
+                log=at.logs / "guard-drill-router.log",
+                progress=at.progress,
+            )
+        )
+        asked = settings_of(at.rollout, pools.standard)
+        through = asked.at(f"http://{rollout.route.listen}/v1", standard.model)
+        stack.enter_context(_traffic(through, asked.prompt_set().prompts))
+        yield rollout, folder
+
+
+def _moved(rollout: Rollout, standard: str, speculative: str) -> Rollout:
+    """The rollout with a router of the stage's before pools that answer there."""
+    route = Route(
+        listen=f"127.0.0.1:{free_port()}",
+        admin=f"127.0.0.1:{free_port()}",
+        workers=1,
+        modules=rollout.route.modules,
+        user=getpwuid(os.geteuid()).pw_name if os.geteuid() == 0 else None,  # the folder is nobody else's
+    )
+    addresses = Addresses(standard=[standard], speculative=[speculative], routers=[route.admin])
+    guard = rollout.guard.model_copy(update={"actions": []})  # of the live set-up, which is left alone
+    return rollout.model_copy(update={"route": route, "addresses": addresses, "guard": guard})
+
+
+def _address(server: Server) -> str:
+    return urlsplit(server.base_url).netloc
+
+
+@contextmanager
+def _traffic(asked: BaselineSettings, prompts: Sequence[Prompt]) -> Iterator[None]:
+    """Greedy streams, one request after the other, from the time that the first answers have come."""
+    flows, enough = threading.Event(), threading.Event()
+
+    async def stream(client: Client, number: int) -> None:
+        for prompt in cycle([*prompts[number:], *prompts[:number]]):
+            if enough.is_set():
+                return
+            exchange = await client.send(prompt, max_tokens=TOKENS)
+            if exchange.failure is None:
+                flows.set()
+            else:
+                await asyncio.sleep(PAUSE_S)
+
+    async def streams() -> None:
+        decoding = asked.model_copy(update={"temperature": 0.0}).decoding()
+        async with Client(asked.target(), decoding) as client:
+            await asyncio.gather(*(stream(client, number % len(prompts)) for number in range(STREAMS)))
+
+    thread = threading.Thread(target=lambda: asyncio.run(streams()), name="traffic", daemon=True)
+    thread.start()
+    try:
+        flows.wait(FLOWS_S)
+        yield
+    finally:
+        enough.set()
+        thread.join()

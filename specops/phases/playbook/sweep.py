@@ -1,0 +1,53 @@
+"""Which K, or which tree, pays at which load."""
+
+from __future__ import annotations
+
+from specops import results
+from specops.config import CommandPool, EndpointPool, Rollout
+from specops.phases.inputs import changed
+from specops.phases.playbook.keeping import by_hand, keeping, unchanged
+from specops.phases.playbook.step import Given, Skipped, Step
+from specops.phases.sweep.grid import K
+from specops.phases.sweep.machines import machines
+from specops.phases.sweep.records import kept_of
+from specops.phases.sweep.sweep import sweep
+from specops.phases.sweep.wanted import wanted_of
+
+
+def run(at: Given) -> Step | Skipped:
+    rollout, path, progress = at.rollout, at.path("sweep"), at.progress
+    why_not = _why_not(rollout)
+    if why_not is not None:
+        reason, mend = why_not
+        return by_hand(at, "sweep") or Skipped("sweep", reason, mend.replace("ROLLOUT", str(at.file)))
+    wanted = wanted_of(rollout, at.file.parent)
+    inputs = wanted.inputs()
+    previous = results.read(path) if path.exists() and not at.fresh else None
+    if previous is not None:
+        kept_of(previous, str(path))  # damage is told before the first server is started, by the file's name
+        spent = previous.settings.get("budget_min") == wanted.budget_min
+        if changed(previous, inputs) is None and previous.verdict != "partial" and spent:
+            return Step("sweep", path, previous, reused=True)
+    previous = unchanged("sweep", previous, inputs, progress)
+    with (
+        keeping("sweep", path, previous, inputs, progress) as keep,
+        machines(wanted, rollout.sweep.cluster, at.logs / "sweep", progress) as executor,
+    ):
+        keep(sweep(wanted, executor, progress, previous=previous, on_partial=keep))
+    return Step("sweep", path, results.read(path))
+
+
+def _why_not(rollout: Rollout) -> tuple[str, str] | None:
+    """Why K is not specops's to set, and what does it all the same."""
+    pool = rollout.pools.speculative
+    if isinstance(pool, EndpointPool):
+        return (
+            "the speculative pool runs already, and its K is not specops's to set",
+            "specops sweep ROLLOUT --attach 0=URL --attach K=URL, with a server for each K",
+        )
+    if isinstance(pool, CommandPool) and K not in pool.command:
+        return (
+            f"the command of the speculative pool does not say {K}, where a sweep writes the K that it tries",
+            f"write {K} there and run specops sweep ROLLOUT; then the K that it recommends, and go on",
+        )
+    return None

@@ -1,0 +1,91 @@
+"""The order of the phases, and the gates between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specops.config import Rollout
+from specops.errors import Exit, SpecopsError
+from specops.phases import PHASES, Phase
+from specops.phases.playbook import ab, baseline, canary, checklist, drafts, drill, launch, rendering, sweep
+from specops.phases.playbook.step import Given, Run, Skipped, Step
+from specops.progress import Progress
+
+RUNS: Mapping[Phase, Run] = {
+    "baseline": baseline.run,
+    "drafts": drafts.run,
+    "launch": launch.run,
+    "sweep": sweep.run,
+    "ab": ab.run,
+    "canary": canary.run,
+    "monitor": rendering.monitor,
+    "route": rendering.route,
+    "guard-drill": drill.run,
+    "checklist": checklist.run,
+}
+
+
+@dataclass
+class Walk:
+    rollout: str
+    folder: Path
+    steps: list[Step] = field(default_factory=list)
+    """Phases that have a result, in their order."""
+
+    skipped: list[Skipped] = field(default_factory=list)
+    stopped: Phase | None = None
+    """At whose gate the walk ended before the last phase."""
+
+    @property
+    def exit_code(self) -> Exit:
+        """No where a phase said no; else undecided where one is, or nothing applied; else yes."""
+        codes = {step.result.exit_code for step in self.steps} or {Exit.UNDECIDED}
+        return next((code for code in (Exit.NO, Exit.UNDECIDED) if code in codes), Exit.YES)
+
+    def step(self, phase: Phase) -> Step | None:
+        return next((step for step in self.steps if step.phase == phase), None)
+
+
+def run(
+    rollout: Rollout,
+    file: Path,
+    folder: Path,
+    progress: Progress,
+    *,
+    only: Phase | None = None,
+    fresh: bool = False,
+    go_on: bool = False,
+) -> Walk:
+    """Walk the playbook for the rollout of `file`; results go to `folder`.
+
+    Every phase is a gate: one that says no ends the walk there, but for `go_on`. One that is undecided, or
+    does not apply, does not: the checklist keeps it open. `only` runs one phase, `fresh` reuses no earlier
+    result. Raises what the phases raise; what was measured until then is in `folder`, and the same call
+    resumes.
+    """
+    walk = Walk(rollout.rollout, folder)
+    order = PHASES if only is None else (only,)
+    for phase in order:
+        given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
+        try:
+            made = RUNS[phase](given)
+        except SpecopsError:
+            if walk.steps:
+                done = ", ".join(step.phase for step in walk.steps)
+                progress.note(f"{phase} failed; the same command goes on from there, after {done}")
+            raise
+        if isinstance(made, Skipped):
+            walk.skipped.append(made)
+            progress.note(f"{phase}: not run, since {made.reason}")
+            continue
+        walk.steps.append(made)
+        if made.reused:
+            why = "its own command left it" if made.by_hand else "its inputs have not changed"
+            progress.note(f"{phase}: not run again, {why} ({made.path})")
+        if made.result.verdict == "no" and phase != order[-1] and not go_on:
+            walk.stopped = phase
+            progress.note(f"{phase} said no: {made.result.reason}; --continue goes on all the same")
+            break
+    return walk

@@ -1,0 +1,42 @@
+"""What launch.json keeps: the files that were written, and of each pool what is to be known of its start."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.launch.findings import Finding
+from specops.phases.capacity import Capacity
+
+RENDERED = "rendered"
+COMPOSE = f"{RENDERED}/compose.yaml"
+
+
+class RenderedPool(BaseModel):
+    """`data.pools.NAME` of launch.json. Commands of a pool that runs already are empty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    version: str | None
+    """Of the engine that the command is for; None where it does not depend on one."""
+
+    command: list[str]
+    in_a_container: list[str]
+    findings: list[Finding]
+    left_out: dict[str, str]
+    """What was not rendered, and why."""
+
+
+class Rendered(BaseModel):
+    """`data` of launch.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str
+    """The run folder, as it was given."""
+
+    files: list[str]
+    """Relative to it."""
+
+    pools: dict[str, RenderedPool]
+    capacity: Capacity

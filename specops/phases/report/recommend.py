@@ -1,0 +1,266 @@
+"""What follows: each with the rule it comes from, its threshold, and the command to go on with. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specops import economics
+from specops.config import Rollout
+from specops.economics import StepCost
+from specops.phases.monitor.before import Before
+from specops.phases.report.drift import LEAST
+from specops.phases.report.fallbacks import GUARD
+from specops.phases.report.report import (
+    Acceptance,
+    Drift,
+    Fallback,
+    Incident,
+    Pools,
+    Recommendation,
+    Speedup,
+)
+from specops.phases.report.window import Window
+from specops.phases.report.words import when
+from specops.prometheus.exposed import PoolName
+
+PLAYBOOK, OURS = "the playbook", "a default of specops"
+FULL = 0.95
+"""Of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
+UNCOMPARED = 0.5
+"""Of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
+UNSEEN = 0.02
+"""Of the window: with more that was not scraped, its figures are of the rest."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What recommendations are made from."""
+
+    rollout: Rollout
+    path: Path
+    """Of the rollout file."""
+
+    window: Window
+    before: Before
+    pools: Pools
+    speedup: Speedup
+    incidents: Sequence[Incident] | None
+    fallbacks: Sequence[Fallback] | None
+    drift: Sequence[Drift]
+    gpu_share: float | None
+    cost: StepCost | None
+
+
+def recommendations(found: Found) -> list[Recommendation]:
+    """The gravest first."""
+    return [*_off(found), *_firing(found), *_watching(found), *_idle(found), *_acceptance(found),
+            *_speedup(found), *_fallbacks(found), *_memory(found), *_drift(found),
+            *_shorter(found)]  # fmt: skip
+
+
+def _off(found: Found) -> Iterator[Recommendation]:
+    standing = next((one for one in found.fallbacks or [] if one.ended is None), None)
+    if standing is not None:
+        left = f"down to {standing.percent}%" if standing.percent else "off"
+        yield Recommendation(
+            rule="speculation is off",
+            value=standing.seconds / 3600,
+            threshold=None,
+            source="the guard's journal",
+            told=f"speculation has been {left} since {when(standing.at)}, by {standing.by}: {standing.why}",
+            command=f"specops guard status {found.path}",
+        )
+
+
+def _firing(found: Found) -> Iterator[Recommendation]:
+    still = {one.alert for one in found.incidents or [] if one.end is None and one.severity != "info"}
+    if still:
+        yield Recommendation(
+            rule="open incidents",
+            value=len(still),
+            threshold=0.0,
+            source=OURS,
+            told=f"{', '.join(sorted(still))} still fired at the end: follow the runbook",
+            command=f"specops diagnose {found.path}",
+        )
+
+
+def _idle(found: Found) -> Iterator[Recommendation]:
+    pool = found.pools.get("speculative")
+    if pool is not None and not pool.requests:
+        yield Recommendation(
+            rule="traffic",
+            value=None,
+            threshold=None,
+            source=OURS,
+            told="no request ended at the speculative pool, so nothing is known of speculation",
+            command=f"specops monitor check {found.path}",
+        )
+
+
+def _accepted(found: Found) -> Acceptance | None:
+    pool = found.pools.get("speculative")
+    return pool.acceptance if pool else None
+
+
+def _by(found: Found, key: str) -> str:
+    return f"report.{key} of the rollout file" if key in found.rollout.report.model_fields_set else PLAYBOOK
+
+
+def _acceptance(found: Found) -> Iterator[Recommendation]:
+    accepted, limit = _accepted(found), found.rollout.report.min_acceptance
+    if accepted is None or accepted.rate is None or accepted.rate >= limit or found.before.branches:
+        return
+    yield Recommendation(
+        rule="acceptance",
+        value=accepted.rate,
+        threshold=limit,
+        source=_by(found, "min_acceptance"),
+        told=f"only {accepted.rate:.2f} of the drafted tokens are accepted: try another draft, or train an"
+        " EAGLE-3 head on this traffic",
+        command=f"specops sweep {found.path}",
+    )
+
+
+def _speedup(found: Found) -> Iterator[Recommendation]:
+    e2e, limit = found.speedup.by["e2e"], found.rollout.report.min_speedup
+    if e2e.ratio is not None and e2e.ratio < limit:
+        slower = e2e.ratio < 1
+        yield Recommendation(
+            rule="speed-up",
+            value=e2e.ratio,
+            threshold=limit,
+            source=_by(found, "min_speedup"),
+            told=f"answers are {e2e.ratio:.2f}× as fast as the baseline's: "
+            + ("speculation costs time" if slower else "ask whether that is worth what it costs"),
+            command=f"specops diagnose {found.path}",
+        )
+    uncompared = None if e2e.comparable_share is None else 1 - e2e.comparable_share
+    if uncompared is not None and uncompared > UNCOMPARED:
+        yield _unmeasured_load(found, uncompared)
+
+
+def _unmeasured_load(found: Found, uncompared: float) -> Recommendation:
+    pool = found.pools["speculative"]
+    met = [load for load in pool.load_by_hour if load is not None]
+    measured = found.speedup.loads
+    heaviest = math.ceil(max(met, default=1))
+    more = sorted({*measured, 1, heaviest})
+    return Recommendation(
+        rule="comparable load",
+        value=uncompared,
+        threshold=UNCOMPARED,
+        source=OURS,
+        told=f"{uncompared:.0%} of the requests came at a load that the baseline was not measured at"
+        if measured
+        else "there is no baseline, so nothing is known of the speed-up",
+        command=f"specops run {found.path} --only baseline  # with measure.concurrency: {more}",
+    )
+
+
+def _fallbacks(found: Found) -> Iterator[Recommendation]:
+    settings, weeks = found.rollout.report, found.window.weeks
+    by_guard = [one for one in found.fallbacks or [] if one.by == GUARD]
+    limit = settings.max_fallbacks * weeks
+    if len(by_guard) > limit:
+        yield Recommendation(
+            rule="fall-backs",
+            value=len(by_guard),
+            threshold=limit,
+            source=_by(found, "max_fallbacks"),
+            told=f"the guard fell back {len(by_guard)} times: check the draft against today's traffic",
+            command=f"specops guard status {found.path}",
+        )
+
+
+def _watching(found: Found) -> Iterator[Recommendation]:
+    down = [one for one in found.incidents or [] if one.alert == "SpecopsGuardDown"]
+    if down:
+        hours = sum(one.seconds for one in down) / 3600
+        yield Recommendation(
+            rule="guard",
+            value=hours,
+            threshold=0.0,
+            source=OURS,
+            told=f"nobody watched for {hours:.1f} h: the guard was down",
+            command=f"specops guard status {found.path}",
+        )
+    if "speculative" not in found.pools:
+        yield _unseen(found, "speculative", 1.0)
+    length = found.window.end - found.window.start
+    for name, pool in found.pools.items():
+        unseen = sum(gap.seconds for gap in pool.gaps if gap.server is None) / length
+        if unseen > UNSEEN:
+            yield _unseen(found, name, unseen)
+
+
+def _unseen(found: Found, pool: PoolName, share: float) -> Recommendation:
+    return Recommendation(
+        rule="data",
+        value=share,
+        threshold=UNSEEN,
+        source=OURS,
+        told=f"nothing is known of the {pool} pool for {share:.0%} of the time",
+        command=f"specops monitor check {found.path}",
+    )
+
+
+def _memory(found: Found) -> Iterator[Recommendation]:
+    pool = found.pools.get("speculative")
+    if pool is None or not pool.preemptions:
+        return
+    kv = pool.kv_usage.highest.value if pool.kv_usage else None
+    for what, most in (("the KV cache", kv), ("a GPU's memory", found.gpu_share)):
+        if most is not None and most >= FULL:
+            yield _full(
+                f"{what} was {most:.0%} full, and {pool.preemptions:,.0f} requests preempted", most, found
+            )
+
+
+def _full(told: str, most: float, found: Found) -> Recommendation:
+    return Recommendation(
+        rule="memory",
+        value=most,
+        threshold=FULL,
+        source=PLAYBOOK,
+        told=f"{told}: draft fewer tokens (the playbook says 3), or give the pool more memory",
+        command=f"specops sweep {found.path}",
+    )
+
+
+def _drift(found: Found) -> Iterator[Recommendation]:
+    for one in found.drift:
+        if one.beyond and one.now < one.then:
+            yield Recommendation(
+                rule="drift",
+                value=one.now - one.then,
+                threshold=-max(one.noise or 0.0, LEAST),
+                source=f"{OURS}: more than twice its standard error, and than {LEAST:g}",
+                told=f"{one.what} fell from {one.then:.2f} to {one.now:.2f}, against {one.source}",
+                command=f"specops diagnose {found.path}",
+            )
+
+
+def _shorter(found: Found) -> Iterator[Recommendation]:
+    """By the week's own acceptance by position and the sweep's cost of a drafted token."""
+    accepted = _accepted(found)
+    if accepted is None or found.cost is None or found.before.branches:
+        return
+    curve = [share for share in accepted.per_position if share is not None]
+    if not curve or len(curve) < len(accepted.per_position):
+        return
+    pays = economics.cut(economics.positions(curve, found.cost))
+    if pays < len(curve):
+        yield Recommendation(
+            rule="draft length",
+            value=len(curve),
+            threshold=pays,
+            source="acceptance by position, and the costs of sweep.json",
+            told=f"of {len(curve)} drafted tokens only the first {pays} bring more than they cost"
+            if pays
+            else "no drafted token brings more than it costs",
+            command=f"specops sweep {found.path}",
+        )

@@ -1,0 +1,157 @@
+"""What a Prometheus has of a rollout over a window and the one before it: read once, judged elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.config import Rollout
+from specops.phases.report import grown
+from specops.phases.report.grown import Floats, Grown
+from specops.phases.report.window import HOUR_S, Window
+from specops.progress import Progress
+from specops.prometheus import api as prometheus
+from specops.prometheus.api import Api
+from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.prometheus.promql import LATENCIES, selector
+from specops.prometheus.series import (
+    POOL,
+    ROLLOUT,
+    ROUTE_DURATION,
+    ROUTE_FAILOVERS,
+    ROUTE_FIRST_BYTE,
+    ROUTE_REQUESTS,
+    Drafts,
+    Series,
+)
+
+DAY_S = 24 * HOUR_S
+GPU_USED, GPU_FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
+"""MiB of a GPU, by DCGM's exporter."""
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One series, as it was scraped."""
+
+    labels: Mapping[str, str]
+    at: Floats
+    """Seconds since the epoch."""
+
+    values: Floats
+
+    def hour_of(self, window: Window) -> NDArray[np.intp]:
+        """Of every sample, which hour of `window` it lies in: (begin, end]."""
+        return (np.ceil((self.at - window.start) / HOUR_S) - 1).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class SeenPool:
+    names: Series
+    counters: Mapping[str, Grown]
+    """Over the window before and this one."""
+
+    buckets: Mapping[str, Grown]
+    """Of this window alone."""
+
+    running: tuple[Gauge, ...]
+    """Of both windows, as `waiting`."""
+
+    waiting: tuple[Gauge, ...]
+    kv_usage: tuple[Gauge, ...]
+    """Of this window alone."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    prometheus: str
+    """Which was asked."""
+
+    window: Window
+    pools: Mapping[PoolName, SeenPool]
+    router: Mapping[str, Grown]
+    """Of this window alone."""
+
+    up: tuple[Gauge, ...]
+    """Of every target of the rollout, over both windows, as `firing`."""
+
+    firing: tuple[Gauge, ...]
+    gpu_used: tuple[Gauge, ...]
+    gpu_free: tuple[Gauge, ...]
+
+
+def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen:
+    """Raises EndpointError where Prometheus does not answer."""
+    labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    progress.start("asking Prometheus", len(POOLS) + 2)
+    pools = {}
+    for pool in POOLS:
+        pools[pool] = _pool(exposed(rollout, pool), labels | {POOL: pool}, window, api)
+        progress.advance()
+    routed = [ROUTE_REQUESTS, ROUTE_FAILOVERS]
+    for name in (ROUTE_DURATION, ROUTE_FIRST_BYTE):
+        routed += [f"{name}_{part}" for part in ("sum", "count", "bucket")]
+    router = grown.read(api, routed, labels, window.start, window.hours)
+    progress.advance()
+    long = Window(window.previous.start, window.end, window.zone)
+    firing = {"alertstate": "firing", ROLLOUT: rollout.rollout}
+    seen = Seen(
+        api.url,
+        window,
+        pools,
+        router,
+        up=_gauges(api, f"up{selector(labels)}", long),
+        firing=_gauges(api, f"ALERTS{selector(firing)}", long),
+        gpu_used=_gauges(api, f"{GPU_USED}{selector(labels)}", window),
+        gpu_free=_gauges(api, f"{GPU_FREE}{selector(labels)}", window),
+    )
+    progress.advance()
+    return seen
+
+
+def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> SeenPool:
+    before = window.previous
+    counters = grown.read(api, counters_of(names), labels, before.start, before.hours + window.hours)
+    histograms = [f"{getattr(names, latency)}_bucket" for latency in LATENCIES]
+    buckets = grown.read(api, histograms, labels, window.start, window.hours)
+    which = selector(labels)
+    long = Window(before.start, window.end, window.zone)
+    return SeenPool(
+        names,
+        counters,
+        buckets,
+        running=_gauges(api, names.running + which, long),
+        waiting=_gauges(api, names.waiting + which, long),
+        kv_usage=_gauges(api, names.kv_usage + which, window),
+    )
+
+
+def counters_of(names: Series) -> list[str]:
+    found = [names.generated, names.finished, names.preemptions]
+    for latency in LATENCIES:
+        found += [f"{getattr(names, latency)}_{part}" for part in ("sum", "count")]
+    counted = names.acceptance
+    if isinstance(counted, Drafts):
+        found += [counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.per_position]
+    else:
+        found.append(counted.verifications)
+    return found
+
+
+def _gauges(api: Api, which: str, window: Window) -> tuple[Gauge, ...]:
+    """A day at a time: an answer stays of a size that a proxy lets through."""
+    parts: dict[grown.Key, list[prometheus.Series]] = {}
+    for begin in range(window.start, window.end, DAY_S):
+        for one in api.raw(which, begin, min(begin + DAY_S, window.end)):
+            if one.points:
+                parts.setdefault(frozenset(one.labels.items()), []).append(one)
+    return tuple(_joined(found) for found in parts.values())
+
+
+def _joined(parts: list[prometheus.Series]) -> Gauge:
+    points = np.concatenate([np.array(one.points) for one in parts])
+    points = points[~np.isnan(points[:, 1])]
+    return Gauge(parts[0].labels, points[:, 0], points[:, 1])

@@ -1,0 +1,270 @@
+"""`specops route explain`: where a request would go, and why. What decides is decide.lua, the file that NGINX
+runs, run here by LuaJIT."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.assets import asset
+from specops.config import Rollout
+from specops.errors import FileError, UsageError
+from specops.phases.route.thresholds import rules
+from specops.render.nginx.lua import literal
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Request:
+    """As it reaches the router."""
+
+    body: bytes
+    method: str = "POST"
+    path: str = CHAT
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By name in lower case."""
+
+    address: str = LOOPBACK
+
+
+class Explanation(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pool: str
+    """speculative, standard, or none: the router answers 404 itself."""
+
+    traffic_class: str
+    reason: str
+    """The word that the answer's X-Specops-Reason, the log and the metrics have."""
+
+    about: str | None
+    """The parameter that it is about."""
+
+    seen: float | None
+    weight: float
+    """Sequences that it asks for."""
+
+    threshold: Any
+    source: str | None
+    """Of the threshold; None where no rule of the rollout decides."""
+
+    told: str
+
+
+class Judge:
+    """decide.lua with the rules of one rollout. Not for several threads at a time."""
+
+    def __init__(self, rules_lua: str, trusted: Sequence[str] = ()) -> None:
+        """`rules_lua` is the file's text; `trusted` the networks that NGINX's configuration has beside it."""
+        # Here alone: it loads a compiled runtime. 2.1 is what NGINX's Lua module is built with.
+        from lupa.luajit21 import LuaError, LuaRuntime
+
+        self._lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
+        package = self._lua.globals()[b"package"]
+        package[b"path"] = str(asset("nginx", "lua")).encode() + b"/?.lua"
+        self._decide: Callable[..., Any] = self._lua.execute(b'return require("specops.decide").decide')
+        try:
+            self._rules = self._lua.execute(rules_lua.encode())
+        except LuaError as error:
+            raise damaged(str(error).partition("\n")[0]) from None
+        self._trusted = trusted
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The rules as Python has them."""
+        found: dict[str, Any] = _plain(self._rules)
+        return found
+
+    def decide(self, request: Request, *, in_flight: float = 0, percent: float = 100.0) -> dict[str, Any]:
+        """What decide.lua answers, its text decoded."""
+        headers = {name.encode(): value.encode() for name, value in request.headers.items()}
+        asked = self._lua.table()
+        asked[b"method"] = request.method.encode()
+        asked[b"path"] = request.path.partition("?")[0].encode()
+        asked[b"header"] = headers.get
+        asked[b"address"] = request.address.encode
+        asked[b"trusted"] = may_choose(request.address, self._trusted)
+        asked[b"body"] = request.body
+        asked[b"matches"] = _matches
+        state = self._lua.table()
+        state[b"percent"], state[b"in_flight"] = percent, in_flight
+        decision = self._decide(asked, self._rules, state)
+        return {
+            key.decode(): value.decode() if isinstance(value, bytes) else value
+            for key, value in decision.items()
+        }
+
+
+def damaged(why: str) -> UsageError:
+    """Of rules.lua."""
+    return UsageError(f"rules.lua is damaged: {why}", hint="render it again: specops route render ROLLOUT")
+
+
+def may_choose(address: str, networks: Sequence[str]) -> bool:
+    """Whether a caller is one of those that the header X-Specops-Pool is believed of."""
+    return any(ip_address(address) in ip_network(network) for network in networks)
+
+
+def _plain(value: Any) -> Any:
+    """A Lua value; a table with a first element is a list."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not hasattr(value, "items"):
+        return value
+    pairs = {_plain(key): _plain(member) for key, member in value.items()}
+    return list(pairs.values()) if 1 in pairs else pairs
+
+
+def _matches(pattern: bytes, text: bytes) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def explain(
+    rollout: Rollout, folder: Path, request: Request, *, in_flight: float = 0, percent: float | None = None
+) -> Explanation:
+    """By the rules that `route render` would render now; `percent` is where the switch stands, by default
+    where the rollout file puts it."""
+    found = rules(rollout, folder)
+    stands = rollout.route.speculative_percent if percent is None else percent
+    judge = Judge(f"return {literal(found.table)}", rollout.route.trusted)
+    decision = judge.decide(request, in_flight=in_flight, percent=stands)
+    threshold, source = _rule(found.table, decision, stands)
+    return Explanation(
+        pool=decision["pool"],
+        traffic_class=decision["class"],
+        reason=decision["reason"],
+        about=decision.get("about"),
+        seen=decision.get("seen"),
+        weight=decision["weight"],
+        threshold=threshold,
+        source=source,
+        told=_TOLD[decision["reason"]].format(
+            **{"about": None, "seen": 0.0} | decision, threshold=threshold, method=request.method,
+            path=request.path, name=decision["class"],
+        ),
+    )  # fmt: skip
+
+
+_TOLD = {
+    "path": "{path} generates no text",
+    "method": "{method} is no POST",
+    "encoded": "its body is compressed, and the router does not read it",
+    "unreadable": "its body could not be read",
+    "not-json": "its body is no JSON",
+    "not-an-object": "its body is no JSON object",
+    "too-complex": "its body nests too deep, or holds too many values, to be read",
+    "type": "{about} has a type or value that the engine refuses",
+    "not-deployed": "nothing goes to the speculative pool",
+    "class": "requests of the class {name} are kept off speculation",
+    "parameter": "the speculative pool does not support {about}",
+    "temperature": "its temperature of {seen:g} is above {threshold:g}",
+    "short": "it asks for {seen:g} tokens, fewer than {threshold:g}",
+    "short-unstreamed": "it asks for {seen:g} tokens and is not streamed, fewer than {threshold:g}",
+    "long": "it asks for {seen:g} tokens, at least {threshold:g}",
+    "greedy": "its temperature is 0",
+    "streaming": "it is streamed",
+    "otherwise": "it is neither short nor long, greedy nor streamed",
+    "override": "a trusted caller chose the pool",
+    "switch": "the switch stands at 0%: all is standard",
+    "canary": "its caller is in bucket {seen:g} of 10,000, and {threshold:g}% are speculative",
+    "in-flight": "it asks for {weight:g} sequences beside {seen:g} in flight, and {threshold:g} may be",
+}
+_THRESHOLDS = {
+    "not-deployed": "speculate",
+    "temperature": "max_temperature",
+    "short": "min_tokens",
+    "short-unstreamed": "min_tokens_unstreamed",
+    "long": "long_tokens",
+    "otherwise": "otherwise",
+    "in-flight": "max_in_flight",
+}
+
+
+def _rule(table: Mapping[str, Any], decision: Mapping[str, Any], percent: float) -> tuple[Any, str | None]:
+    """The threshold that decided, and where it comes from."""
+    reason = decision["reason"]
+    if reason in _THRESHOLDS:
+        rule = table[_THRESHOLDS[reason]]
+        return rule["value"], rule["source"]
+    if reason == "class":
+        of_all = {one["name"]: one["speculate"] for one in table["classes"]}
+        rule = of_all.get(decision["class"], table["default"]["speculate"])
+        return rule["value"], rule["source"]
+    if reason == "parameter":
+        return None, next(one["source"] for one in table["unsupported"] if one["name"] == decision["about"])
+    if reason in ("switch", "canary"):
+        return percent, "switch"
+    return None, None
+
+
+_WRAPPED = {"method", "path", "headers", "body"}
+
+
+def read_request(path: Path, address: str = LOOPBACK) -> Request:
+    """A file that holds a body as it is, or {"method", "path", "headers", "body"} around it. A body given as
+    text is taken byte for byte. Raises FileError, UsageError."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"could not read {path}: {error.strerror}", hint="give a file with a request's JSON body"
+        ) from error
+    try:
+        ip_address(address)
+    except ValueError as error:
+        raise UsageError(f"{error}", hint="such as --remote-addr 10.0.0.7") from None
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return Request(raw, address=address)
+    if not isinstance(found, dict):
+        return Request(raw, address=address)
+    if found.keys() <= _WRAPPED and found.keys() & {"body", "path"}:
+        return request_of(found, str(path), address)
+    return Request(raw, path=_path_of(found), address=address)
+
+
+def request_of(wrapped: Mapping[str, Any], where: str, address: str = LOOPBACK) -> Request:
+    """UsageError for what is no request; `where` it stands is named."""
+    body, headers = wrapped.get("body"), wrapped.get("headers", {})
+    method = wrapped.get("method", "POST" if body is not None else "GET")
+    path = wrapped.get("path", _path_of(body))
+    if not (_is(_METHOD, method) and _is(_PATH, path)):
+        raise UsageError(
+            f"{where}: a method is capitals, and a path begins with / and has neither blanks nor letters"
+            " beyond ASCII",
+            hint=_HINT,
+        )
+    if not isinstance(headers, dict) or not all(
+        _is(_NAME, name) and _is(_VALUE, value) for name, value in headers.items()
+    ):
+        raise UsageError(
+            f"{where}: headers is no mapping of names to text that a header can carry", hint=_HINT
+        )
+    text = "" if body is None else body if isinstance(body, str) else json.dumps(body)
+    by_name = {name.lower(): value for name, value in headers.items()}
+    return Request(text.encode(errors="surrogatepass"), method, path, by_name, address)
+
+
+_METHOD, _PATH = r"[A-Z]+", r"/[\x21-\x7e]*"
+_NAME, _VALUE = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", r"[\t\x20-\x7e]*"
+
+
+def _is(pattern: str, value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+_HINT = 'such as {"path": "/v1/completions", "headers": {"X-Task": "code"}, "body": {"prompt": "def"}}'
+
+
+def _path_of(body: object) -> str:
+    return COMPLETIONS if isinstance(body, dict) and "prompt" in body and "messages" not in body else CHAT

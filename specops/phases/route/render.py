@@ -1,0 +1,120 @@
+"""`specops route render`: the folder that NGINX runs from, and what is kept of how it came about."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.assets import asset
+from specops.config import Rollout
+from specops.errors import FileError
+from specops.phases.rendered import RENDERED
+from specops.phases.route.servers import servers
+from specops.phases.route.thresholds import Rules, rules
+from specops.render import files as rendered_files
+from specops.render.nginx import native
+from specops.render.nginx.config import LUA, Router, config, rules_lua
+from specops.results import Result
+
+NGINX = f"{RENDERED}/nginx"
+CONF = "nginx.conf"
+SWITCH = "switch.conf"
+"""Of the variant without Lua; the other's is switch.json, which NGINX writes."""
+
+
+class Routed(BaseModel):
+    """`data` of route.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str
+    """The run folder, as it was given."""
+
+    files: list[str]
+    """Relative to it."""
+
+    native: bool
+    rules: dict[str, object]
+    """What decide.lua reads: each threshold as {value, source}."""
+
+    standard: list[str]
+    speculative: list[str]
+    limits: list[str]
+    """What this variant cannot do."""
+
+    notes: list[str]
+
+
+def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Result:
+    """Write the router's configuration into `folder`/rendered/nginx. Raises ConfigError, FileError."""
+    found = rules(rollout, folder)
+    router = of(rollout, found)
+    files = text(router, without_lua=without_lua)
+    prefix = folder / NGINX
+    if without_lua and (prefix / SWITCH).exists():
+        del files[SWITCH]  # where someone has set it
+    write(prefix, files)
+    data = Routed(
+        folder=str(folder),
+        files=[f"{NGINX}/{name}" for name in files],
+        native=without_lua,
+        rules=found.table,
+        standard=list(router.standard),
+        speculative=list(router.speculative),
+        limits=list(native.LIMITS) if without_lua else [],
+        notes=found.notes,
+    )
+    settings = {
+        "route": rollout.route.model_dump(mode="json"),
+        "addresses": rollout.addresses.model_dump(mode="json"),
+    }
+    return Result(
+        phase="route",
+        inputs={"settings": results.sha256(settings), **found.inputs},
+        settings=settings,
+        environment=results.environment(),
+        verdict="yes",
+        reason=f"rendered {len(files)} files for {rollout.route.listen}",
+        summary={"files": len(files), "classes": len(rollout.route.classes), "native": without_lua},
+        data=data.model_dump(mode="json"),
+    )
+
+
+def of(rollout: Rollout, found: Rules) -> Router:
+    return Router(
+        rollout=rollout.rollout,
+        route=rollout.route,
+        standard=servers(rollout, "standard"),
+        speculative=servers(rollout, "speculative"),
+        rules=found.table,
+    )
+
+
+def text(router: Router, *, without_lua: bool = False) -> dict[str, str]:
+    """Each file's text by its name in the folder that NGINX runs from."""
+    if without_lua:
+        switch = native.switch(router.route.speculative_percent)
+        return {CONF: config(router, without_lua=True), SWITCH: switch}
+    lua = {f"lua/specops/{name}.lua": asset("nginx", "lua", "specops", f"{name}.lua") for name in LUA}
+    return {
+        CONF: config(router),
+        "lua/specops/rules.lua": rules_lua(router),
+        **{name: path.read_text(encoding="utf-8") for name, path in lua.items()},
+    }
+
+
+def write(prefix: Path, files: dict[str, str]) -> None:
+    """Into `prefix`. What NGINX keeps there itself, the switch and its logs, stays; modules of an earlier
+    version go, once the new ones are there."""
+    try:
+        (prefix / "temp").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"could not make {prefix}: {os.strerror(error.errno or 0)}",
+            hint="give a run folder that this user may write to with --out",
+        ) from error
+    earlier = {path.relative_to(prefix).as_posix() for path in prefix.glob("lua/specops/*.lua")}
+    rendered_files.write(prefix, files | dict.fromkeys(sorted(earlier - set(files))))

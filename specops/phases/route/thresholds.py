@@ -1,0 +1,200 @@
+"""The router's rules: each value with where it comes from.
+
+What the rollout file says comes first, then what was measured, by the results in the run folder, then the
+playbook's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specops import results
+from specops.config import EmbeddedPool, Rollout, SglangPool
+from specops.config.route import RESERVED, TrafficClass
+from specops.errors import FileError
+from specops.phases.ab import report as ab
+from specops.phases.route.servers import servers
+from specops.phases.sweep import report as sweep
+from specops.results import Result
+
+PLAYBOOK: Mapping[str, Any] = {
+    "min_tokens": 32,
+    "min_tokens_unstreamed": 64,
+    "long_tokens": 256,
+    "otherwise": "speculative",
+    "max_temperature": 1.0,
+    "max_in_flight": 8,
+}
+IN_THE_FILE = "rollout file"
+IN_THE_PLAYBOOK = "playbook"
+CHALLENGER = "speculative"
+
+REFUSED_BY_VLLM = ("min_p", "logit_bias")
+"""vLLM from 0.14 on answers 400 to a request with one of these where it speculates (v1/engine/processor.py,
+later input_processor.py); before, it ran the request without speculation."""
+
+UNSIZED = {"/v1/completions": 16}
+"""What an engine takes max_tokens for where a request has none, as OpenAI's API, vLLM and SGLang have it.
+Elsewhere an answer may be as long as the model can."""
+
+JUDGED = ("max_completion_tokens", "max_tokens", "n", "best_of", "temperature", "stream")
+
+
+@dataclass
+class Rules:
+    """`table` is what decide.lua reads; `inputs` the hash of each result that was read; `notes` what a person
+    should know of how the rules came about."""
+
+    table: dict[str, Any]
+    inputs: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def sourced(value: Any, source: str) -> dict[str, Any]:
+    return {"value": value, "source": source}
+
+
+def rules(rollout: Rollout, folder: Path) -> Rules:
+    """From the rollout file and the run folder. Raises ConfigError, FileError for a damaged result."""
+    measured = _Measured(rollout, folder)
+    route = rollout.route
+    table: dict[str, Any] = {"speculate": _first(route.speculate, measured.speculate, True)}
+    for name, default in PLAYBOOK.items():
+        found = measured.max_in_flight if name == "max_in_flight" else None
+        table[name] = _first(getattr(route, name), found, default)
+    table["classes"] = [_class(one, measured) for one in route.classes]
+    table["default"] = {"speculate": measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
+    table["unsupported"] = _unsupported(rollout, measured)
+    table["wanted"] = dict.fromkeys([*JUDGED, *(one["name"] for one in table["unsupported"])], True)
+    table["unsized"] = UNSIZED
+    table["canary_key"] = route.canary_key.lower() if route.canary_key else None
+    table["paths"] = list(route.paths)
+    table["speculative_percent"] = route.speculative_percent
+    known = {*RESERVED, *(one.name for one in route.classes)}
+    for name in sorted(measured.off.keys() - known):
+        measured.notes.append(
+            f"{measured.off[name]} says no for {name}, and no class of route.classes has that name:"
+            " nothing keeps it off speculation"
+        )
+    return Rules(table, measured.inputs, measured.notes)
+
+
+def _first(given: Any, measured: dict[str, Any] | None, default: Any) -> dict[str, Any]:
+    if given is not None:
+        return sourced(given, IN_THE_FILE)
+    return measured or sourced(default, IN_THE_PLAYBOOK)
+
+
+def _class(one: TrafficClass, measured: _Measured) -> dict[str, Any]:
+    if one.speculate is not None:
+        speculate = sourced(one.speculate, IN_THE_FILE)
+    elif one.name in measured.off:
+        speculate = sourced(False, measured.off[one.name])
+    elif one.name in measured.on:
+        speculate = sourced(True, measured.on[one.name])
+    else:
+        speculate = measured.of_others or sourced(True, IN_THE_PLAYBOOK)
+    return {
+        "name": one.name,
+        "content": one.content,
+        "contains": [text.lower() for text in one.contains] if one.contains else None,
+        "headers": [{"name": name.lower(), "value": value} for name, value in one.headers.items()] or None,
+        "path": one.path,
+        "speculate": speculate,
+    }
+
+
+def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
+    pool = rollout.pools.speculative
+    if rollout.route.unsupported is not None:
+        known = dict.fromkeys(rollout.route.unsupported, IN_THE_FILE)
+    elif isinstance(pool, EmbeddedPool | SglangPool):
+        known = {}
+    else:  # an endpoint or a command may be vLLM; on the standard pool such a request loses nothing but speed
+        known = dict.fromkeys(REFUSED_BY_VLLM, "vLLM refuses it where it speculates")
+    for name, source in measured.unsupported.items():
+        known.setdefault(name, source)
+    return [{"name": name, "source": source} for name, source in known.items()]
+
+
+class _Measured:
+    """What the results in a run folder say of routing."""
+
+    def __init__(self, rollout: Rollout, folder: Path) -> None:
+        self.rollout = rollout
+        self.folder = folder
+        self.inputs: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.speculate: dict[str, Any] | None = None
+        self.max_in_flight: dict[str, Any] | None = None
+        self.of_others: dict[str, Any] | None = None
+        self.on: dict[str, str] = {}
+        self.off: dict[str, str] = {}
+        self.unsupported: dict[str, str] = {}
+        for name, read in (("sweep", self._sweep), ("ab", self._ab), ("canary", self._canary)):
+            path = folder / f"{name}.json"
+            if not path.exists():
+                continue
+            result = results.read(path)
+            if result.verdict == "partial":
+                self.notes.append(f"{path} was stopped before its end, and is not gone by")
+                continue
+            self.inputs[name] = results.sha256(path)
+            read(result, str(path), f"{path.name} {self.inputs[name][:12]}")
+
+    def _sweep(self, result: Result, path: str, source: str) -> None:
+        found = sweep.recommendation(result, path)
+        if found.verdict == "no" or found.k == 0:
+            self.speculate = sourced(False, f"{source}: {result.reason}")
+            return
+        if found.crossover.on_max is not None:
+            self._carried(found.crossover.on_max, source)
+        for name, group in found.by_class.items():
+            if group.verdict == "no":
+                self.off[name] = source
+        for name in found.only_for:
+            self.on[name] = source
+        if found.only_for:
+            self.of_others = sourced(False, f"{source}: it pays for {', '.join(found.only_for)} only")
+
+    def _carried(self, on_max: int, source: str) -> None:
+        """Streams at which a replica surely pays, for all replicas, shared by the routers."""
+        replicas = len(servers(self.rollout, "speculative"))
+        if not self.rollout.addresses.speculative:
+            replicas = max(replicas, self.rollout.deploy.speculative_replicas)
+        routers = max(1, len(self.rollout.addresses.routers))
+        limit = max(1, on_max * replicas // routers)
+        told = f"{source}: pays up to {on_max} streams, × {replicas} replicas / {routers} routers"
+        self.max_in_flight = sourced(limit, told)
+
+    def _ab(self, result: Result, path: str, source: str) -> None:
+        challengers = ab.read(result, path).challengers
+        if CHALLENGER not in challengers:
+            self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not gone by")
+            return
+        found = challengers[CHALLENGER]
+        if found.decision.verdict == "no":
+            self.speculate = sourced(False, f"{source}: {found.decision.reason}")
+            return
+        for name, one in found.classes.items():
+            if one.decision.verdict == "no":
+                self.off[name] = source
+                self.on.pop(name, None)
+            elif one.decision.verdict == "yes" and name not in self.off:
+                self.on[name] = source
+
+    def _canary(self, result: Result, path: str, source: str) -> None:
+        """`unsupported`: a list of {parameter, pool, request}, in the summary or the data."""
+        found = result.data.get("unsupported", result.summary.get("unsupported", []))
+        try:
+            for one in found:
+                if one["pool"] == CHALLENGER:
+                    self.unsupported[str(one["parameter"])] = source
+        except (TypeError, KeyError):
+            raise FileError(
+                f"{path} is damaged: unsupported holds no parameter and pool",
+                hint="remove it and run `specops canary` again",
+            ) from None

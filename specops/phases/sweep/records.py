@@ -1,0 +1,95 @@
+"""What a sweep leaves behind: kept in sweep.json as soon as it is measured, and all that is judged from."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.load.record import CellRecord
+from specops.phases.measurement import checked
+from specops.results import Result
+
+KEPT = "kept"
+
+
+class Memory(BaseModel):
+    """What a setting took at its most while a cell was measured, in GiB."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu_gib: float | None = None
+    """Used on the server's devices, by NVML; None where there is no GPU, or none that NVML sees."""
+
+    gpu_total_gib: float | None = None
+    resident_gib: float | None = None
+    """Of the server's process group on the host; None for a server that specops did not start."""
+
+
+class SweptCell(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rung: int
+    setting: str
+    turn: int
+    """Of a standard: 0 before the others of its rung, 1 after them. Of others 0."""
+
+    machine: str
+    """Cells of one machine are compared with each other only."""
+
+    temperature: float
+    length: str
+    began: float
+    """Seconds since the epoch."""
+
+    up_s: float = 0.0
+    """How long its server took to come up and answer; 0 for one that ran already."""
+
+    server: str | None = None
+    """The version that the server says it is of."""
+
+    memory: Memory
+    cell: CellRecord
+    """With concurrency and repeat; `wall_s` and rows."""
+
+
+class SkippedCell(BaseModel):
+    """A setting that was left alone at a load, after a rung, to spend the time elsewhere."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    setting: str
+    concurrency: int
+    temperature: float
+    length: str
+    after: int
+    why: str
+
+
+class FailedJob(BaseModel):
+    """A setting that did not come up, or died while it was measured."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rung: int
+    setting: str
+    turn: int
+    machine: str
+    why: str
+    log: str
+    """The last lines of its log."""
+
+
+class Kept(BaseModel):
+    """Of `data` in sweep.json, what the same sweep goes on from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cells: list[SweptCell]
+    failed: list[FailedJob]
+    skipped: list[SkippedCell]
+    spent_s: float
+    """On measuring, starts and all; of a sweep that was stopped and went on, together."""
+
+
+def kept_of(result: Result, name: str) -> Kept:
+    """What a sweep measured that is called `name` in the message of the FileError."""
+    return checked(Kept, result.data.get(KEPT, {}), f"{name} is damaged: data.{KEPT}")

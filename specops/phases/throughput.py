@@ -1,0 +1,218 @@
+"""What one standard server was measured to carry, at the highest load that still meets the SLO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.config import EmbeddedPool, Rollout, Slo
+from specops.errors import SpecopsError
+from specops.load.record import Spread
+from specops.load.settings import OF_THE_RUN
+from specops.load.summary import by_level
+from specops.phases.inputs import changed, inputs_of, settings_of
+from specops.phases.measurement import checked
+from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.records import kept_of
+from specops.results import Result
+
+AGAIN = "measure it: specops run ROLLOUT --only baseline"
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rate(_Kept):
+    """A throughput with the ends of its 95% interval over repeats; of one repeat it has none."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    """Repeats."""
+
+    def times(self, factor: float) -> Rate:
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Rate(estimate=self.estimate * factor, low=low, high=high, n=self.n)
+
+
+class Measured(_Kept):
+    """One standard server, or what answers at the pool's address, at the highest load up to which each load
+    measured meets the SLO."""
+
+    source: str
+    sha256: str
+    created: str
+    processor: str | None
+    """Of the machine that drove the load; of the embedded engine it is the server's too."""
+
+    concurrency: int
+    above: str | None
+    """Why the next load measured does not count; None where there is none."""
+
+    requests_per_s: Rate | None
+    tokens_per_s: Rate | None
+
+
+class Unmeasured(_Kept):
+    """There is nothing to count on: why, and what would change it."""
+
+    why: str
+    hint: str
+
+
+def measured(rollout: Rollout, folder: Path) -> Measured | Unmeasured:
+    """What the run folder says of the rollout's standard pool as it is now: baseline.json, else sweep.json.
+
+    The machine that drove the load may be another; of the embedded engine it is the server's too.
+    """
+    baseline = _found(_of_baseline, rollout, folder / "baseline.json")
+    if isinstance(baseline, Measured) or not (folder / "sweep.json").exists():
+        return baseline
+    sweep = _found(_of_sweep, rollout, folder / "sweep.json")
+    if isinstance(sweep, Measured):
+        return sweep
+    return Unmeasured(why=f"{baseline.why}; {sweep.why}", hint=baseline.hint)
+
+
+def _found(
+    read: Callable[[Rollout, Result, Path], list[_Level] | str], rollout: Rollout, path: Path
+) -> Measured | Unmeasured:
+    if not path.exists():
+        return Unmeasured(why=f"there is no {path}", hint=AGAIN)
+    try:
+        result = results.read(path)
+        levels = read(rollout, result, path)
+    except SpecopsError as error:  # damaged, or of models that cannot be read any more
+        return Unmeasured(why=error.message, hint=error.hint or AGAIN)
+    if isinstance(levels, str):
+        return Unmeasured(why=f"{path} does not count: {levels}", hint=AGAIN)
+    return _highest(levels, rollout, result, path)
+
+
+def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+    if result.phase != "baseline":
+        return f"it is a result of {result.phase}"
+    if result.verdict != "yes":
+        return result.reason
+    pool = rollout.pools.standard
+    now, then = inputs_of(settings_of(rollout, pool), pool), dict(result.inputs)
+    if not isinstance(pool, EmbeddedPool):
+        now.pop("machine", None)
+        then.pop("machine", None)
+    unlike = changed(result.model_copy(update={"inputs": then}), now)
+    if unlike:
+        return f"{unlike} changed since"
+    return checked(_Levels, result.data, f"{path} is damaged: data").by_concurrency
+
+
+def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+    """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
+    pool, asked = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
+    plan = {name: value for name, value in asked.plan().items() if name not in OF_THE_RUN}
+    if isinstance(pool, EmbeddedPool):
+        return "it does not say which model files its standard had"
+    if result.phase != "sweep":
+        return f"it is a result of {result.phase}"
+    if result.settings.get("settings", {}).get(STANDARD) != pool.model_dump(mode="json"):
+        return "the standard pool changed since"
+    if result.inputs.get("prompts") != asked.prompt_set().sha256:
+        return "the prompts changed since"
+    if any(result.settings.get(name) != value for name, value in plan.items()):
+        return "the settings changed since"
+    kept = kept_of(result, str(path))
+    if any(failure.setting == STANDARD for failure in kept.failed):
+        return "its standard failed, though it was measured at times"
+    swept = [
+        one
+        for one in kept.cells
+        if one.setting == STANDARD and one.temperature == asked.temperature and one.cell.complete
+    ]
+    if len({one.length for one in swept}) > 1:
+        return "it has the prompts in classes of length, each alone"
+    levels = {"by_concurrency": by_level([one.cell for one in swept])}
+    return checked(_Levels, levels, f"{path} is damaged: data").by_concurrency
+
+
+class _Ends(BaseModel):
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+class _Rates(BaseModel):
+    requests_per_sec: _Ends | None
+    tokens_per_sec: _Ends | None
+
+
+class _Level(BaseModel):
+    concurrency: int | None
+    requests: int
+    failed: int
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_with_retries_ms: Spread
+    over_repeats: _Rates
+
+
+class _Levels(BaseModel):
+    by_concurrency: list[_Level]
+
+
+def _highest(levels: Sequence[_Level], rollout: Rollout, result: Result, path: Path) -> Measured | Unmeasured:
+    best: _Level | None = None
+    above = None
+    for level in sorted(levels, key=lambda level: level.concurrency or 0):
+        above = _too_much(level, rollout.slo, rollout.measure.max_error_share)
+        if above is not None:
+            break
+        best = level
+    if best is None or best.concurrency is None:
+        hint = "a server that fails at the lowest load has no capacity to count on: mend it, or ease the slo"
+        return Unmeasured(why=above or f"{path} has no level of concurrency", hint=hint)
+    rates = best.over_repeats
+    return Measured(
+        source=str(path),
+        sha256=results.sha256(path),
+        created=f"{result.created:%Y-%m-%d %H:%M} UTC",
+        processor=result.environment.get("processor"),
+        concurrency=best.concurrency,
+        above=above,
+        requests_per_s=_rate(rates.requests_per_sec),
+        tokens_per_s=_rate(rates.tokens_per_sec),
+    )
+
+
+def _rate(ends: _Ends | None) -> Rate | None:
+    return None if ends is None else Rate(estimate=ends.estimate, low=ends.low, high=ends.high, n=ends.n)
+
+
+def _too_much(level: _Level, slo: Slo | None, max_error_share: float) -> str | None:
+    """Why this load does not count: too many failures, or a p95 that misses the SLO or is not known."""
+    at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
+    if level.failed > max_error_share * level.requests:
+        return f"{level.failed} of {level.requests} requests failed {at}"
+    for name, spread, bound in _bounds(level, slo):
+        if spread.p95 is None:
+            missing = spread.missing.get("p95", "it was not measured")
+            return f"the p95 of {name} {at} is not known ({missing})"
+        if spread.p95 > bound:
+            return f"the p95 of {name} {at} is {spread.p95:.0f} ms, and the slo {bound:g} ms"
+    return None
+
+
+def _bounds(level: _Level, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
+    bounds: Mapping[str, Any] = slo.model_dump() if slo else {}
+    for name, spread in (
+        ("ttft", level.ttft_ms),
+        ("tpot", level.tpot_ms),
+        ("e2e", level.e2e_with_retries_ms),
+    ):
+        if bounds.get(f"{name}_ms") is not None:
+            yield name.upper(), spread, bounds[f"{name}_ms"]

@@ -1,0 +1,314 @@
+"""`bench verifiers`: what each verifier accepts of the very same trees, for any pair on disk.
+
+The pair decodes the user's prompts at T = 1. At every step the tree is looked at before it is verified: how
+many tokens each verifier would yield of it on average follows exactly from the two models' distributions
+(specops.engine.expected), so that verifiers that differ by a hundredth of a token are told apart. Each of
+them also verifies the tree once, which counts what it accepts and takes its time.
+
+Of one tree no verifier has to yield more than a plainer one; of the trees that may be drawn it does, on
+average. So each prompt is continued again and again, until its order is beyond doubt, or time is up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+
+from specops import results
+from specops.engine import Engine, Sampling, expected
+from specops.engine.chance import Chance, Dice
+from specops.engine.drafters import make_drafter
+from specops.engine.pair import Pair
+from specops.engine.tree import Draw, TokenTree
+from specops.engine.verifiers import Target, Verified, Verifier, best_verifier, make_verifier
+from specops.errors import UsageError
+from specops.load.workload import Prompt, load_prompts
+from specops.progress import Progress
+from specops.trees import parse_tree
+
+TREES = ("chain:4", "expand:3,1,1", "expand:2,2,1", "expand:5")
+SURE = 3.0
+"""Standard errors. A prompt's order is looked at after every round of continuations, so two would be few."""
+
+EQUAL = 1e-6
+"""Tokens a step: float32 does not add up to the last bit."""
+
+
+class VerifierSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: Path
+    draft: Path
+    prompts: Path
+    trees: tuple[str, ...] = TREES
+    count: PositiveInt = 16  # prompts, spread over the set
+    prompt_tokens: PositiveInt = 128  # the last ones of each prompt
+    tokens: PositiveInt = 32  # of each continuation
+    continuations: PositiveInt = 8  # of each prompt, at a time
+    rounds: PositiveInt = 3  # of them, at most
+    temperature: PositiveFloat = 1.0
+    seed: int = 0
+
+
+class OfVerifier(BaseModel):
+    """What a verifier made of the trees; tokens a step count the one that the target adds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    expected: float
+    """Tokens a step, computed: the mean over the prompts."""
+
+    error: float
+    """Its standard error over the trees that may be drawn; the prompts are given."""
+
+    measured: float
+    """Tokens a step, counted."""
+
+    ms: float
+    """To verify one tree, in the middle."""
+
+    ahead: list[float | None]
+    """By prompt: by how many tokens a step it is ahead of the next plainer verifier; None of the plainest,
+    and of a prompt for which fewer than two trees were drafted."""
+
+    ahead_errors: list[float | None]
+
+    def prompts(self, sign: int) -> int:
+        """On which it surely yields more (1) or less (-1) than the next plainer, or it is open (0)."""
+        return sum(
+            _sign(ahead, error) == sign and (error > EQUAL or abs(ahead) > EQUAL)
+            for ahead, error in self.differences
+        )
+
+    @property
+    def differences(self) -> list[tuple[float, float]]:
+        both = zip(self.ahead, self.ahead_errors, strict=True)
+        return [(ahead, error) for ahead, error in both if ahead is not None and error is not None]
+
+
+class OfTree(BaseModel):
+    """One tree and one way of drawing it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tree: str
+    draw: Draw
+    steps: int
+    verifiers: dict[str, OfVerifier]
+    """The plainest first."""
+
+
+class Ranking(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ranked: list[OfTree]
+    prompts: list[str]
+
+
+def _sign(ahead: float, error: float) -> int:
+    """Whether it is surely above (1) or below (-1) zero."""
+    return int(ahead > SURE * error + EQUAL) - int(ahead < -SURE * error - EQUAL)
+
+
+@dataclass
+class _Trees:
+    """What was seen of the trees of one prompt: [trees, verifiers]."""
+
+    expected: list[list[float]] = field(default_factory=list)
+    measured: list[list[float]] = field(default_factory=list)
+    ms: list[list[float]] = field(default_factory=list)
+
+    def mean(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[verifiers], and the standard errors."""
+        return _mean(np.array(self.expected))
+
+    def ahead(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[verifiers - 1], each less the next plainer one, and the standard errors."""
+        return _mean(np.diff(np.array(self.expected), axis=1))
+
+    @property
+    def enough(self) -> bool:
+        """For a mean with its error. What copies may find nothing to copy."""
+        return len(self.expected) > 1
+
+    def decided(self) -> bool:
+        if not self.enough:
+            return False
+        ahead, error = self.ahead()
+        # where two verifiers are one rule, every difference is a rounding
+        return all(_sign(a, e) != 0 or e <= EQUAL for a, e in zip(ahead, error, strict=True))
+
+
+def _mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of the rows, with its standard error."""
+    return values.mean(axis=0), values.std(axis=0, ddof=1) / len(values) ** 0.5
+
+
+@dataclass
+class _Observed:
+    """Lets every verifier try each tree, then the best one decide."""
+
+    draw: Draw
+    verifiers: list[Verifier]
+    dice: Dice
+    name: str = "observed"
+    lossless_for: frozenset[Draw] = frozenset(Draw)
+    prefers: Draw = Draw.WITHOUT_REPLACEMENT
+    seen: _Trees = field(default_factory=_Trees)
+
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
+        if len(tree) > 1:
+            rows = [p[node] for node in range(len(tree))]
+            self.seen.expected.append([1 + expected.RULES[v.name](tree, rows) for v in self.verifiers])
+            counted = []
+            for verifier in self.verifiers:
+                began = perf_counter()
+                accepted = len(verifier.verify(tree, rows, self.dice).path)
+                counted.append((1.0 + accepted, 1000 * (perf_counter() - began)))
+            self.seen.measured.append([tokens for tokens, _ in counted])
+            self.seen.ms.append([ms for _, ms in counted])
+        return best_verifier(self.draw).verify(tree, p, chance)
+
+
+def measure(settings: VerifierSettings, progress: Progress) -> results.Result:
+    prompts = load_prompts(settings.prompts)
+    chosen = prompts.spread(settings.count)
+    for tree in settings.trees:
+        if parse_tree(tree).nodes == 0:
+            raise UsageError(
+                f"could not compare verifiers on {tree!r}: it drafts nothing", hint="leave it out"
+            )
+    pair = Pair(settings.target, settings.draft)
+    wanted = [(tree, draw) for tree in settings.trees for draw in Draw if _can_draw(pair, tree, draw)]
+    progress.start("verifiers", len(wanted) * len(chosen))
+    found = [_ranked(pair, tree, draw, chosen, settings, progress) for tree, draw in wanted]
+    return results.Result(
+        phase="verifiers",
+        inputs={"prompts": prompts.sha256},
+        settings=settings.model_dump(mode="json"),
+        environment=results.environment() | {"torch": version("torch")},
+        verdict="yes",
+        reason=_reason(found, len(chosen)),
+        summary={
+            f"{one.tree} {one.draw.value}": {
+                name: round(of.expected, 4) for name, of in one.verifiers.items()
+            }
+            for one in found
+        },
+        data=Ranking(ranked=found, prompts=[prompt.id for prompt in chosen]).model_dump(mode="json"),
+    )
+
+
+def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
+    return make_drafter(tree, draw, [pair.grower], 1, 1).draws is draw
+
+
+def _ranked(
+    pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
+) -> OfTree:
+    rules = [make_verifier(name) for name in expected.RULES]
+    observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
+    room = min(pair.positions, settings.prompt_tokens + settings.tokens)
+    engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)
+    seen = []
+    for prompt in prompts:
+        seen.append(_looked_at(engine, observed, _ids(pair, prompt, settings.prompt_tokens), settings))
+        progress.advance()
+    told = [trees for trees in seen if trees.enough]
+    if not told:
+        raise UsageError(
+            f"could not compare verifiers on {tree!r}: next to nothing was drafted for any of the prompts",
+            hint="measure more tokens or prompts, or another tree",
+        )
+    means, errors = (np.array(each) for each in zip(*(trees.mean() for trees in told), strict=True))
+    ahead = [trees.ahead() if trees.enough else None for trees in seen]
+    found = {}
+    for number, verifier in enumerate(observed.verifiers):
+        first = number == 0
+        found[verifier.name] = OfVerifier(
+            expected=float(means[:, number].mean()),
+            error=float((errors[:, number] ** 2).sum() ** 0.5 / len(told)),
+            measured=float(np.mean([np.mean(trees.measured, axis=0)[number] for trees in told])),
+            ms=float(np.median([row[number] for trees in seen for row in trees.ms])),
+            ahead=[None if first or each is None else float(each[0][number - 1]) for each in ahead],
+            ahead_errors=[None if first or each is None else float(each[1][number - 1]) for each in ahead],
+        )
+    return OfTree(tree=tree, draw=draw, steps=sum(len(trees.expected) for trees in seen), verifiers=found)
+
+
+def _looked_at(engine: Engine, observed: _Observed, ids: list[int], settings: VerifierSettings) -> _Trees:
+    """One prompt, continued until the order of the verifiers is beyond doubt."""
+    observed.seen = _Trees()
+    for number in range(settings.rounds):
+        for one in range(settings.continuations):
+            sampling = Sampling(
+                max_tokens=settings.tokens,
+                temperature=settings.temperature,
+                seed=settings.seed + settings.continuations * number + one,
+                ignore_eos=True,
+            )
+            engine.submit(ids, sampling)
+        while not engine.idle:
+            engine.step()
+        if observed.seen.decided():
+            break
+    return observed.seen
+
+
+def _ids(pair: Pair, prompt: Prompt, most: int) -> list[int]:
+    content = prompt.completion_prompt()
+    ids: list[int] = pair.tokenizer.encode(content) if isinstance(content, str) else content
+    return ids[-most:]
+
+
+def _reason(found: list[OfTree], prompts: int) -> str:
+    steps = sum(one.steps for one in found)
+    pairs = [of for one in found for of in list(one.verifiers.values())[1:]]
+    less, open_ = sum(of.prompts(-1) for of in pairs), 0
+    for of in pairs:
+        open_ += sum(ahead < -EQUAL and _sign(ahead, error) == 0 for ahead, error in of.differences)
+    told = f"{prompts} prompts, {steps} trees; a verifier surely yields less than the next plainer one on "
+    return f"{told}{less} of {len(pairs) * prompts} prompts and pairs, and seems to on {open_}"
+
+
+def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows for people."""
+    rows: list[list[str]] = []
+    for one in ranking.ranked:
+        best = max(of.expected for of in one.verifiers.values())
+        for name, of in one.verifiers.items():
+            first = name == next(iter(one.verifiers))
+            rows.append(
+                [
+                    one.tree if first else "",
+                    one.draw.value if first else "",
+                    name,
+                    f"{of.expected:.3f} ± {2 * of.error:.3f}",
+                    f"{of.measured:.3f}",
+                    f"{of.expected / best:.1%}",
+                    f"{of.ms:.2f}",
+                    *(("", "", "") if first else (str(of.prompts(sign)) for sign in (1, 0, -1))),
+                ]
+            )
+    columns = ["tree", "drawn", "verifier", "tokens/step", "measured", "of the best", "ms/tree"]
+    return [*columns, "more", "open", "less"], rows
+
+
+def over_naive(ranking: Ranking) -> list[str]:
+    """What multi-step sampling yields over naive sampling, of the very same trees and of the draft's best."""
+    told = []
+    for one in ranking.ranked:
+        if "mss" not in one.verifiers:
+            continue
+        mss, naive = one.verifiers["mss"].expected, one.verifiers["naive"].expected
+        same = f"{one.tree} {one.draw.value}: mss yields {mss / naive:.2f} times what naive does"
+        best = (o for o in ranking.ranked if o.tree == one.tree and o.draw is Draw.DETERMINISTIC)
+        top = [f", {mss / o.verifiers['naive'].expected:.2f} of naive over the draft's top k" for o in best]
+        told.append("".join([same, *top]))
+    return told

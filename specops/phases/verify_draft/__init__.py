@@ -1,0 +1,21 @@
+"""`verify-draft`: a target and a draft, judged from their files before anything is launched.
+
+settings.py     what is asked
+side.py         one of the two checkpoints, read as far as it is asked for
+findings.py     what a check found, and how bad it is
+differences.py  two tokenizers, part by part: pure
+speech.py       where texts end, and how chats are laid out: pure
+witness.py      the same texts through both tokenizers
+heads.py        whether a head's shapes fit its target: pure
+rules.py        what serving engines do with kinds of drafts, by version: data
+engine.py       what the engine named makes of this pair: pure
+judging.py      all of these, in order
+verdict.py      from findings to a verdict: pure
+memory.py       weights, KV bytes, and the KV blocks lost to the draft; gpus.py
+verify.py       settings in, one result out
+guide.py        the playbook's advice on drafts, each figure with its source
+estimate.py     --measure: the pair on the embedded engine
+sampling.py     what it measures: answers to a sample of the prompts, and the costs of steps over them
+over_http.py    and the API's own time
+predicting.py   from these to what requests would take with a tree
+"""

@@ -1,0 +1,265 @@
+"""`verify-draft --measure`: the pair on the embedded engine, over the user's prompts.
+
+The target answers a sample of the prompts. What it wrote says how each tree of the draft's would have fared
+(engine/along.py, replay.py), a few trees' steps say what a step of any tree costs (engine/costs.py), and the
+planner (engine/plan.py) says which trees are worth a look. Those are then predicted answer by answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.engine import plan
+from specops.engine.costs import MOST_NODES, Costs
+from specops.engine.pair import Pair
+from specops.engine.replay import Trace, table
+from specops.phases.ab.speedups import Shown
+from specops.phases.verify_draft.predicting import NO_DRAFT, Predictor
+from specops.phases.verify_draft.sampling import DEPTH, LONGEST, Sample, measure_machine, write_sample
+from specops.progress import Progress
+from specops.trees import parse_tree
+
+CHAINS = tuple(f"chain:{length}" for length in range(1, 9))
+COPIES = ("ngram:4", "ngram:8")
+AS_FAST = 0.99
+"""Of the best: less of a difference is none that was measured."""
+
+LOOKED_AT = 6
+"""The planner's best trees that are predicted answer by answer, beside all chains."""
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AtDepth(_Kept):
+    """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
+
+    parents: float
+    """How many nodes were reached; at temperature 0 a count, above it an expected one."""
+
+    by_rank: tuple[float, ...]
+    """The share of them whose child of rank 0, 1, … was accepted."""
+
+
+class Accepted(_Kept):
+    prompts: int
+    tokens: int
+    """That the target wrote after them."""
+
+    depths: tuple[AtDepth, ...]
+
+
+class Speedup(_Kept):
+    """Predicted, end to end, over the target alone."""
+
+    estimate: float
+    interval: Shown | None
+    """95%; None where the sample has too few prompts for one."""
+
+
+class Prediction(_Kept):
+    tree: str
+    tokens_per_step: float
+    step_ms: float
+    """In the engine."""
+
+    overall: Speedup
+    by_class: dict[str, Speedup]
+
+
+class CostsAt(_Kept):
+    """Milliseconds, at one length of context."""
+
+    context: int
+    plain_step: float
+    draft_first_pass: float
+    draft_level: dict[int, float]
+    """A further pass of the draft, by its nodes."""
+
+    target: dict[int, float]
+    """The target's pass and the verification, by tokens."""
+
+    crowding: float
+    """What each further pass of the draft adds to the target's."""
+
+    commit: float
+    gather: float
+    """What committing takes longer where a tree branches."""
+
+    prompt: float
+    prompt_drafted: float
+
+
+class Api(_Kept):
+    """Milliseconds that the API adds."""
+
+    request: float
+    chunk: float
+
+
+class Estimate(_Kept):
+    chosen: str
+    """The tree to take: this draft's, one of n-grams, or `none`. The smallest of those that are predicted
+    to be as fast as the best."""
+
+    drafted: Prediction
+    """The best that this draft does, whether or not it pays."""
+
+    alternatives: tuple[Prediction, ...]
+    """Every tree that was predicted answer by answer; the best first."""
+
+    any_shape: float
+    """How many times the tokens a step of `drafted` a tree of any shape with as many nodes would give, by the
+    table of acceptance."""
+
+    acceptance: Accepted
+    by_class: dict[str, Accepted]
+    costs: tuple[CostsAt, ...]
+    """At a short and at a long context."""
+
+    api: Api
+    temperature: float
+    assumptions: tuple[str, ...]
+
+    @property
+    def best(self) -> Prediction | None:
+        """What `chosen` is predicted to do; None for none."""
+        return next((found for found in self.alternatives if found.tree == self.chosen), None)
+
+
+def estimate(
+    target: Path,
+    draft: Path,
+    prompts: Path,
+    progress: Progress,
+    *,
+    threads: int | None,
+    temperature: float,
+) -> Estimate:
+    """`threads`: of torch; None leaves it the choice.
+
+    Raises ModelError for a pair that cannot be loaded, PromptsError and UsageError for prompts that the
+    target cannot be asked, EnvironmentFailure where the API's own cost cannot be measured.
+    """
+    return predict(*measure(target, draft, prompts, progress, threads=threads, temperature=temperature))
+
+
+def measure(
+    target: Path,
+    draft: Path,
+    prompts: Path,
+    progress: Progress,
+    *,
+    threads: int | None,
+    temperature: float,
+) -> tuple[Sample, Predictor]:
+    """All that is measured of the pair: predictions of any tree follow."""
+    pair = Pair(target, draft, threads=threads)
+    sample = write_sample(pair, prompts, temperature, progress)
+    machine, rounds = measure_machine(pair, sample, progress)
+    return sample, Predictor(sample.texts, machine, rounds)
+
+
+def predict(sample: Sample, predictor: Predictor) -> Estimate:
+    traces = [text.trace for text in sample.texts]
+    rates = table(traces, DEPTH).rates.tolist()
+    likely = [option.tree for option in predictor.ranked(rates, MOST_NODES)[:LOOKED_AT]]
+    trees = dict.fromkeys((*CHAINS, *(COPIES if predictor.copies else ()), *likely))
+    trees.pop(NO_DRAFT, None)
+    found = [_prediction(predictor, tree, sample.classes) for tree in trees]
+    found.sort(key=lambda prediction: -prediction.overall.estimate)
+    drafted = _smallest([prediction for prediction in found if parse_tree(prediction.tree).needs_draft])
+    best, spec = _smallest(found), parse_tree(drafted.tree)
+    overhead = predictor.machine.overhead
+    return Estimate(
+        chosen=best.tree if best.overall.estimate > 1 else NO_DRAFT,
+        drafted=drafted,
+        alternatives=tuple(found),
+        any_shape=round(plan.ceiling(rates, spec.nodes) / plan.expected_tokens(rates, spec.widths), 3),
+        acceptance=_accepted(traces),
+        by_class={name: _accepted([text.trace for text in sample.of(name)]) for name in sample.classes},
+        costs=tuple(_costs(context, costs) for context, costs in predictor.machine.sheet.ends),
+        api=Api(request=_ms(overhead.request), chunk=_ms(overhead.chunk)),
+        temperature=sample.temperature,
+        assumptions=tuple(_assumptions(sample)),
+    )
+
+
+def _smallest(found: Sequence[Prediction]) -> Prediction:
+    """Of those as fast as the first, which is the fastest."""
+    enough = AS_FAST * found[0].overall.estimate
+    return min(
+        (prediction for prediction in found if prediction.overall.estimate >= enough),
+        key=lambda prediction: parse_tree(prediction.tree).nodes,
+    )
+
+
+def _prediction(predictor: Predictor, tree: str, classes: Sequence[str]) -> Prediction:
+    def speedup(traffic_class: str | None) -> Speedup:
+        ratio, interval = predictor.speedup(tree, traffic_class)
+        return Speedup(estimate=round(ratio, 4), interval=interval)
+
+    return Prediction(
+        tree=tree,
+        tokens_per_step=round(predictor.tokens_per_step(tree), 3),
+        step_ms=_ms(predictor.step_seconds(tree)),
+        overall=speedup(None),
+        by_class={name: speedup(name) for name in classes},
+    )
+
+
+def _accepted(traces: Sequence[Trace]) -> Accepted:
+    found = table(traces, DEPTH)
+    depths = (
+        AtDepth(parents=round(parents, 1), by_rank=tuple(round(rate, 4) for rate in rates))
+        for parents, rates in zip(found.parents.tolist(), found.rates.tolist(), strict=True)
+    )
+    return Accepted(
+        prompts=len(traces), tokens=sum(len(trace.written) for trace in traces), depths=tuple(depths)
+    )
+
+
+def _costs(context: int, costs: Costs) -> CostsAt:
+    return CostsAt(
+        context=context,
+        plain_step=_ms(costs.plain),
+        draft_first_pass=_ms(costs.first_pass),
+        draft_level={nodes: _ms(seconds) for nodes, seconds in costs.level.points},
+        target={tokens: _ms(seconds) for tokens, seconds in costs.target.points},
+        crowding=_ms(costs.crowding),
+        commit=_ms(costs.commit),
+        gather=_ms(costs.gather),
+        prompt=_ms(costs.prompt),
+        prompt_drafted=_ms(costs.prompt_drafted),
+    )
+
+
+def _assumptions(sample: Sample) -> Iterator[str]:
+    threads = f"{sample.threads} thread" + ("s" if sample.threads > 1 else "")
+    yield (
+        f"the embedded engine on this machine, float32, {threads}, one request at a time; another engine, "
+        "a GPU or a batch has other costs, which `specops sweep` measures"
+    )
+    how = "greedy" if sample.temperature == 0 else f"temperature {sample.temperature:g}"
+    yield (
+        f"{len(sample.texts)} of {sample.prompts} prompts, every class in proportion, {how}; the draft does "
+        "not change what the target answers"
+    )
+    if sample.shortened:
+        yield (
+            f"{sample.shortened} answers are longer than the {LONGEST} tokens that were written, and go on "
+            "as they began"
+        )
+    if sample.too_long:
+        yield f"{sample.too_long} prompts were left out: they leave no room for an answer"
+    yield "the costs and the API's own time are those of the minute in which they were measured"
+    yield "intervals are of the prompts as a sample and of the costs as repeated, not of other machines"
+    yield "dynamic trees are not predicted: how they fare does not follow from acceptance by rank"
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 4)

@@ -1,0 +1,164 @@
+"""`--guide`: the playbook's matching guide and comparison of draft kinds, as advice, each with its source.
+
+Where configs or engines say otherwise than the playbook, a note does. `verify-draft TARGET DRAFT` decides.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.checkpoints.kind import WORDS, Draft, Kind
+from specops.phases.verify_draft.engine import Engine
+from specops.phases.verify_draft.settings import ServingEngine
+
+PLAYBOOK = "playbook, phase 2"
+
+
+class Advice(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    draft: str
+    why: str
+    source: str
+
+
+class KindAdvice(BaseModel):
+    """None where the playbook says nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    technique: str
+    accepted: str | None
+    """Share of drafted tokens."""
+
+    memory: str | None
+    training: str | None
+    served: str
+    """What the serving engine does with it."""
+
+    source: str | None
+    """Of the figures."""
+
+    paper: str | None
+
+
+class Guide(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: str
+    family: str | None
+    engine: str
+    drafts: list[Advice]
+    kinds: list[KindAdvice]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Family:
+    name: str
+    pattern: re.Pattern[str]
+    drafts: tuple[Advice, ...]
+    notes: tuple[str, ...] = ()
+
+
+def _named(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+FAMILIES = (
+    Family(
+        "Llama 3.1",
+        _named(r"llama[-_ ]?3\.1"),
+        (
+            Advice(draft="Llama 3.1 8B", why="same family, same vocabulary", source=PLAYBOOK),
+            Advice(draft="an EAGLE-3 head", why="has to be trained; the fastest", source=PLAYBOOK),
+        ),
+    ),
+    Family(
+        "Mistral Large",
+        _named(r"mistral[-_ ]?large"),
+        (Advice(draft="Mistral 7B", why="same tokenizer", source=PLAYBOOK),),
+        (
+            "Mistral 7B has 32,000 tokens up to v0.2 and 32,768 in v0.3 (config.json): not every version has "
+            "the target's tokenizer",
+        ),
+    ),
+    Family(
+        "Qwen 2.5",
+        _named(r"qwen[-_ ]?2\.5"),
+        (
+            Advice(draft="Qwen 2.5 1.5B", why="same family, the cheapest of the two", source=PLAYBOOK),
+            Advice(draft="Qwen 2.5 7B", why="same family, accepted more often", source=PLAYBOOK),
+        ),
+        (
+            "config.json says 152,064 tokens of 7B and up, 151,936 of smaller ones, the tokenizer being the "
+            "same: vLLM takes the 1.5B for a 72B only with use_heterogeneous_vocab, from 0.25 (vllm#10913)",
+        ),
+    ),
+)
+UNKNOWN = (
+    Advice(draft="a small model with the same tokenizer", why="nothing to train", source=PLAYBOOK),
+    Advice(draft="a Medusa or EAGLE head", why="has to be trained for the target", source=PLAYBOOK),
+)
+
+
+NOTES = (
+    "the playbook: the choice of the draft makes 70% of the effect; below 0.55 accepted, look for another",
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of the playbook's table; None where the playbook has no such row."""
+
+    kind: Kind
+    technique: str
+    accepted: str | None
+    memory: str | None
+    training: str | None
+    paper: str | None
+
+
+KINDS = (
+    Compared("independent", "a small model", "0.5–0.7", "the model's size", "none", "arXiv:2211.17192"),
+    Compared("medusa", "Medusa", "0.6–0.75", "some hundred MB", "light", "arXiv:2401.10774"),
+    Compared("eagle", "EAGLE 1, 2", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2401.15077"),
+    Compared("eagle3", "EAGLE 3", "0.7–0.85", "about 1–2 GB", "needed", "arXiv:2503.01840"),
+    Compared("early_exit", "LayerSkip", "0.4–0.6", "none", "none", "arXiv:2404.16710"),
+    Compared("ngram", "prompt look-up", "0.3–0.6", "none", "none", None),
+    Compared("suffix", "SuffixDecoding", None, None, None, "arXiv:2411.04975"),
+    Compared("mtp", "the target's own layers", None, None, None, "arXiv:2412.19437"),
+    Compared("dflash", "drafts a block at once", None, None, None, None),
+)
+
+
+def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
+    """By the target's name, which need not be on this disk. UsageError for a version that is none."""
+    serving = Engine.of(engine, version)
+    family = next((family for family in FAMILIES if family.pattern.search(target)), None)
+    return Guide(
+        target=target,
+        family=family.name if family else None,
+        engine=serving.words,
+        drafts=list(family.drafts if family else UNKNOWN),
+        kinds=[_of(compared, serving) for compared in KINDS],
+        notes=[*(family.notes if family else ()), *NOTES],
+    )
+
+
+def _of(compared: Compared, serving: Engine) -> KindAdvice:
+    treatment = serving.treats(Draft(compared.kind, "as advice"))
+    return KindAdvice(
+        kind=WORDS[compared.kind],
+        technique=compared.technique,
+        accepted=compared.accepted,
+        memory=compared.memory,
+        training=compared.training,
+        served=f"no: {treatment.told}" if treatment.does == "refused" else treatment.method or "yes",
+        source=PLAYBOOK if compared.accepted else None,
+        paper=compared.paper,
+    )

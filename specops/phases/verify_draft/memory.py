@@ -1,0 +1,152 @@
+"""What a draft costs of a GPU's memory: its weights, and the KV blocks that target and draft then share.
+
+An estimate before launch, from headers and configs. The engine itself also keeps activations and captured
+graphs, alike with and without a draft, so that the blocks lost are nearer to the truth than those left.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from specops.checkpoints.config import BYTES
+from specops.checkpoints.kind import Draft, Kind
+from specops.phases.verify_draft.gpus import GIB
+from specops.phases.verify_draft.side import Side
+
+BLOCK = 16
+"""Tokens of a KV block, vLLM's default."""
+
+UTILISATION = 0.92
+"""Share of the GPU that the engine may fill: vLLM's default, in 0.20 to 0.33 (0.9 before)."""
+
+
+NO_CACHE: tuple[Kind, ...] = ("medusa", "mlp_speculator", "recurrent")
+
+
+class ModelMemory(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights_bytes: int | None
+    """Of all of it, before it is divided among GPUs."""
+
+    dtypes: dict[str, int]
+    kv_bytes_per_token: int | None
+    """On each GPU."""
+
+    kv: str
+    """How the config says so, in words."""
+
+
+class Blocks(BaseModel):
+    """On one GPU, of `BLOCK` tokens each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu_bytes: int
+    utilisation: float
+    tokens_a_block: int
+    without_draft: int
+    with_draft: int
+
+    @property
+    def lost(self) -> int:
+        return self.without_draft - self.with_draft
+
+
+class Memory(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tensor_parallel: int
+    target: ModelMemory
+    draft: ModelMemory | None
+    """None for drafts without a model."""
+
+    blocks: Blocks | None = None
+    blocks_missing: str | None = None
+    """Why there are none."""
+
+
+def memory(
+    target: Side, side: Side | None, draft: Draft, *, gpu_bytes: int | None, tensor_parallel: int
+) -> Memory:
+    """`side`: the draft's checkpoint, the target's own, or None for a draft without a model."""
+    ours, theirs = _model(target, tensor_parallel), None
+    if side is not None:
+        theirs = _without_cache(side) if draft.kind in NO_CACHE else _model(side, tensor_parallel)
+    if side is target and draft.kind == "mtp":
+        theirs = _own_layers(target, draft.tokens or 1, tensor_parallel)
+    if draft.kind == "early_exit" and draft.layers:
+        own = _own_layers(target, draft.layers, tensor_parallel)
+        adapter = side.weights.size if side is not None and side is not target and side.weights else 0
+        theirs = own.model_copy(update={"weights_bytes": adapter})
+    missing = _missing(ours, theirs, gpu_bytes)
+    blocks = None
+    if missing is None and gpu_bytes is not None:
+        blocks = _blocks(ours, theirs, gpu_bytes, tensor_parallel)
+    return Memory(
+        tensor_parallel=tensor_parallel, target=ours, draft=theirs, blocks=blocks, blocks_missing=missing
+    )
+
+
+def _model(side: Side, tensor_parallel: int) -> ModelMemory:
+    config, weights = side.config, side.weights
+    cache, width = config.kv_cache(), BYTES.get(config.dtype or "")
+    told = "config.json does not say its attention's shape"
+    per_token = None
+    if cache is not None:
+        heads = "latent attention (MLA)" if cache.heads is None else f"{cache.heads} KV heads"
+        told = f"{cache.layers} layers, {heads}, {config.dtype or 'dtype not said'}"
+        if cache.windowed:
+            told += f"; {cache.windowed} of them keep only the last {cache.window:,} tokens"
+        per_token = cache.bytes_per_token(width, tensor_parallel) if width else None
+    return ModelMemory(
+        weights_bytes=weights.size if weights else None,
+        dtypes=weights.dtypes if weights else {},
+        kv_bytes_per_token=per_token,
+        kv=told,
+    )
+
+
+def _without_cache(side: Side) -> ModelMemory:
+    told = "it keeps no keys and values"
+    return _model(side, 1).model_copy(update={"kv_bytes_per_token": 0, "kv": told})
+
+
+def _own_layers(target: Side, layers: int, tensor_parallel: int) -> ModelMemory:
+    """Of a target that drafts for itself: the weights are counted with it, its layers for it keep KV too."""
+    whole, cache = _model(target, tensor_parallel), target.config.kv_cache()
+    per_token = whole.kv_bytes_per_token
+    if per_token is not None and cache is not None and cache.layers:
+        per_token = per_token // cache.layers * layers
+    told = f"{layers} layers of its own for it"
+    return ModelMemory(weights_bytes=0, dtypes={}, kv_bytes_per_token=per_token, kv=told)
+
+
+def _missing(target: ModelMemory, draft: ModelMemory | None, gpu_bytes: int | None) -> str | None:
+    if gpu_bytes is None:
+        return "no --gpu was named"
+    for name, model in (("target", target), ("draft", draft)):
+        if model is not None and model.weights_bytes is None:
+            return f"the {name} has no weights in safetensors, whose headers tell their size"
+        if model is not None and model.kv_bytes_per_token is None:
+            return f"the {name}'s KV cache is not known: {model.kv}"
+    return None
+
+
+def _blocks(target: ModelMemory, draft: ModelMemory | None, gpu_bytes: int, tensor_parallel: int) -> Blocks:
+    def fitting(*models: ModelMemory) -> int:
+        weights = sum(model.weights_bytes or 0 for model in models) / tensor_parallel
+        a_token = sum(model.kv_bytes_per_token or 0 for model in models)
+        return max(0, int((gpu_bytes * UTILISATION - weights) // (a_token * BLOCK))) if a_token else 0
+
+    return Blocks(
+        gpu_bytes=gpu_bytes,
+        utilisation=UTILISATION,
+        tokens_a_block=BLOCK,
+        without_draft=fitting(target),
+        with_draft=fitting(target, draft) if draft else fitting(target),
+    )
+
+
+def gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.1f} MiB"

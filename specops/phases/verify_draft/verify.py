@@ -1,0 +1,114 @@
+"""`verify-draft`: a target and a draft, judged from their files before anything is launched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specops import results
+from specops.checkpoints.kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of
+from specops.checkpoints.source import find
+from specops.exits import exit_layers
+from specops.load.workload import PromptSet
+from specops.phases.verify_draft.engine import Engine
+from specops.phases.verify_draft.findings import worst
+from specops.phases.verify_draft.gpus import memory_of
+from specops.phases.verify_draft.judging import Judged, judge
+from specops.phases.verify_draft.memory import Memory, memory
+from specops.phases.verify_draft.rules import HETEROGENEOUS_SETTING
+from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.verdict import decide
+from specops.progress import Progress
+from specops.results import Result
+
+PHASE = "verify-draft"
+
+
+def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progress) -> Result:
+    """One result for the pair. `prompts`: the user's own, encoded beside the built-in texts.
+
+    Raises UsageError for settings that mean nothing, ModelError for files that are damaged or out of reach.
+    """
+    serving = Engine.of(settings.engine, settings.engine_version)
+    gpu_bytes = memory_of(settings.gpu) if settings.gpu else None
+    progress.start("reading the target and the draft", 2)
+    target = Side(find(settings.target))
+    progress.advance()
+    side, draft = _draft(settings, target)
+    progress.advance()
+    judged = judge(serving, target, side, draft, prompts, tensor_parallel=settings.tensor_parallel)
+    used = memory(target, side, draft, gpu_bytes=gpu_bytes, tensor_parallel=settings.tensor_parallel)
+    return _result(settings, serving, target, side, draft, judged, used, prompts)
+
+
+def _draft(settings: VerifySettings, target: Side) -> tuple[Side | None, Draft]:
+    without: dict[str, Kind] = {kind: kind for kind in WITHOUT_MODEL}
+    if settings.draft in without:
+        return None, Draft(without[settings.draft], "needs no model")
+    layers = exit_layers(settings.draft)
+    if layers is not None:
+        return None, Draft("early_exit", f"the target's first {layers} layers", layers=layers)
+    own = settings.draft == settings.target or _same_folder(settings.target, settings.draft)
+    side = target if own else Side(find(settings.draft))
+    return side, kind_of(side.config, side.weights, side.generation, is_target=own)
+
+
+def _same_folder(one: str, other: str) -> bool:
+    return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
+
+
+def _result(
+    settings: VerifySettings,
+    serving: Engine,
+    target: Side,
+    side: Side | None,
+    draft: Draft,
+    judged: Judged,
+    used: Memory,
+    prompts: PromptSet | None,
+) -> Result:
+    verdict, reason = decide(judged.findings, allow_degraded=settings.allow_degraded)
+    treatment = serving.treats(draft)
+    if any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
+        treatment = treatment.model_copy(update={"settings": HETEROGENEOUS_SETTING})
+    inputs = {"target": target.sha256()}
+    inputs |= {"draft": side.sha256()} if side else {}
+    inputs |= {"prompts": prompts.sha256} if prompts else {}
+    return Result(
+        phase=PHASE,
+        inputs=inputs,
+        settings=settings.model_dump(mode="json"),
+        environment=results.environment(),
+        verdict=verdict,
+        reason=reason,
+        summary={
+            "verdict": worst(judged.findings),
+            "kind": draft.kind,
+            "method": treatment.method,
+            "settings": treatment.settings,
+            "kv_blocks_lost": used.blocks.lost if used.blocks else None,
+        },
+        data={
+            "target": target.told(),
+            "draft": side.told() if side else {"name": settings.draft},
+            "kind": _kind(draft),
+            "engine": treatment.model_dump(mode="json"),
+            "findings": [finding.model_dump(mode="json") for finding in judged.findings],
+            "encodings": judged.encodings.model_dump(mode="json") if judged.encodings else None,
+            "memory": used.model_dump(mode="json"),
+            "prompts": prompts.provenance() if prompts else None,
+        },
+    )
+
+
+def _kind(draft: Draft) -> dict[str, Any]:
+    return {
+        "kind": draft.kind,
+        "words": WORDS[draft.kind],
+        "evidence": draft.evidence,
+        "ambiguous": draft.ambiguous,
+        "speculators_format": draft.speculators,
+        "tokens": draft.tokens,
+        "trained_for": draft.verifier,
+    }

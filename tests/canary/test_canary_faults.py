@@ -1,0 +1,52 @@
+"""On the shipped pair: nothing is wrong with it, and each seeded fault is found by the check for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faulty import FAULTS, Servers, found
+
+from specops.phases.canary.checks import CHECKS, cancelling
+
+LACKING = {
+    "min_p": "min_p",
+    "logit_bias": "logit_bias",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "json_object": "response_format",
+    "json_schema": "response_format",
+    "tools": "tools",
+    "tools_stream": "tools",
+}
+"""What the embedded engine does not have, by check: the parameter that it refuses."""
+
+
+def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> None:
+    result = servers.canary(tmp_path, samples=32, prompts=4)
+    found = {check["name"]: check for check in result.data["checks"]}
+    told = {name: (check["status"], check["told"]) for name, check in found.items()}
+    assert list(found) == [check.name for check in CHECKS]
+    assert {name for name, (status, _) in told.items() if status != "pass"} == LACKING.keys(), told
+    assert all(told[name][0] == "unsupported" and LACKING[name] in told[name][1] for name in LACKING)
+    assert (result.verdict, result.data["unsupported"]) == ("yes", [])
+    assert all("curl" in check["request"] for check in found.values())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(
+    fault: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "SETTLE_S", 1.0)  # a slot that leaked is never freed
+    result = found(servers, fault, tmp_path, samples=32, prompts=6)
+    check = result.data["checks"][0]
+    assert (result.verdict, check["name"], check["status"]) == ("no", FAULTS[fault], "fail"), check
+    assert "curl" in check["request"]
+
+
+def test_a_parameter_that_fails_is_a_rule_of_the_router(servers: Servers, tmp_path: Path) -> None:
+    result = found(servers, "ignored_top_p", tmp_path)
+    (entry,) = result.data["unsupported"]
+    assert (entry["parameter"], entry["pool"]) == ("top_p", "speculative")
+    assert entry["request"] == result.data["checks"][0]["request"]

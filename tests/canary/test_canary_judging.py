@@ -1,0 +1,239 @@
+"""What is made of answers, however they look: replies are read, pools held against each other. Pure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops.load.arrivals import Level
+from specops.load.endpoint import Endpoint
+from specops.phases.ab.parity import Matches, Parity, Witness
+from specops.phases.canary import conformance
+from specops.phases.canary.asking import COMPLETIONS, Ask
+from specops.phases.canary.checks import CHECKS, endings, logprobs, parity, penalties, structured
+from specops.phases.canary.finding import Finding, Side, held
+from specops.phases.canary.paste import pasted
+from specops.phases.canary.reply import Call, Choice, Reply, Token, Usage, streamed, whole
+
+ASK = Ask(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
+
+
+def completion(text: str, reason: str = "length", tokens: int = 8, told: int | None = None) -> Reply:
+    listed = tuple(Token("t", -0.1, (-0.1,)) for _ in range(told)) if told is not None else None
+    return Reply({0: Choice(text, reason, listed)}, Usage(3, tokens, 3 + tokens))
+
+
+def chunk(text: str | None = None, reason: str | None = None, index: int = 0, **delta: Any) -> str:
+    content = {"content": text} if text is not None else {}
+    return json.dumps({"choices": [{"index": index, "delta": content | delta, "finish_reason": reason}]})
+
+
+@given(st.text(max_size=40), st.lists(st.integers(0, 40), max_size=6))
+def test_a_stream_reads_as_the_whole_answer(text: str, cuts: list[int]) -> None:
+    bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    parts = [text[a:b] for a, b in pairwise(bounds)]
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    last = json.dumps({"choices": [], "usage": usage})
+    stream = streamed([*map(chunk, parts), chunk(reason="stop"), last, "[DONE]"])
+    message = {"content": text}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+    assert stream == whole(body)
+    assert stream.text == text
+
+
+def test_a_tool_s_arguments_are_put_together_from_a_stream() -> None:
+    def part(**function: str) -> str:
+        return chunk(tool_calls=[{"index": 0, "function": function}])
+
+    events = [
+        part(name="send", arguments=""),
+        part(arguments='{"a":'),
+        part(arguments="1}"),
+        chunk(reason="stop"),
+    ]
+    assert streamed(events).first.calls == (Call("send", '{"a":1}'),)
+
+
+KEYS = ("choices", "usage", "index", "message", "logprobs", "text", "content", "delta", "tool_calls")
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+NONSENSE = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+)
+
+
+@given(NONSENSE)
+def test_nonsense_is_a_failure_and_not_an_error(value: Any) -> None:
+    for reply in (whole(value), streamed([json.dumps(value), "[DONE]"]), whole({"choices": [value]})):
+        assert isinstance(reply, Reply)
+    assert streamed(["no json"]).failure is not None
+    assert streamed([chunk("cut")]).failure is not None
+
+
+STATES = ("ok", "refused", "ignored", "wrong", "unsure")
+
+
+def test_the_standard_decides_what_the_speculative_pool_is_held_to() -> None:
+    found = {
+        (one, other): held(Side(one, "s"), Side(other, "t"), "well").status  # type: ignore[arg-type]
+        for one, other in product(STATES, STATES)
+    }
+    assert {pair for pair, status in found.items() if status == "pass"} == {("ok", "ok")}
+    assert {pair for pair, status in found.items() if status == "fail"} == {
+        ("ok", "wrong"),
+        ("ok", "ignored"),
+        ("refused", "wrong"),
+        ("ignored", "wrong"),
+    }
+    assert {
+        other for (one, other), status in found.items() if one == "wrong" and status != "undecided"
+    } == set()
+    assert found["ok", "refused"] == "differs" == found["refused", "ok"]
+    assert found["refused", "refused"] == "unsupported" == found["ignored", "ignored"]
+
+
+def witness(margin: float | None) -> Witness:
+    near = margin is not None and margin < 0.25
+    return Witness(prompt="p0", character=3, standard="a", other="b", margin=margin, near_tie=near)
+
+
+def compared(arms: tuple[Witness, ...], control: tuple[Witness, ...] = (), of: int = 12) -> Parity:
+    prompts = frozenset(f"p{i}" for i in range(of))
+    return Parity("speculative", False, Level(), Matches(prompts, arms), Matches(prompts, control))
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "status"),
+    [
+        (compared(()), compared(()), "pass"),
+        (compared((witness(2.0),)), compared((witness(2.0),)), "fail"),
+        (compared((witness(0.1),)), compared((witness(0.1),)), "pass"),
+        (compared((witness(2.0),)), compared(()), "undecided"),
+        (compared((witness(None),)), compared((witness(None),)), "undecided"),
+        (compared((witness(2.0),), (witness(2.0),)), compared((witness(2.0),)), "undecided"),
+        (compared((), of=11), compared(()), "undecided"),
+    ],
+)
+def test_parity_fails_where_it_differs_surely_and_again(first: Parity, again: Parity, status: str) -> None:
+    assert parity.verdict(first, again, 12)[0] == status
+
+
+def test_a_stop_string_that_is_passed_leaked_or_ended_by_something_else() -> None:
+    plain = completion("alpha beta gamma delta")
+    stop = endings.stop_string(plain.text)
+    assert stop is not None
+    right = plain.text[: plain.text.find(stop)]
+    states = {
+        text: (side.state if (side := endings.stopped(completion(text, reason), plain, stop, ASK)) else None)
+        for text, reason in [
+            (right, "stop"),
+            (right + stop, "stop"),
+            (plain.text, "length"),
+            (right[:-1], "stop"),
+        ]
+    }
+    assert list(states.values()) == [None, "wrong", "ignored", "wrong"]
+    side = endings.stopped(completion(right, "length"), plain, stop, ASK)
+    assert side is not None
+    assert "finish_reason" in side.told
+
+
+@pytest.mark.parametrize(
+    ("reply", "state"),
+    [
+        (completion("x"), None),
+        (completion("x", "stop", 5), None),
+        (completion("x", tokens=9), "wrong"),
+        (completion("x", "stop", 5, told=6), "wrong"),
+        (Reply({0: Choice("x", "length")}), "ignored"),
+        (Reply({0: Choice("x", "length")}, Usage(3, 8, 12)), "wrong"),
+    ],
+)
+def test_counted_tokens(reply: Reply, state: str | None) -> None:
+    side = endings.miscounted(reply, ASK)
+    assert (side.state if side else None) == state
+
+
+def test_log_probabilities_by_themselves() -> None:
+    def side(*tokens: Token, counted: int = 1) -> str:
+        return logprobs.sound(Reply({0: Choice("x", "length", tokens)}, Usage(1, counted, 1)), ASK).state
+
+    assert side(Token("x", -0.5, (-0.5, -2.0))) == "ok"
+    assert side(Token("x", -3.0, (-0.5, -2.0))) == "wrong", "no greedy token"
+    assert side(Token("x", 0.5)) == "wrong"
+    assert side(Token("x", -0.5), counted=2) == "wrong"
+    assert logprobs.sound(completion("x"), ASK).state == "ignored"
+    assert logprobs.apart([Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]) == [0.5]
+
+
+def test_a_penalty_that_is_ignored_by_one_pool() -> None:
+    plain, changed = [completion("a")] * 6, [completion("b")] * 6
+
+    def states(*replies: list[Reply]) -> tuple[str, str]:
+        standard, speculative = penalties.judge("presence_penalty", *replies)
+        return standard.state, speculative.state
+
+    assert states(plain, changed, changed, changed) == ("ok", "ok")
+    assert states(plain, changed, changed, plain) == ("ok", "ignored")
+    assert states(plain, changed, changed, [completion("c")] * 6) == ("ok", "wrong")
+    assert states(plain, plain, plain, plain)[0] == "ignored"
+    assert states(plain, changed, plain, changed)[0] == "unsure"
+
+
+def test_json_and_calls_by_their_schema() -> None:
+    assert structured.fits('{"size": "small", "ready": true}')
+    assert not structured.fits('{"size": "small", "ready": 1}')
+    assert not structured.fits('{"size": "small"}')
+    cut = Reply({0: Choice('{"size": "sm', "length")})
+    assert structured.begun(cut)
+    assert not structured.begun(Reply({0: Choice("a parcel", "length")}))
+    good = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"large","ready":false}'),))})
+    assert structured.called(good, ASK) is None
+    torn = Reply({0: Choice("", "stop", None, (Call("send_parcel", '{"size":"lar'),))})
+    assert (side := structured.called(torn, ASK)) is not None
+    assert side.state == "wrong"
+
+
+def test_a_request_is_pasted_as_it_was_sent() -> None:
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "m", api_key="secret")
+    text = pasted(ASK, endpoint, str, [ASK])
+    assert "secret" not in text
+    assert text.count("curl") == 2
+    script = "curl() { printf '%s\\n' \"$@\"; }\n" + pasted(ASK, endpoint, str)
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout.splitlines()[-1]) == ASK.body
+    assert "http://127.0.0.1:1/v1/completions" in ran.stdout
+
+
+def test_what_the_router_is_told() -> None:
+    def finding(name: Any, status: Any, told_of: str = "speculative") -> Finding:
+        told = {"standard": "", "speculative": "", told_of: "it refused"}
+        return Finding(name=name, status=status, told="t", request="curl", parameter=name, **told)
+
+    checks = [
+        finding("tools", "fail"),
+        finding("min_p", "differs"),
+        finding("seed", "unsupported"),
+        finding("n", "differs", "standard"),
+    ]
+    found = {(one.parameter, one.pool) for one in conformance.unsupported(checks)}
+    assert found == {("tools", "speculative"), ("min_p", "speculative"), ("n", "standard")}
+    assert conformance.judged(checks)[0] == "no"
+    assert conformance.judged([*checks[1:], finding("stop", "pass")])[0] == "yes"
+    assert conformance.judged([*checks[1:], finding("stop", "undecided")])[0] == "undecided"
+    assert conformance.judged(checks[1:])[0] == "undecided"  # nothing tells
+
+
+def test_every_check_of_the_rollout_file_is_made() -> None:
+    from typing import get_args
+
+    from specops.config.canary import CheckName
+
+    assert {check.name for check in CHECKS} == set(get_args(CheckName))
+    assert len(CHECKS) == len(get_args(CheckName))

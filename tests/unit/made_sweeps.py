@@ -1,0 +1,109 @@
+"""Cells as a sweep would have measured them, with latencies that a test chooses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from made_visits import cell, row
+
+from specops.config import EmbeddedPool, Pool, Speculation
+from specops.load.arrivals import Level
+from specops.load.record import DraftCountsRecord, Row
+from specops.phases.sweep.jobs import ANY_LENGTH, Load, Setting
+from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+
+CLASSES = ("edit", "long", "short")
+TOKENS = 60
+HOST = Memory(resident_gib=1.5)
+Speed = Callable[[str, Load, str], float]
+"""How many times as fast as the standard: of the setting, the load and the traffic class."""
+
+Slower = Callable[[int, str, int, float], float]
+"""What latencies are multiplied by: of the rung, the setting, the turn, and seconds since the start."""
+
+
+def setting(k: int, **fields: Any) -> Setting:
+    """K = 0 is the standard."""
+    speculation = Speculation(tree=f"ngram:{k}") if k else None
+    pool: Pool = EmbeddedPool(engine="embedded", speculation=speculation)
+    known: dict[str, Any] = {"name": f"k={k}" if k else "standard", "pool": pool, "k": k}
+    return Setting(**known | fields)
+
+
+def settings(*ks: int) -> list[Setting]:
+    return [setting(k) for k in (0, *ks)]
+
+
+def loads(
+    *concurrency: int, temperatures: Sequence[float] = (0.0,), lengths: Sequence[str] = (ANY_LENGTH,)
+) -> list[Load]:
+    return [Load(c, t, length) for length in lengths for t in temperatures for c in concurrency or (1,)]
+
+
+def drafts(k: int, acceptance: float = 0.7, steps: float = 1000.0) -> DraftCountsRecord:
+    """Every position accepted with the same probability, given that the one before was."""
+    reached = tuple(round(steps * acceptance**i, 3) for i in range(1, k + 1))
+    return DraftCountsRecord(
+        drafts=steps, draft_tokens=k * steps, accepted_tokens=sum(reached), accepted_per_position=reached
+    )
+
+
+def swept(
+    speed: Speed | Mapping[str, float],
+    asked: Sequence[Setting],
+    at: Sequence[Load] | None = None,
+    *,
+    prompts: int = 48,
+    classes: Sequence[str] = CLASSES,
+    rungs: int = 2,
+    noise: float = 0.03,
+    seed: int = 0,
+    slower: Slower = lambda rung, name, turn, now: 1.0,
+    counted: bool = True,
+    memory: Memory = HOST,
+    machine: Callable[[int, str], str] = lambda rung, name: "here",
+) -> list[SweptCell]:
+    """Rungs begin and end with the standard and go through the others forwards and backwards in turn."""
+    dealer = random.Random(seed)
+    usual = {f"p{n:03}": 100 * dealer.lognormvariate(0, 0.4) for n in range(prompts)}
+    of_class = {name: classes[n % len(classes)] for n, name in enumerate(usual)}
+    lengths = sorted({load.length for load in at or loads()})
+    of_length = {name: lengths[n % len(lengths)] for n, name in enumerate(usual)}
+    standard, *others = asked
+    now, made = 0.0, []
+    for rung in range(rungs):
+        order = [(standard, 0), *((one, 0) for one in (others[::-1] if rung % 2 else others)), (standard, 1)]
+        for one, turn in order:
+            for load in at or loads():
+                rows: list[Row] = []
+                began = now
+                for prompt in (name for name in usual if of_length[name] == load.length):
+                    e2e = usual[prompt] * dealer.lognormvariate(0, noise) * slower(rung, one.name, turn, now)
+                    if one is not standard:
+                        of = of_class[prompt]
+                        e2e /= speed[one.name] if isinstance(speed, Mapping) else speed(one.name, load, of)
+                    answered = {"ttft_ms": e2e / 5, "tpot_ms": 0.8 * e2e / TOKENS, "tokens": TOKENS}
+                    rows.append(row(prompt, of_class[prompt], e2e, now - began, **answered))
+                    now += e2e / 1000 / load.concurrency
+                counts = {"drafts": drafts(one.k), "drafts_missing": None} if counted and one.k else {}
+                measured = cell(rows, Level(concurrency=load.concurrency), rung, **counts)
+                made.append(
+                    SweptCell(
+                        rung=rung,
+                        setting=one.name,
+                        turn=turn,
+                        machine=machine(rung, one.name),
+                        temperature=load.temperature,
+                        length=load.length,
+                        began=1000.0 + began,
+                        memory=memory,
+                        cell=measured,
+                    )
+                )
+    return made
+
+
+def died(name: str, why: str = "it died") -> FailedJob:
+    return FailedJob(rung=0, setting=name, turn=0, machine="here", why=why, log="the last line")

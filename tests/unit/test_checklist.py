@@ -1,0 +1,243 @@
+"""The checklist: what is not shown by evidence of this rollout, finished and fresh, is open; never passed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import specops
+from made_checklists import ATTESTED, NOW, Made, recommended, swept, write
+from made_monitoring import POOLS
+
+from specops import results
+from specops.config import EndpointPool
+from specops.phases.checklist.items import ITEMS
+from specops.phases.checklist.looking import FRESH_DAYS
+from specops.phases.sweep.wanted import wanted_of
+
+OTHER_K = POOLS | {"speculative": {"engine": "embedded", "speculation": {"tree": "chain:5"}}}
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = Made(tmp_path_factory.mktemp("complete"))
+    made.fill()
+    return made
+
+
+@pytest.fixture
+def made(complete: Made, tmp_path: Path) -> Made:
+    """A copy, to be spoilt."""
+    shutil.copytree(complete.path.parent, tmp_path, dirs_exist_ok=True)
+    return Made(tmp_path)
+
+
+def test_an_empty_run_folder_leaves_every_item_open(tmp_path: Path) -> None:
+    result, items = Made(tmp_path).checked()
+    assert result.verdict == "undecided"
+    assert {item.status for item in items.values()} == {"open"}
+    assert [item.name for item in items.values()] == [spec.name for spec in ITEMS]
+    assert sum(item.origin == "playbook" for item in items.values()) == 11
+    assert all(item.decide and "{" not in item.decide for item in items.values())
+
+
+def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
+    result, items = complete.checked()
+    assert (result.verdict, result.reason) == ("yes", "all 14 items are decided: it may go live")
+    assert {name for name, item in items.items() if item.status == "attested"} == set(ATTESTED)
+    for item in items.values():
+        assert item.evidence
+        assert item.decide is None
+        for one in item.evidence:
+            assert one.sha256 == results.sha256(complete.folder / one.source)
+            assert one.age_s > 0
+    assert "break-even" in items["acceptance"].found
+    assert "no GPU is used" in items["gpu-memory"].found
+
+
+@pytest.mark.parametrize(
+    ("file", "opened"),
+    [
+        ("baseline", {"baseline", "capacity", "monitoring"}),
+        ("drafts", {"draft-compatible"}),
+        ("sweep", {"k-swept", "gpu-memory", "routing", "monitoring"}),
+        ("ab", {"acceptance", "speedup", "routing", "monitoring"}),
+        ("guard-drill", {"fallback-tested"}),
+        ("canary", {"canary"}),
+        ("reports/2026-11-21", {"weekly-report-scheduled"}),
+    ],
+)
+def test_what_is_not_there_or_damaged_opens_what_rests_on_it(file: str, opened: set[str], made: Made) -> None:
+    (made.folder / f"{file}.json").unlink()
+    result, items = made.checked()
+    assert result.verdict == "undecided"
+    lacking = {name for name, item in items.items() if item.status == "open"}
+    assert lacking == {name for name in opened if name not in ATTESTED}
+    (made.folder / f"{file}.json").write_text('{"schema": 1}')
+    _, items = made.checked()
+    assert not {name for name, item in items.items() if item.status == "passed"} & lacking
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "item"),
+    [
+        ("ab", ("created",), "2026-11-21T00:00:00", "speedup"),  # of no zone
+        ("ab", ("data", "challengers", "speculative", "deploy"), ["gone"], "speedup"),
+        ("sweep", ("settings", "settings"), "all", "k-swept"),
+        ("monitor", ("data", "files"), 5, "monitoring"),
+        ("route", ("data", "rules"), [], "routing"),
+    ],
+)
+def test_a_result_that_is_damaged_within_opens_its_item(
+    file: str, place: tuple[str, ...], value: Any, item: str, made: Made
+) -> None:
+    (made.folder / "attestations.json").unlink()
+    path = made.folder / f"{file}.json"
+    spoilt = json.loads(path.read_text())
+    inner = spoilt
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    path.write_text(json.dumps(spoilt))
+    _, items = made.checked()
+    assert items[item].status == "open"
+
+
+def test_evidence_grows_old(complete: Made) -> None:
+    result, items = complete.checked(NOW + timedelta(days=FRESH_DAYS))
+    assert result.verdict == "undecided"
+    old = {name for name, item in items.items() if item.status == "open"}
+    assert old >= {"baseline", "draft-compatible", "k-swept", "acceptance", "speedup", "canary", "capacity"}
+    assert "30 days old" in items["baseline"].found
+    assert items["runbook-shared"].status == "attested"
+
+
+def test_results_of_another_rollout_are_no_evidence(made: Made) -> None:
+    write(made.path.parent, pools=OTHER_K)
+    _, items = made.checked()
+    assert items["baseline"].status == "passed"  # of the standard pool, which is the same
+    for name in ("k-swept", "speedup", "canary", "gpu-memory", *ATTESTED):
+        assert items[name].status == "open", name
+    assert "the settings changed since" in items["speedup"].found
+    assert "Kim said so" in items["runbook-shared"].found
+    assert "changed since" in items["runbook-shared"].found
+
+
+Change = Callable[[Made], None]
+
+
+def _changed(phase: str, **fields: Any) -> Change:
+    return lambda made: made.change(phase, **fields)
+
+
+def _speedup(e2e: float) -> Change:
+    shown = {"estimate": e2e, "low": e2e - 0.1, "high": e2e + 0.1, "n": 64, "level": 0.95}
+
+    def change(made: Made) -> None:
+        data = results.read(made.folder / "ab.json").data
+        data["challengers"]["speculative"]["levels"][0]["speedups"]["e2e"] = shown
+        made.change("ab", data=data)
+
+    return change
+
+
+def _break_even(share: float | None) -> Change:
+    return _changed("sweep", recommendation=recommended(break_even=share))
+
+
+@pytest.mark.parametrize(
+    ("change", "item", "status", "said"),
+    [
+        (_changed("baseline", verdict="no", reason="9 of 9 failed"), "baseline", "failed", "9 of 9"),
+        (_changed("ab", verdict="partial"), "speedup", "open", "stopped before its end"),
+        (_speedup(1.25), "speedup", "open", "lies within"),
+        (_speedup(1.1), "speedup", "failed", "not above"),
+        (_changed("sweep", recommendation=recommended("k=5")), "k-swept", "failed", "k=5 is better"),
+        (_changed("sweep", verdict="no"), "k-swept", "failed", "made up"),
+        (_changed("sweep", data=swept(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
+        (_changed("sweep", data=swept(gpu_share=0.96)), "gpu-memory", "failed", "96%"),
+        (_changed("sweep", data=swept(gpu_share=0.92)), "gpu-memory", "passed", "92%"),
+        (_changed("sweep", data=swept("k=5")), "gpu-memory", "open", "did not measure"),
+        (_break_even(0.95), "acceptance", "failed", "not above 0.95, break-even"),
+        (_break_even(None), "acceptance", "passed", ": above 0.55, the playbook's"),
+        (_changed("guard-drill", verdict="no", reason="3 lost"), "fallback-tested", "failed", "3 lost"),
+        (_changed("guard-drill", verdict="undecided"), "fallback-tested", "open", "made up"),
+        (_changed("guard-drill", settings={}), "fallback-tested", "open", "guard changed since"),
+        (_changed("guard-drill", settings={"stage": "a"}), "fallback-tested", "open", "not on the live"),
+        (_changed("drafts", verdict="no"), "draft-compatible", "failed", "made up"),
+        (_changed("drafts", settings={"target": "a/b"}), "draft-compatible", "open", "a/b"),
+        (_changed("canary", verdict="no", reason="n > 1"), "canary", "failed", "n > 1"),
+    ],
+)  # fmt: skip
+def test_each_item_is_decided_by_what_its_evidence_says(
+    change: Change, item: str, status: str, said: str, made: Made
+) -> None:
+    change(made)
+    result, items = made.checked()
+    assert (items[item].status, said in items[item].found) == (status, True), items[item].found
+    assert (items[item].decide is None) == (status == "passed")
+    if status == "failed":
+        assert result.verdict == "no"
+        assert item in result.reason
+
+
+def test_a_sweep_of_endpoints_is_held_against_the_endpoints_it_was_given(made: Made) -> None:
+    ends = {
+        name: {"engine": "endpoint", "base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
+        for name, port in (("standard", 1), ("k=3", 2), ("k=5", 3))
+    }
+    write(made.path.parent, pools={"standard": ends["standard"], "speculative": ends["k=3"]})
+    made.change("sweep", settings={"settings": ends})
+    assert "changed since" in made.checked()[1]["k-swept"].found
+    attached = {k: EndpointPool(**ends[name]) for k, name in ((0, "standard"), (3, "k=3"), (5, "k=5"))}
+    wanted = wanted_of(made.rollout, made.path.parent, attached)
+    made.change("sweep", inputs=wanted.inputs())
+    assert made.checked()[1]["k-swept"].status == "passed"
+    made.change("sweep", settings={"settings": {"k=head": ends["k=3"]}})
+    assert "not of endpoints" in made.checked()[1]["k-swept"].found
+
+
+def test_a_peak_that_the_standard_pool_does_not_carry_fails(made: Made) -> None:
+    write(made.path.parent, peak={"requests_per_s": 1e6})
+    result, items = made.checked()
+    assert items["capacity"].status == "failed"
+    assert "baseline.json" in {one.source for one in items["capacity"].evidence}
+    assert result.verdict == "no"
+
+
+def test_rules_that_were_rendered_from_earlier_results_are_no_routing(made: Made) -> None:
+    (made.folder / "attestations.json").unlink()
+    _, items = made.checked()
+    assert "no router can be asked" in items["routing"].found
+    made.change("sweep", reason="measured again")
+    _, items = made.checked()
+    assert "does not know the sweep.json" in items["routing"].found
+    assert items["routing"].decide == f"specops route render {made.path}"
+
+
+def test_the_page_has_a_line_for_every_item_and_what_to_do_next(made: Made) -> None:
+    (made.folder / "canary.json").unlink()
+    done = specops("checklist", str(made.path), "--out", str(made.folder), "--quiet")
+    assert done.returncode == 4, done.stderr
+    assert "checklist · made" in done.stdout
+    for spec in ITEMS:
+        assert spec.name in done.stdout
+    assert f"next: specops canary {made.path}  (canary)" in done.stdout
+    kept = json.loads((made.folder / "checklist.json").read_text())
+    assert kept["phase"] == "checklist"
+    assert set(kept["inputs"]) >= {"rollout", "baseline.json", "ab.json"}
+
+
+def test_a_prometheus_that_is_down_leaves_its_items_open(made: Made) -> None:
+    addresses: dict[str, Any] = {"prometheus": "http://127.0.0.1:9"}
+    write(
+        made.path.parent, addresses={"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"]} | addresses
+    )
+    _, items = made.checked()
+    for name in ("acceptance", "gpu-memory"):
+        assert (items[name].status, "nothing listens there" in items[name].found) == ("open", True)

@@ -1,0 +1,128 @@
+"""Items that are decided by what answers now: a Prometheus' figures, a guard's standing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_checklists import NOW, Made, write
+
+from specops.guard.evaluation import Evaluation
+from specops.guard.journal import Standing
+from specops.guard.status import Status, status
+from specops.phases.checklist import memory, operated
+from specops.phases.checklist.evidence import Open
+from specops.phases.checklist.looking import Look
+from specops.phases.checklist.measured import acceptance
+from specops.prometheus.api import Sample
+
+
+class Prometheus:
+    """Answers an expression by the first of `figures` whose name is in it."""
+
+    url = "http://prometheus:9090"
+
+    def __init__(self, **figures: float) -> None:
+        self.figures: Mapping[str, float] = figures
+
+    def instant(self, expr: str, at: float | None = None) -> list[Sample]:
+        found = next((value for name, value in self.figures.items() if name in expr), None)
+        return [] if found is None else [Sample({}, found, NOW.timestamp())]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = Made(tmp_path_factory.mktemp("made"))
+    made.fill()
+    return made
+
+
+def look(made: Made, api: Any) -> Look:
+    found = Look(made.rollout, made.path, made.folder, NOW)
+    vars(found)["api"] = api
+    return found
+
+
+# The share of acceptance is one expression that names both counters.
+ACCEPTED, DRAFTED = "num_accepted_tokens_total", "num_draft_tokens_total"
+
+
+@pytest.mark.parametrize(
+    ("figures", "passed", "said"),
+    [
+        ({ACCEPTED: 0.45, DRAFTED: 5000}, True, "0.45 of the last day's traffic: above 0.30, break-even"),
+        ({ACCEPTED: 0.25, DRAFTED: 5000}, False, "not above 0.30"),
+        (
+            {ACCEPTED: 0.25, DRAFTED: 900},
+            True,
+            "0.71 of the prompts that were compared",
+        ),  # too little to go by
+        ({}, True, "0.71 of the prompts that were compared"),
+    ],
+)
+def test_acceptance_is_of_live_traffic_where_there_is_enough(
+    figures: dict[str, float], passed: bool, said: str, made: Made
+) -> None:
+    decided = acceptance(look(made, Prometheus(**figures)))
+    assert (decided.passed, said in decided.found) == (passed, True), decided.found
+    live = "last day" in said or not passed
+    assert (decided.evidence[0].sha256 is None) == live
+
+
+@pytest.mark.parametrize(
+    ("figures", "passed"),
+    [
+        ({"kv_cache_usage_perc": 0.6, "num_preemptions_total": 0.0}, True),
+        ({"kv_cache_usage_perc": 0.97, "num_preemptions_total": 0.0}, False),
+        ({"kv_cache_usage_perc": 0.6, "num_preemptions_total": 3.0}, False),
+        ({}, True),  # by the sweep alone
+    ],
+)
+def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full(
+    figures: dict[str, float], passed: bool, made: Made
+) -> None:
+    decided = memory.gpu_memory(look(made, Prometheus(**figures)))
+    assert decided.passed == passed, decided.found
+    assert (decided.decide is None) == passed
+
+
+@pytest.mark.parametrize(("share", "passed"), [(0.94, True), (0.95, False)])
+def test_gpu_memory_is_the_exporters_where_there_is_one(share: float, passed: bool, tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    addresses = {"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"], "gpus": ["127.0.0.1:3"]}
+    write(tmp_path, addresses=addresses)
+    decided = memory.gpu_memory(look(made, Prometheus(gpu_memory_share=share)))
+    assert (decided.passed, f"{share:.0%}" in decided.found) == (passed, True)
+
+
+def stands(verdict: Any, *, seconds_ago: float = 30.0, **changes: Any) -> Status:
+    seen = Evaluation(ts=NOW.timestamp() - seconds_ago, verdict=verdict, reason="as it was made up")
+    return status(Standing(evaluation=seen), running=4711).model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "passed", "said"),
+    [
+        (stands("healthy"), True, "pid 4711, healthy 30 s ago"),
+        (stands("bad"), True, "bad 30 s ago"),  # it sees, and acts
+        (stands("no_traffic"), True, "no traffic"),
+        (stands("no_data"), False, "blind"),
+        (stands("unknown"), False, "blind"),
+        (stands("healthy", seconds_ago=600), False, "600 s ago"),
+        (stands("healthy", unconfirmed="a router has 100%"), False, "not so: a router has 100%"),
+        (stands("healthy", running=None), None, "no guard of this run folder runs"),
+        (stands("healthy", evaluation=None), None, "has looked at nothing yet"),
+    ],
+)
+def test_a_guard_counts_while_it_runs_and_sees(
+    found: Status, passed: bool | None, said: str, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operated, "standing", lambda folder: found)
+    if passed is None:
+        with pytest.raises(Open, match=said):
+            operated.guard_running(look(made, None))
+        return
+    decided = operated.guard_running(look(made, None))
+    assert (decided.passed, said in decided.found) == (passed, True), decided.found

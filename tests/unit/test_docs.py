@@ -1,0 +1,83 @@
+"""The guide: its links lead somewhere, every command is on a page of it, and its reference is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from guide_pages import PAGES, ROOT, anchors, links, parts
+
+from specops.errors import Exit
+
+UNSAID = ("show", "make")
+"""`checklist ROLLOUT` is `checklist show ROLLOUT`, `report ROLLOUT` is `report make ROLLOUT`."""
+
+GUIDE = [page for page in PAGES if page.name != "cli.md"]
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cli_reference", ROOT / "tools" / "cli_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_current(reference, monkeypatch) -> None:
+    for width in ("40", "200"):  # it does not depend on the terminal
+        monkeypatch.setenv("COLUMNS", width)
+        assert reference.page() == reference.PAGE.read_text(encoding="utf-8"), "it is old: make generate"
+
+
+def test_the_reference_has_every_option(reference) -> None:
+    sections = re.split(r"^#+ (specops .+)$", reference.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text_of = dict(zip(sections[1::2], sections[2::2], strict=True))
+    for path, command in reference.commands():
+        text = text_of[" ".join(("specops", *path))]
+        for parameter in () if reference.is_group(command) else command.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else ():
+                assert re.search(rf"[`\s]{re.escape(option)}[`\s,]", text), f"{path}: {option}"
+
+
+def test_every_command_is_on_a_page(reference) -> None:
+    guide = " ".join(
+        " ".join(page.read_text(encoding="utf-8").split()) for page in GUIDE if page.parent.name == "docs"
+    )
+    for path, _ in reference.commands():
+        words = " ".join(("specops", *[word for word in path if word not in UNSAID]))
+        assert re.search(rf"{re.escape(words)}\b", guide), f"no page speaks of {words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{link}: there is no {there}"
+        if anchor:
+            assert anchor in anchors(there), f"{link}: it has {sorted(anchors(there))}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert {page for page in PAGES if page.parent.name in ("docs", "ko")} - {index} <= reached
+
+
+def test_exit_codes_are_told_as_they_are() -> None:
+    prose, _ = parts(ROOT / "docs" / "results.md")
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", prose, re.MULTILINE)}
+    assert told == {int(code) for code in Exit} | {130}
+
+
+def test_environment_variables_are_told_all() -> None:
+    prose, _ = parts(ROOT / "docs" / "results.md")
+    ours = r"\b(?:SPECOPS|OPENAI)_[A-Z_]*[A-Z]\b"
+    source = [*(ROOT / "specops").rglob("*.py"), *(ROOT / "nginx").rglob("*.lua")]
+    read = {name for path in source for name in re.findall(rf'"({ours})"', path.read_text(encoding="utf-8"))}
+    assert set(re.findall(ours, prose)) == read

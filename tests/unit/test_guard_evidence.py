@@ -1,0 +1,259 @@
+"""From a baseline and a window to findings: expectations by load, plans from files, words, and classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_visits import cell, row
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import FileError
+from specops.guard.evaluation import Threshold
+from specops.guard.seeing import baseline, verdicts
+from specops.guard.seeing.baseline import Baseline, Missing
+from specops.guard.seeing.look import evaluate
+from specops.guard.seeing.noise import VERDICTS
+from specops.guard.seeing.plan import Plan, plan_of
+from specops.guard.seeing.query import FIGURES, OfClass, Seen, read, together
+from specops.load.arrivals import Level
+from specops.load.record import CellRecord
+from specops.prometheus.api import Sample
+from specops.results import Result
+
+TOKEN_MS = {1: 20.0, 4: 26.0, 8: 40.0}
+
+
+def measured(**changes: Any) -> list[CellRecord]:
+    """A TTFT of 100 ms, answers of 51 and 151 tokens, by class; the time of a token by the load and a little
+    by the prompt."""
+    found = []
+    for streams, token in TOKEN_MS.items():
+        rows = []
+        for number in range(40):
+            of, tokens = ("short", 51) if number % 2 else ("long", 151)
+            tpot = token * (1 + 0.1 * math.sin(number))
+            e2e = 100 + tpot * (tokens - 1)
+            fields = {"ttft_ms": 100.0, "tpot_ms": tpot, "tokens": tokens} | changes
+            rows.append(row(f"p{number}", of, e2e, **fields))
+        found.append(cell(rows, Level(concurrency=streams), 0))
+    return found
+
+
+def kept(cells: list[CellRecord], verdict: str = "yes") -> Result:
+    data = {"cells": [one.model_dump(mode="json", by_alias=True) for one in cells]}
+    return Result(phase="baseline", verdict=verdict, reason="measured", data=data)  # type: ignore[arg-type]
+
+
+def rollout(**sections: Any) -> Rollout:
+    pools = {
+        name: {"engine": "endpoint", "base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
+        for name, port in (("standard", 8000), ("speculative", 8001))
+    }
+    return Rollout.model_validate({"rollout": "demo", "pools": pools, **sections})
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    results.write(tmp_path / "baseline.json", kept(measured()))
+    return plan_of(rollout(), tmp_path)
+
+
+def seen(**changes: Any) -> Seen:
+    """Healthy: 4 requests at a time, 0.7 times the baseline's 26 ms."""
+    known = {
+        "ts": 1000.0, "finished": 900.0, "drafted": 60_000.0, "acceptance": 0.7, "tpot": 0.0182,
+        "tpot_n": 900.0, "e2e": 1.92, "e2e_n": 900.0, "tokens": 101.0, "load": 4.0, "spread": 0.0,
+        "gauged": 20.0, "restarts": 0.0, "targets": 1.0, "up": 1.0, "asked": 900.0, "failed": 0.0,
+        "cancelled": 0.0, "others_asked": 100.0, "others_failed": 0.0,
+    }  # fmt: skip
+    return Seen(**known | changes)
+
+
+def test_the_baseline_s_own_mean_is_what_is_expected_of_its_own_answers() -> None:
+    found = baseline.of_cells(measured(), "baseline.json")
+    assert isinstance(found, Baseline)
+    for level in found.levels:
+        expected = found.e2e(level.streams, level.streams, 101.0)
+        assert float(expected.low) == float(expected.high) == pytest.approx(level.e2e)
+        assert float(found.tpot(level.streams, level.streams).low) == pytest.approx(level.tpot)
+    # Beside their length E2E varies as the time of a token does; with it, by much more.
+    assert found.levels[0].e2e_cv < 0.15 < found.levels[0].whole_cv
+    assert [name for name, _ in found.classes] == ["long", "short"]
+
+
+@given(st.floats(0.1, 20.0), st.floats(0.0, 5.0))
+def test_an_expectation_brackets_every_load_it_may_be_of(low: float, wide: float) -> None:
+    found = baseline.of_cells(measured(), "baseline.json")
+    assert isinstance(found, Baseline)
+    expected = found.tpot(low, low + wide)
+    assert float(expected.low) <= float(expected.high)
+    assert (float(expected.low) == 0.0) == (low < 1 / baseline.REACH)
+    assert math.isinf(float(expected.high)) == (low + wide > 8 * baseline.REACH)
+
+
+def test_what_the_baseline_lacks_is_said() -> None:
+    assert baseline.of_cells(measured(tokens=None), "b") == Missing(
+        "b has no level of streams with two prompts whose tokens are known"
+    )
+
+
+def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playbook(tmp_path: Path) -> None:
+    assert plan_of(rollout(), tmp_path).min_acceptance == Threshold(
+        value=0.4, source="the playbook; no sweep measured break-even"
+    )
+    swept = Result(phase="sweep", verdict="yes", reason="", recommendation={"break_even_acceptance": 0.31})
+    results.write(tmp_path / "sweep.json", swept)
+    measured_ = plan_of(rollout(), tmp_path).min_acceptance
+    assert isinstance(measured_, Threshold)
+    assert measured_.value == 0.31
+    assert plan_of(rollout(), tmp_path).break_even_known_to == 0.05
+    assert plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path).break_even_known_to == 0.0
+    assert results.sha256(tmp_path / "sweep.json")[:12] in measured_.source
+    asked = plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path).min_acceptance
+    assert isinstance(asked, Threshold)
+    assert (asked.value, asked.source) == (0.6, "guard.min_acceptance of the rollout file")
+
+
+def test_break_even_is_of_the_setting_that_is_deployed(tmp_path: Path) -> None:
+    file = rollout()
+    deployed = file.pools.speculative.model_dump(mode="json")
+    swept = Result(
+        phase="sweep",
+        verdict="yes",
+        reason="",
+        settings={"settings": {"k3": {"engine": "other"}, "k5": deployed}},
+        data={"steps": [
+            {"setting": "k3", "break_even_acceptance": 0.2}, {"setting": "k5", "break_even_acceptance": 0.35}
+        ]},
+        recommendation={"break_even_acceptance": 0.2},
+    )  # fmt: skip
+    results.write(tmp_path / "sweep.json", swept)
+    found = plan_of(file, tmp_path).min_acceptance
+    assert isinstance(found, Threshold)
+    assert found.value == 0.35
+
+
+def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path) -> None:
+    pools = {
+        "standard": {"engine": "embedded"},
+        "speculative": {"engine": "embedded", "speculation": {"tree": "expand:3,1,1"}},
+    }
+    file = Rollout.model_validate({"rollout": "demo", "pools": pools})
+    found = plan_of(file, tmp_path).min_acceptance
+    assert isinstance(found, Missing)
+    assert "a tree that branches" in found.why
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"), [("no", "does not count: measured"), ("partial", "does not count")]
+)
+def test_a_baseline_that_is_no_yes_is_none(tmp_path: Path, verdict: str, said: str) -> None:
+    results.write(tmp_path / "baseline.json", kept(measured(), verdict))
+    found = plan_of(rollout(), tmp_path).baseline
+    assert isinstance(found, Missing)
+    assert said in found.why
+
+
+def test_a_damaged_baseline_is_named(tmp_path: Path) -> None:
+    broken = kept(measured())
+    broken.data["cells"][0]["rows"][3]["tpot_ms"] = "fast"
+    results.write(tmp_path / "baseline.json", broken)
+    with pytest.raises(FileError, match=r"baseline\.json is damaged: data\.cells\.0\.rows\.3\.tpot_ms"):
+        plan_of(rollout(), tmp_path)
+
+
+def test_a_finding_says_its_figures_and_where_they_come_from(plan: Plan) -> None:
+    found = evaluate(plan, seen(acceptance=0.15), 1000.0)
+    assert found.verdict == "bad"
+    assert found.reason == ("acceptance 0.15 ± 0.02, to be 0.40 (the playbook; no sweep measured break-even)")
+    tpot = next(one for one in found.findings if one.signal == "tpot")
+    assert tpot.value == pytest.approx(0.7, abs=0.01)
+    assert "0.70 ± 0.0" in tpot.why
+    assert "baseline.json" in tpot.why
+    assert tpot.threshold is not None
+    assert tpot.threshold.value == pytest.approx(1.2)
+
+
+def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> None:
+    few = [one.model_copy(update={"rows": one.rows[1:5]}) for one in measured()]
+    results.write(tmp_path / "baseline.json", kept(few))
+    found = evaluate(plan_of(rollout(), tmp_path), seen(), 1000.0)
+    assert "and more is surely seen" in next(one.why for one in found.findings if one.signal == "tpot")
+
+
+def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Plan) -> None:
+    classes = {"long": OfClass(9.0, 4000.0), "short": OfClass(1.0, 4000.0), "new": OfClass(9.0, 900.0)}
+    found = evaluate(plan, seen(classes=classes), 1000.0)
+    by_class = {one.traffic_class: one.verdict for one in found.findings if one.traffic_class}
+    assert by_class == {"long": "bad", "short": "healthy"}
+    assert found.verdict == "healthy"
+    assert "long" in next(one.why for one in found.findings if one.verdict == "bad")
+
+
+def test_few_errors_alone_are_not_healthy(plan: Plan) -> None:
+    found = evaluate(plan, seen(finished=20.0, tpot_n=20.0, e2e_n=20.0), 1000.0)
+    assert found.verdict == "no_traffic"
+    assert found.reason.startswith("acceptance: 20 of the 100 requests that a verdict takes, in 300 s; TPOT")
+    failing = seen(finished=0.0, tpot_n=0.0, e2e_n=0.0, drafted=0.0, failed=800.0)
+    assert evaluate(plan, failing, 1000.0).verdict == "bad"
+
+
+def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
+    results.write(tmp_path / "baseline.json", kept(measured()))
+    eager = plan_of(rollout(guard={"min_requests": 10}), tmp_path)
+    few = seen(finished=12.0, tpot_n=12.0, e2e_n=12.0, drafted=800.0, acceptance=0.0)
+    assert evaluate(eager, few, 1000.0).verdict == "bad"
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
+    times = baseline.of_cells(measured(), "b")
+    plan = replace(plan_of(rollout(), Path("/nowhere")), baseline=times)
+    odd = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.001, 2000.0))
+    windows = [
+        seen(**{name: data.draw(odd) for name in ("finished", "tpot", "tpot_n", "e2e", "load", "spread")},
+             acceptance=data.draw(st.one_of(st.just(math.nan), st.floats(0, 1))),
+             restarts=data.draw(st.sampled_from([0.0, 1.0, math.nan])))
+        for _ in range(3)
+    ]  # fmt: skip
+    together_ = Seen(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
+    judged = verdicts.judge(plan, together_)
+    many = verdicts.overall({signal: found.codes for signal, found in judged.items()})
+    alone = [evaluate(plan, one, float(one.ts)).verdict for one in windows]
+    assert [VERDICTS[code] for code in many] == alone
+
+
+def test_one_query_s_answer_is_told_apart_by_its_label() -> None:
+    assert together({"a": "x", "b": "y"}) == (
+        'label_replace(x, "specops_signal", "a", "", "") or label_replace(y, "specops_signal", "b", "", "")'
+    )
+    found = read([
+        Sample({"specops_signal": "tpot"}, 0.02, 7.0),
+        Sample({"specops_signal": "e2e"}, math.inf, 7.0),
+        Sample({"specops_signal": "class_e2e", "class": "code"}, 1.5, 7.0),
+        Sample({"specops_signal": "class_n", "class": "code"}, 30.0, 7.0),
+        Sample({"specops_signal": "of a later version"}, 1.0, 7.0),
+    ])  # fmt: skip
+    assert (found.ts, found.tpot, found.classes) == (7.0, 0.02, {"code": OfClass(1.5, 30.0)})
+    assert math.isnan(float(found.e2e))
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "others", "verdict"),
+    [(0.0, 0.0, "bad"), (300.0, 0.0, "healthy"), (300.0, 100.0, "bad"), (math.nan, math.nan, "bad")],
+)
+def test_clients_that_may_have_left_are_errors_only_beside_a_pool_that_they_stay_with(
+    plan: Plan, cancelled: float, others: float, verdict: str
+) -> None:
+    found = evaluate(plan, seen(failed=300.0, cancelled=cancelled, others_asked=others), 1000.0)
+    (errors,) = (one for one in found.findings if one.signal == "errors")
+    assert (errors.verdict, found.verdict) == (verdict, verdict)

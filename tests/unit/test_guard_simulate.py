@@ -1,0 +1,223 @@
+"""Traces: put together into windows, kept, made up; and replayed through the guard's own rules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_visits import cell, row
+from typer.testing import CliRunner
+
+from specops import results
+from specops.cli.app import app
+from specops.errors import UsageError
+from specops.guard.evaluation import Threshold
+from specops.guard.rules import Rules
+from specops.guard.seeing import verdicts
+from specops.guard.seeing.baseline import Baseline, Level
+from specops.guard.seeing.noise import BAD
+from specops.guard.seeing.plan import Plan
+from specops.guard.seeing.query import FIGURES, Asked, Seen
+from specops.guard.simulation import playbook, traces
+from specops.guard.simulation.made import Incident, World, weeks
+from specops.guard.simulation.playbook import Answers
+from specops.guard.simulation.simulate import simulate
+from specops.guard.simulation.traces import Trace, windows
+from specops.load.arrivals import Level as Load
+from specops.prometheus.series import VLLM
+from specops.results import Result
+
+SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
+SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}
+BASELINE = Baseline(
+    (
+        Level(streams=1, ttft=0.1, tpot=0.02, token=0.02, e2e=4.1, **SPREAD),
+        Level(streams=32, ttft=0.2, tpot=0.04, token=0.04, e2e=8.2, **SPREAD),
+    ),
+    "made up",
+)
+PLAN = Plan(
+    asked=Asked("made-up", VLLM, VLLM, {}, routed=True),
+    window_s=300.0,
+    min_acceptance=Threshold(value=0.4, source="made up"),
+    baseline=BASELINE,
+    regression=Threshold(value=1.2, source="made up"),
+    max_error_share=Threshold(value=0.05, source="made up"),
+    min_requests=None,
+)
+HOURS = World(BASELINE, 0.4, tokens=50.0, length_s=8 * 3600.0, busy=(1.5, 1.6))
+
+
+def trace(**figures: list[float]) -> Trace:
+    """Of a minute each; what is not given is not there."""
+    length = len(next(iter(figures.values())))
+    known = {name: np.array(figures.get(name, [np.nan] * length), dtype=float) for name in FIGURES}
+    nothing = np.full(length, np.nan)
+    ts = 60.0 * np.arange(1, length + 1)
+    return Trace(60.0, Seen(ts=ts, **known), Answers(nothing, nothing, nothing), nothing)
+
+
+def hit(slower: float, *, in_acceptance: bool, seed: int = 3) -> Trace:
+    incident = Incident(np.array([240]), np.array([slower]), np.array([in_acceptance]))
+    return weeks(HOURS, 1, np.random.default_rng(seed), incident).at(0)
+
+
+def test_a_window_adds_counts_and_weighs_means() -> None:
+    made = trace(finished=[10, 0, 30], tokens=[100, np.nan, 200], restarts=[1, 0, 0])
+    seen = windows(made, 2, 3)
+    assert np.asarray(seen.finished).tolist() == [10, 10, 30]
+    assert np.asarray(seen.tokens).tolist() == [100, 100, 200]
+    assert np.asarray(seen.restarts).tolist() == [1, 1, 1]
+    assert np.isnan(np.asarray(seen.acceptance)).all()
+
+
+@given(
+    st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1e6)), min_size=1, max_size=30),
+    st.integers(1, 40),
+)
+def test_a_window_s_sum_is_the_sum_of_what_is_there(values: list[float], intervals: int) -> None:
+    seen = np.asarray(windows(trace(finished=values), intervals, intervals).finished)
+    for at, found in enumerate(seen):
+        there = [v for v in values[max(at + 1 - intervals, 0) : at + 1] if v == v]
+        assert found == pytest.approx(sum(there), rel=1e-9, abs=1e-9) if there else np.isnan(found)
+
+
+def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    made = hit(1.5, in_acceptance=False)
+    traces.save(made, tmp_path / "trace.jsonl")
+    again = traces.load(tmp_path / "trace.jsonl")
+    for name in ("ts", *FIGURES):
+        assert np.array_equal(getattr(again.each, name), getattr(made.each, name), equal_nan=True), name
+    assert np.array_equal(again.playbook.acceptance, made.playbook.acceptance)
+    assert np.array_equal(again.slower, made.slower)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: it is empty"),
+        ("no json", "line 1: Expecting value"),
+        ('{"a": 1}', "line 1: there is no 'trace'"),
+        ('{"trace": 9, "interval_s": 60}', "reads 1"),
+        ('{"trace": 1, "interval_s": 60}', "it has no interval"),
+        ('{"trace": 1, "interval_s": "nan"}\n{"ts": 1}', "line 1: nan s is no interval"),
+        ('{"trace": 1, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
+        ('{"trace": 1, "interval_s": 60}\n{"ts": 1e30}', "is no instant"),
+        ('{"trace": 1, "interval_s": 60}\n{"ts": 120}\n{"ts": 60}', "line 3: 60 is no instant after 120"),
+        ('{"trace": 1, "interval_s": 60}\n{"ts": 1, "speed": 3}', "line 2: unknown: speed"),
+        ('{"trace": 1, "interval_s": 60}\n{"ts": 1, "tpot": "fast"}', "line 2: could not convert"),
+        ('{"trace": 1, "interval_s": 60}\n[1]', "line 2"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "trace.jsonl").write_text(text)
+    with pytest.raises(UsageError, match="is no trace") as raised:
+        traces.load(tmp_path / "trace.jsonl")
+    assert said in raised.value.message
+
+
+@pytest.mark.parametrize("in_acceptance", [True, False])
+def test_a_regression_is_acted_on_within_the_window_and_three_intervals(in_acceptance: bool) -> None:
+    found = simulate(hit(1.3, in_acceptance=in_acceptance), PLAN, Rules())
+    (first, *_) = found.fallbacks
+    assert 0 < first.ts - 240 * 60 <= 300 + 3 * 60
+    assert (first.rightly, found.verdict) == ("yes", "yes")
+
+
+def test_one_evaluation_at_a_time_ends_as_all_at_once_do() -> None:
+    made = hit(1.4, in_acceptance=False)
+    codes = verdicts.judge(PLAN, windows(made, 5, 10))["tpot"].codes
+    row_of_bad = (codes == BAD) & (np.roll(codes, 1) == BAD) & (np.roll(codes, 2) == BAD)
+    assert simulate(made, PLAN, Rules()).fallbacks[0].ts == made.ts[row_of_bad.argmax()]
+
+
+def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_takes_them_so() -> None:
+    made = weeks(HOURS, 1, np.random.default_rng(1)).at(0)
+    nothing = {name: np.array(getattr(made.each, name)) for name in FIGURES}
+    for name, figures in nothing.items():
+        figures[100:130] = np.nan if name not in ("finished", "drafted", "tpot_n", "e2e_n") else 0.0
+        figures[200:215] = np.nan
+    answers = replace(made.playbook, acceptance=np.where(np.arange(480) == 0, 0.7, made.playbook.acceptance))
+    answers.acceptance[104:130] = 0.0
+    quiet = replace(made, each=Seen(ts=made.ts, **nothing), playbook=answers)
+    found = simulate(quiet, PLAN, Rules())
+    assert found.fallbacks == []
+    assert found.verdicts["healthy"] > 300
+    assert found.playbook is not None
+    assert found.playbook.rightly == "no"
+    assert found.playbook_triggers >= 24
+    assert playbook.falls(answers)[106]
+
+
+def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:
+    incident = Incident(np.array([60]), np.array([1.5]), np.array([True]), intervals=20)
+    made = weeks(HOURS, 1, np.random.default_rng(5), incident).at(0)
+    found = simulate(made, PLAN, Rules())
+    events = [step.event for step in found.steps]
+    assert events[:2] == ["fell_back", "canary"]
+    assert "returned" in events
+    assert [one.rightly for one in found.fallbacks] == ["yes"] * len(found.fallbacks)
+
+
+def test_an_incident_that_nothing_was_done_about_is_missed() -> None:
+    slow = hit(1.3, in_acceptance=False)
+    blind = replace(PLAN, min_requests=None, regression=Threshold(value=1.29, source="made up"))
+    tired = replace(slow, each=replace(slow.each, tpot=slow.each.tpot * 0.7, e2e=slow.each.e2e * 0.7))
+    asleep = simulate(tired, blind, Rules())
+    assert (asleep.missed, asleep.verdict) == ([slow.ts[240]], "no")
+    assert simulate(slow, blind, Rules()).missed == []
+
+
+def test_incidents_that_somebody_marks_say_what_was_right() -> None:
+    made = replace(hit(1.3, in_acceptance=False), slower=np.full(480, np.nan))
+    assert simulate(made, PLAN, Rules()).fallbacks[0].rightly == "unknown"
+    right = traces.marked(made, ["1970-01-01T04:00/1970-01-01T08:00"])
+    wrong = traces.marked(made, ["1970-01-01T00:00+00:00/1970-01-01T01:00+00:00"])
+    assert simulate(right, PLAN, Rules()).fallbacks[0].rightly == "yes"
+    assert simulate(wrong, PLAN, Rules()).fallbacks[0].rightly == "no"
+    with pytest.raises(UsageError, match="is no incident"):
+        traces.marked(made, ["yesterday"])
+
+
+@pytest.fixture
+def rollout(tmp_path: Path) -> Path:
+    rows = [
+        row(f"p{n}", "chat", 100 + 20.0 * 200, ttft_ms=100.0, tpot_ms=20.0 + 0.01 * n, tokens=201)
+        for n in range(40)
+    ]
+    cells = [cell(rows, Load(concurrency=streams), 0) for streams in (1, 32)]
+    data = {"cells": [one.model_dump(mode="json", by_alias=True) for one in cells]}
+    kept = Result(phase="baseline", verdict="yes", reason="measured", data=data)
+    results.write(tmp_path / "run" / "baseline.json", kept)
+    path = tmp_path / "rollout.yaml"
+    pool = "{engine: endpoint, base_url: 'http://127.0.0.1:1/v1', model: m}"
+    path.write_text(f"rollout: demo\npools: {{standard: {pool}, speculative: {pool}}}\n")
+    return path
+
+
+def test_the_command_replays_a_trace_and_says_who_was_right(rollout: Path) -> None:
+    path = rollout.parent / "trace.jsonl"
+    traces.save(hit(1.5, in_acceptance=False), path)
+    asked = ["guard", "simulate", str(rollout), "--out", str(rollout.parent / "run"), "--trace", str(path)]
+    shown = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert "fell back rightly" in shown.stdout
+    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert said["fallbacks"][0]["rightly"] == "yes"
+
+
+def test_the_command_makes_no_week_up_without_a_baseline(rollout: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be made up without a baseline"):
+        CliRunner().invoke(
+            app, ["guard", "simulate", str(rollout), "--out", str(rollout.parent)], catch_exceptions=False
+        )
+
+
+def test_the_command_asks_for_a_prometheus_where_the_rollout_names_none(rollout: Path) -> None:
+    with pytest.raises(UsageError, match="names no Prometheus"):
+        CliRunner().invoke(app, ["guard", "simulate", str(rollout), "--last", "7"], catch_exceptions=False)

@@ -1,0 +1,266 @@
+"""Turns of the guard over targets that fail or are switched by another hand; and its section of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specops.config import Rollout, load
+from specops.config.guard import Guard as Section
+from specops.errors import ConfigError, EndpointError
+from specops.guard import switch as switching
+from specops.guard.actions.target import Target
+from specops.guard.evaluation import Evaluation
+from specops.guard.guard import Gate, Guard
+from specops.guard.journal import FILE, Entry, Journal, history
+from specops.guard.metrics import GuardMetrics
+from specops.guard.rules import Rules
+from specops.guard.state import Override
+from specops.guard.status import status
+from specops.guard.switch import Switch
+from specops.phases.capacity import Capacity, Demand
+from specops.phases.guard import gate
+from specops.phases.throughput import Rate
+from specops.prometheus import series
+
+ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+PIN = Override(pool="standard", by="ada", why="so", left_s=None)
+
+
+class Router(Target):
+    def __init__(self, name: str) -> None:
+        self.name, self.percent, self.down, self.sets = name, 100, False, 0
+
+    def read(self) -> int:
+        if self.down:
+            raise EndpointError(f"could not read {self.name}")
+        return self.percent
+
+    def set(self, percent: int) -> None:
+        if self.down:
+            raise EndpointError(f"could not set {self.name}")
+        self.percent, self.sets = percent, self.sets + 1
+
+
+class World:
+    """A guard in a folder, over two routers, that sees what it is told to."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(switching, "WAIT_S", 0.0)
+        self.a, self.b = Router("a"), Router("b")
+        self.path = folder / FILE
+        self.now = 0.0
+        self.verdicts: Iterator[str] = iter(())
+        self.gate = Gate(said="it carries it")
+        self.guard = self.started()
+
+    def started(self, *, dry_run: bool = False) -> Guard:
+        return Guard(
+            rules=Rules(cooldown_s=120, hold=1, steps=(30,)),
+            look=lambda now, _: Evaluation.model_validate(
+                {"ts": now, "verdict": next(self.verdicts), "reason": "r"}
+            ),
+            switch=Switch([self.a, self.b]),
+            journal=Journal(self.path),
+            gate=lambda: self.gate,
+            dry_run=dry_run,
+            clock=lambda: self.now,
+        )
+
+    def see(self, *verdicts: str) -> Entry:
+        self.verdicts = iter(verdicts)
+        for _ in verdicts:
+            self.now += 60
+            entry = self.guard.turn()
+        return entry
+
+    @property
+    def percents(self) -> list[int]:
+        return [self.a.percent, self.b.percent]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_it_falls_back_once_and_says_what_the_capacity_gate_said(world) -> None:
+    world.gate = Gate(said="not known")
+    entry = world.see("bad", "bad", "bad")
+    assert world.percents == [0, 0]
+    assert entry.evidence.capacity == "not known"
+    assert entry.result is not None
+    assert entry.result.outcome == "done"
+    world.see("no_traffic")
+    assert (world.a.sets, world.b.sets) == (1, 1)
+    assert world.guard.unconfirmed is None
+
+
+def test_what_the_standard_pool_cannot_carry_stays(world) -> None:
+    world.gate = Gate(said="no", floor=40)
+    world.see("bad", "bad", "bad")
+    assert world.percents == [40, 40]
+
+
+def test_a_router_that_is_down_is_named_and_switched_once_it_is_back(world) -> None:
+    world.b.down = True
+    entry = world.see("bad", "bad", "bad")
+    assert entry.result is not None
+    assert entry.result.outcome == "failed"
+    assert world.percents == [0, 100]
+    assert "could not set b" in (world.guard.unconfirmed or "")
+    world.b.down = False
+    world.see("no_traffic")
+    assert world.percents == [0, 0]
+    assert world.guard.unconfirmed is None
+
+
+def test_a_router_that_comes_up_with_more_is_brought_down_and_less_is_left(world) -> None:
+    world.see("bad", "bad", "bad")
+    world.a.percent = 100
+    world.see("no_traffic")
+    assert world.percents == [0, 0]
+    world.see("no_traffic", "no_traffic", "healthy", "healthy", "healthy")
+    assert (world.guard.state.mode, world.percents) == ("on", [100, 100])
+    world.a.percent = 0
+    world.see("healthy", "healthy")
+    assert world.percents == [0, 100], "somebody switched it"
+    assert "by another hand" in (world.guard.unconfirmed or "")
+    world.guard.release("ada", "mine")
+    assert world.percents == [30, 30], "handed back, it comes up by steps"
+
+
+def test_a_new_guard_switches_nothing(world) -> None:
+    world.a.percent = 20
+    world.see("healthy")
+    assert (world.a.sets, world.b.sets) == (0, 0)
+
+
+def test_the_same_override_again_is_nothing_new(world) -> None:
+    assert world.guard.pin(PIN) is not None
+    assert world.percents == [0, 0]
+    assert world.guard.pin(PIN) is None
+    world.guard.release("ada", "done")
+    assert world.percents == [100, 100]
+
+
+def test_the_same_override_again_is_done_again_where_it_failed(world) -> None:
+    world.b.down = True
+    world.guard.pin(PIN)
+    world.b.down = False
+    assert world.guard.pin(PIN) is not None
+    assert world.percents == [0, 0]
+
+
+def test_a_dry_run_decides_and_acts_on_nothing(world) -> None:
+    world.guard = world.started(dry_run=True)
+    entry = world.see("bad", "bad", "bad")
+    assert entry.result is not None
+    assert entry.result.outcome == "dry_run"
+    told = GuardMetrics(world.guard).render().decode()
+    assert series.GUARD_EVALUATIONS in told
+    assert series.GUARD_STATE not in told, "an alert would take it for what is so"
+    assert series.GUARD_PERCENT not in told
+    assert world.percents == [100, 100]
+    assert world.guard.unconfirmed is None
+    assert world.see("no_traffic").action is None
+
+
+def test_an_evaluation_that_fails_is_unknown(world) -> None:
+    def fails(now: float, since: float | None) -> Evaluation:
+        raise EndpointError("nobody answers")
+
+    world.guard._look = fails
+    assert world.guard.turn().verdict == "unknown"
+
+
+def test_it_looks_back_to_the_last_switch_or_to_its_beginning(world) -> None:
+    asked: list[float | None] = []
+
+    def look(now: float, since: float | None) -> Evaluation:
+        asked.append(since)
+        return Evaluation(ts=now, verdict="bad", reason="r")
+
+    world.guard._look = look
+    for world.now in (60.0, 120.0, 180.0, 240.0):
+        world.guard.turn()
+    assert asked == [None, 60.0, 60.0, 180.0]
+
+
+def test_what_is_left_open_is_told_of_a_guard_that_ended(world) -> None:
+    world.b.down = True
+    world.see("bad", "bad", "bad")
+    found = status(Journal(world.path).standing)
+    assert (found.running, found.wanted) == (None, 0)
+    assert found.unconfirmed is not None
+    assert [entry.id for entry in history(world.path)] == [1, 2, 3, 3]
+
+
+def demand(low: float | None, estimate: float) -> Demand:
+    return Demand(
+        unit="requests/s",
+        peak=10,
+        offered=Rate(estimate=estimate, low=low, high=None, n=3),
+        answer="no",
+        servers=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "demands", "floor"),
+    [
+        ("yes", [], 0),
+        ("undecided", [], 0),
+        ("no", [demand(6.0, 7.0)], 40),
+        ("no", [demand(None, 7.0)], 30),
+        ("no", [demand(6.0, 7.0), demand(2.5, 3.0)], 75),
+        ("no", [demand(-1.0, 0.01)], 99),
+    ],
+)
+def test_what_the_capacity_gates_answer_means(verdict, demands: Sequence[Demand], floor) -> None:
+    found = Capacity(verdict=verdict, reason="because", hint=None, demands=list(demands))
+    assert gate(found).floor == floor
+    assert "because" in gate(found).said
+
+
+def test_a_rollout_file_without_the_section_has_the_playbooks_numbers() -> None:
+    guard = Rollout.model_validate(
+        {"rollout": "r", "pools": {"standard": ENDPOINT, "speculative": ENDPOINT}}
+    ).guard
+    assert (guard.interval_s, guard.consecutive, guard.max_regression) == (60, 3, 0.20)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"canary_percents": [50, 5]}, "must go up"),
+        (
+            {"actions": [{"kind": "http", "url": "http://flags/api", "body": {"on": True}}]},
+            "exactly one value",
+        ),
+        ({"actions": [{"kind": "command", "set": ["switch"], "read": ["switch"]}]}, "no word of set"),
+        ({"actions": [{"kind": "nginxx"}]}, "guard.actions.0.kind is 'nginxx'"),
+        ({"actions": [{"path": "/tmp/flag"}]}, "lacks the key 'kind'"),
+        ({"actions": [{"kind": "flag_file", "path": "here"}]}, "path is 'here'"),
+        ({"intervall_s": 5}, "unknown key 'guard.intervall_s'"),
+    ],
+)
+def test_a_wrong_section_is_told_by_its_key(tmp_path, section, said) -> None:
+    path = tmp_path / "rollout.yaml"
+    pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+    path.write_text(yaml.safe_dump({"rollout": "r", "pools": pools, "guard": section}))
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+def test_what_can_be_set_by_steps() -> None:
+    flag = {"kind": "http", "url": "http://flags/api"}
+    file = {"kind": "flag_file", "path": "/tmp/flag"}
+    by_percent = flag | {"body": {"percent": "{percent}"}}
+    assert Rules.of(Section.model_validate({"actions": [file, by_percent]})).steps == (5, 25, 50)
+    assert Rules.of(Section.model_validate({"actions": [file, flag]})).steps == ()

@@ -1,0 +1,177 @@
+"""SGLang: settings -> words, held against the flags of its released source."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from specops.config import SglangPool, SglangSpeculation
+from specops.launch import sglang
+
+TABLE = json.loads(Path(sglang.__file__).with_suffix(".json").read_text(encoding="utf-8"))
+ALGORITHMS = get_args(SglangSpeculation.model_fields["algorithm"].annotation)
+DRAFTS = {"NGRAM": None}
+
+
+def pool(speculation: dict[str, Any] | None = None, **settings: Any) -> SglangPool:
+    return SglangPool.model_validate(
+        {"engine": "sglang", "model_path": "org/model", "speculation": speculation, **settings}
+    )
+
+
+def speculating(algorithm: str, **settings: Any) -> list[str]:
+    draft = DRAFTS.get(algorithm, "org/draft")
+    words = sglang.command(
+        pool({"algorithm": algorithm, "draft_model_path": draft} | settings), port=1, host="::1"
+    )
+    return words[words.index("--speculative-algorithm") :]
+
+
+def value(words: list[str], flag: str) -> str | None:
+    return words[words.index(flag) + 1] if flag in words else None
+
+
+def flags_in(words: list[str]) -> set[str]:
+    return {word for word in words if word.startswith("--")}
+
+
+EVERYTHING: dict[str, Any] = {
+    "served_model_name": "m",
+    "revision": "main",
+    "dtype": "bfloat16",
+    "quantization": "fp8",
+    "kv_cache_dtype": "fp8_e4m3",
+    "tp_size": 2,
+    "pp_size": 2,
+    "dp_size": 2,
+    "mem_fraction_static": 0.8,
+    "context_length": 8192,
+    "max_running_requests": 64,
+    "chunked_prefill_size": -1,
+    "schedule_policy": "lpm",
+    "attention_backend": "fa3",
+    "disable_radix_cache": True,
+    "trust_remote_code": True,
+    "random_seed": 0,
+}
+
+
+def test_every_named_setting_is_said_once_in_a_flag_of_the_release() -> None:
+    words = sglang.command(pool(**EVERYTHING), port=30000)
+    for name, setting in EVERYTHING.items():
+        flag = "--" + name.replace("_", "-")
+        assert words.count(flag) == 1
+        if setting is not True:
+            assert value(words, flag) == str(setting)
+    others = {"engine", "version", "program", "arguments", "environment", "speculation", "start_timeout_s"}
+    assert set(SglangPool.model_fields) == set(EVERYTHING) | {"model_path"} | others
+    assert flags_in(words) <= set(TABLE["flags"])
+    assert not flags_in(words) & set(TABLE["deprecated"])
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_is_said_in_flags_of_the_release(algorithm: str, k: int) -> None:
+    words = speculating(algorithm, num_steps=k)
+    assert flags_in(words) <= set(TABLE["flags"])
+    assert value(words, "--speculative-algorithm") == algorithm
+    assert value(words, "--speculative-draft-model-path") == DRAFTS.get(algorithm, "org/draft")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ("EAGLE3", {"num-steps": 4, "eagle-topk": 1, "num-draft-tokens": 5}),
+        ("STANDALONE", {"num-steps": 4, "eagle-topk": 1, "num-draft-tokens": 5}),
+        ("NGRAM", {"num-steps": 4, "ngram-max-bfs-breadth": 1, "num-draft-tokens": 5}),
+        ("DFLASH", {"num-draft-tokens": 5}),
+        ("DSPARK", {"dspark-block-size": 4}),
+    ],
+)
+def test_four_tokens_ahead_in_each_algorithms_own_count(algorithm: str, said: dict[str, int]) -> None:
+    # 0.5.23: a verify window has the draft and the token before it; DSPARK alone counts without that token.
+    words = speculating(algorithm, num_steps=4)
+    numbers = {
+        flag.removeprefix("--speculative-"): int(number)
+        for flag, number in pairwise(words)
+        if flag.startswith("--speculative-") and number.isdigit()
+    }
+    assert numbers == said
+
+
+def test_the_cap_on_requests_is_said_with_and_without_speculation() -> None:
+    plain = sglang.command(pool(), port=1)
+    speculative = sglang.command(pool({"algorithm": "NGRAM"}), port=1)
+    assert value(plain, "--max-running-requests") == value(speculative, "--max-running-requests") == "48"
+    assert speculative[: len(plain)] == plain  # equal in everything but speculation
+
+
+def test_a_tree() -> None:
+    words = speculating("EAGLE", num_steps=3, eagle_topk=4, num_draft_tokens=16)
+    assert value(words, "--speculative-eagle-topk") == "4"
+    assert value(words, "--speculative-num-draft-tokens") == "16"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"algorithm": "EAGLE3"}, "EAGLE3 needs a draft"),
+        ({"algorithm": "STANDALONE"}, "STANDALONE needs a draft"),
+        ({"algorithm": "DFLASH"}, "DFLASH needs a draft"),
+        ({"algorithm": "NGRAM", "draft_model_path": "d"}, "drafts from the text"),
+        ({"algorithm": "NEXTN", "num_steps": 3, "num_draft_tokens": 8}, "a chain of 3 steps has 4 tokens"),
+        ({"algorithm": "DSPARK", "eagle_topk": 2}, "drafts one chain"),
+        ({"algorithm": "NGRAM", "eagle_topk": 2}, "size of the tree"),
+        ({"algorithm": "MEDUSA"}, "Input should be"),
+    ],
+)
+def test_what_sglang_would_refuse_or_silently_change_is_an_error(
+    settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        pool(settings)
+
+
+def test_secrets_are_refused_where_they_would_be_written_down() -> None:
+    with pytest.raises(ValidationError):
+        pool(arguments=["--api-key", "x"])
+    with pytest.raises(ValidationError):
+        pool(environment={"HF_TOKEN": "x"})
+
+
+def test_lint_says_nothing_of_what_specops_renders() -> None:
+    for algorithm in ALGORITHMS:
+        draft = DRAFTS.get(algorithm, "d")
+        words = sglang.command(
+            pool({"algorithm": algorithm, "draft_model_path": draft}, **EVERYTHING), port=1
+        )
+        assert sglang.lint(words) == []
+
+
+def test_lint_names_what_is_gone_deprecated_or_changed_by_speculation() -> None:
+    words = "--model m --speculative-algorithm NGRAM --enable-mixed-chunk --speculative-num-step=3"
+    found = {finding.flag: finding for finding in sglang.lint([*words.split(), "--disable-cuda-graph"])}
+    assert set(found) == {
+        "--max-running-requests",
+        "--enable-mixed-chunk",
+        "--speculative-num-step",
+        "--disable-cuda-graph",
+    }
+    assert found["--speculative-num-step"].level == "error"
+    assert found["--speculative-num-step"].replacement == "--speculative-num-steps"
+    assert "48" in found["--max-running-requests"].why
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), max_size=8))
+def test_lint_reads_any_words(words: list[str]) -> None:
+    assert {finding.flag for finding in sglang.lint(words)} <= {
+        *(word.partition("=")[0] for word in words),
+        "--max-running-requests",
+    }

@@ -1,0 +1,95 @@
+"""`specops launch lint` as it is typed: exit codes, both forms of the answer, and no key in either."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from specops import results
+from specops.cli.app import app
+
+CLEAN = ["vllm", "serve", "m", "--spec-method", "mtp", "--spec-tokens", "1"]
+WRONG = ["vllm", "serve", "m", "--use-v2-block-manager"]
+RISKY = ["vllm", "serve", "m", "--api-key", "sk-secret"]
+UNSURE = ["vllm", "serve", "m", "--pipeline-parallel-size", "2", "--spec-method", "mtp"]
+
+
+def lint(*words: str) -> Result:
+    return CliRunner().invoke(app, ["launch", "lint", *words])
+
+
+@pytest.mark.parametrize(("words", "code"), [(CLEAN, 0), (RISKY, 0), (WRONG, 1), (UNSURE, 1)])
+def test_only_an_error_fails(words, code) -> None:
+    assert lint("--", *words).exit_code == code
+
+
+def test_the_page_names_version_finding_and_the_command_as_it_should_be() -> None:
+    page = lint("--engine-version", "0.20.2", "--", *WRONG).stdout.splitlines()
+    assert page[0] == "the command: vLLM 0.20.2, as asked"
+    assert page[1].startswith(
+        "  error    --use-v2-block-manager: vLLM 0.20.2 does not have it (0.8.0 to 0.9.2 do)"
+    )
+    assert page[2] == "           instead: leave it out"
+    assert page[3:7] == ["corrected:", "", "vllm serve m", ""]
+    assert page[-1].startswith("1 error, 0 warnings, by the flags and keys in the engine's released sources")
+
+
+def test_what_no_rule_can_mend_is_left_to_a_person() -> None:
+    page = lint("--", *UNSURE).stdout
+    assert "corrected" not in page
+    assert "left to you: 1 error, about --pipeline-parallel-size" in page
+
+
+def test_a_version_that_is_not_known_yet_is_judged_as_the_one_before_and_said() -> None:
+    page = lint("--engine-version", "0.99", "--", *CLEAN).stdout
+    assert "vLLM 0.99.0, as asked; the table of 0.8.0 to 0.33.0 lacks it: judged as 0.33.0" in page
+    assert "clean" in page
+
+
+def test_json_is_a_result_and_holds_no_key(tmp_path: Path) -> None:
+    out = tmp_path / "lint.json"
+    ran = lint("--json", "--out", str(out), "--", *RISKY)
+    answer = json.loads(ran.stdout)
+    assert (answer["phase"], answer["verdict"], answer["reason"]) == ("lint", "yes", "0 errors, 1 warning")
+    command = answer["data"]["commands"][0]
+    assert command["corrected"] == "vllm serve m\n"
+    assert [finding["flag"] for finding in command["findings"]] == ["--api-key"]
+    assert "sk-secret" not in ran.stdout
+    assert results.read(out).data == answer["data"]
+
+
+def test_a_file_is_an_input_by_its_hash(tmp_path: Path) -> None:
+    script = tmp_path / "start.sh"
+    script.write_text("vllm serve m --use-v2-block-manager\n")
+    ran = lint("--json", "--file", str(script))
+    assert ran.exit_code == 1
+    assert json.loads(ran.stdout)["inputs"] == {"start.sh": results.sha256(script)}
+
+
+def test_a_command_of_sglang_is_judged_by_sglangs_flags() -> None:
+    words = ["python", "-m", "sglang.launch_server", "--model-path", "m", "--speculative-algorithm", "NGRAM"]
+    page = lint("--", *words, "--api-key", "sk-secret").stdout
+    assert page.startswith("the command: SGLang 0.")
+    assert "warning  --max-running-requests: unset" in page
+    assert "warning  --api-key" in page
+    assert "sk-secret" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "one of the two"),
+        (["--file", "x.sh", "--", *CLEAN], "one of the two"),
+        (["--", "ls", "-l"], "no command of vLLM or SGLang"),
+        (["--engine-version", "new", "--", *CLEAN], "'new' is no version of vLLM"),
+        (["--engine-version", "0.7.1", "--", *CLEAN], "older than the table's first version"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_with_a_hint(words, says) -> None:
+    error = lint(*words).exception
+    assert says in error.message
+    assert error.hint
+    assert error.exit_code == 2

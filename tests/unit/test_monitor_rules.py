@@ -1,0 +1,228 @@
+"""Rules and alerts as text: expressions that Prometheus reads, names that exist, thresholds with a source."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import promql_parser
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
+
+from specops.config.monitor import ALERTS
+from specops.phases.monitor.before import Figure
+from specops.phases.monitor.names import needs
+from specops.phases.monitor.thresholds import left_out
+from specops.prometheus import recorded
+from specops.prometheus.exposed import exposed
+from specops.prometheus.series import SGLANG, VLLM, VLLM_BEFORE_0_11
+from specops.render.grafana.dashboard import dashboard
+from specops.render.prometheus.baseline import interpolated
+
+RUNBOOK = Path(__file__).parents[2] / "alerts" / "runbook.md"
+SGLANG_POOL = {"engine": "sglang", "model_path": "m"}
+SGLANG_POOLS = {
+    "standard": SGLANG_POOL,
+    "speculative": SGLANG_POOL | {"speculation": {"algorithm": "NGRAM"}},
+}
+OLD_POOL = {"engine": "vllm", "model": "m", "version": "0.10.2"}
+OLD_POOLS = {
+    "standard": OLD_POOL,
+    "speculative": OLD_POOL | {"speculation": {"method": "ngram"}},
+}
+ENDPOINTS = {
+    name: {"engine": "endpoint", "base_url": f"https://{name}.example:8443/llm/v1", "model": "m"}
+    for name in ("standard", "speculative")
+}
+EVERY_KIND = [
+    FULL,
+    Watched(rollout(pools=SGLANG_POOLS), MEASURED),
+    Watched(rollout(pools=OLD_POOLS), MEASURED),
+    Watched(rollout(pools=ENDPOINTS, addresses={}), NOTHING),
+    Watched(rollout(monitor={"names": {"standard": "sglang"}, "labels": {"cluster": "a"}}), MEASURED),
+]
+
+
+def rules_of(text: str) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def expressions(watched: Watched) -> list[str]:
+    texts = watched.texts()
+    panels = json.loads(texts["dashboard.json"])
+    found = [rule["expr"] for name in ("rules.yml", "alerts.yml") for rule in rules_of(texts[name])]
+    found += [query["expr"] for panel in panels["panels"] for query in panel.get("targets", [])]
+    found += [event["target"]["expr"] for event in panels["annotations"]["list"]]
+    return [expr.replace("$__rate_interval", "1m") for expr in found]
+
+
+def metrics(expr: promql_parser.Expr) -> set[str]:
+    return set(re.findall(r"([A-Za-z_:][A-Za-z0-9_:]*)\{", expr.prettify()))
+
+
+@pytest.mark.parametrize("watched", EVERY_KIND)
+def test_every_expression_is_promql_and_every_name_is_checked_for(watched: Watched) -> None:
+    asked = {need.name.removesuffix("_count") for need in needs(watched.rollout)}
+    # Panels are the same for all rollouts, whatever is scraped of this one.
+    asked |= {need.name.removesuffix("_count") for need in needs(FULL.rollout)}
+    made = {rule["record"] for rule in rules_of(watched.texts()["rules.yml"])}
+    made |= {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])}
+    for text in expressions(watched):
+        parsed = promql_parser.parse(text)
+        for name in metrics(parsed):
+            whole = re.sub(r"_(sum|count|bucket)$", "", name)
+            assert whole in asked or name in made or name in ("up", "ALERTS"), f"{name} in {text}"
+
+
+def test_what_is_recorded_is_named_in_one_place() -> None:
+    known = {value for value in vars(recorded).values() if isinstance(value, str)}
+    known |= {name for by in (recorded.MEAN, recorded.P95, recorded.EXPECTED) for name in by.values()}
+    assert {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])} <= known
+
+
+def test_each_alert_has_a_section_of_the_runbook_and_each_section_an_alert() -> None:
+    sections = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert tuple(sections) == ALERTS
+    links = [rule["annotations"]["runbook_url"] for rule in rules_of(FULL.texts()["alerts.yml"])]
+    assert links == [f"runbook.md#{name.lower()}" for name in ALERTS]
+
+
+def test_every_alert_says_where_its_threshold_comes_from() -> None:
+    for rule in rules_of(FULL.texts()["alerts.yml"]):
+        assert rule["annotations"]["threshold_source"], rule["alert"]
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+
+
+def test_every_alert_is_of_its_rollout_whatever_its_expression_finds() -> None:
+    for rule in rules_of(FULL.texts()["alerts.yml"]):
+        assert rule["labels"]["specops_rollout"] == rollout().rollout, rule["alert"]
+
+
+def test_the_playbooks_thresholds_and_durations_where_nothing_was_measured() -> None:
+    rules = {rule["alert"]: rule for rule in rules_of(Watched(rollout(), NOTHING).texts()["alerts.yml"])}
+    low, critical = rules["LowAcceptRatio"], rules["CriticalAcceptRatio"]
+    assert " < 0.5 " in low["expr"]
+    assert (low["for"], low["labels"]["severity"]) == ("10m", "warning")
+    assert " < 0.3 " in critical["expr"]
+    assert (critical["for"], critical["labels"]["severity"]) == ("5m", "critical")
+    assert low["annotations"]["threshold_source"] == "0.5: the playbook"
+
+
+def test_a_measurement_overrides_the_playbook_and_the_rollout_file_both() -> None:
+    measured = FULL.limits["LowAcceptRatio"]
+    assert (measured.value, "sweep.json" in measured.source) == (0.4, True)
+    assert FULL.limits["CriticalAcceptRatio"].value == pytest.approx(0.24)
+    said = {"LowAcceptRatio": {"threshold": 0.45, "for_s": 60}}
+    written = Watched(rollout(monitor={"alerts": said}), MEASURED).limits["LowAcceptRatio"]
+    assert (written.value, written.for_s) == (0.45, 60)
+    assert "rollout file" in written.source
+
+
+def test_the_guards_limit_is_the_alerts_where_the_rollout_file_sets_it() -> None:
+    limit = Watched(rollout(guard={"max_regression": 0.3}), MEASURED).limits["SpeculationLatencyRegression"]
+    assert limit.value == pytest.approx(1.3)
+    assert limit.source.startswith("guard.max_regression of the rollout file, over baseline.json")
+
+
+def test_an_alert_with_nothing_to_compare_with_is_left_out_and_says_why() -> None:
+    bare = rollout(addresses={name: ADDRESSES[name] for name in ("standard", "speculative")})
+    why = left_out(bare, NOTHING)
+    assert set(ALERTS) - set(Watched(bare, NOTHING).limits) == set(why)
+    assert why["SpeculationLatencyRegression"] == "there is no baseline.json"
+    assert "addresses.routers" in why["SpecopsPartialSwitch"]
+
+
+def test_a_tree_that_branches_has_no_playbooks_threshold() -> None:
+    pools = POOLS | {"speculative": {"engine": "embedded", "speculation": {"tree": "expand:3,1"}}}
+    branching = replace(NOTHING, branches=True)
+    assert "break-even" in left_out(rollout(pools=pools), branching)["LowAcceptRatio"]
+    swept = replace(branching, break_even=Figure(0.2, "sweep.json"))
+    assert "LowAcceptRatio" not in left_out(rollout(pools=pools), swept)
+
+
+@pytest.mark.parametrize(
+    ("pools", "names", "found"),
+    [
+        (POOLS, {}, VLLM),
+        (OLD_POOLS, {}, VLLM_BEFORE_0_11),
+        (SGLANG_POOLS, {}, SGLANG),
+        (ENDPOINTS, {}, VLLM),
+        (ENDPOINTS, {"speculative": "sglang"}, SGLANG),
+        (
+            POOLS
+            | {
+                "speculative": {
+                    "engine": "command",
+                    "command": "python -m sglang.launch_server --port {port}",
+                }
+            },
+            {},
+            SGLANG,
+        ),
+    ],
+)
+def test_a_pools_names_are_its_engines(pools: Any, names: Any, found: Any) -> None:
+    assert exposed(rollout(pools=pools, monitor={"names": names}), "speculative") == found
+
+
+def test_pools_with_other_names_are_recorded_under_the_same() -> None:
+    mixed = Watched(rollout(monitor={"names": {"standard": "sglang"}}), MEASURED)
+    tpot = [
+        rule["expr"]
+        for rule in rules_of(mixed.texts()["rules.yml"])
+        if rule["record"] == recorded.MEAN["tpot"]
+    ]
+    assert len(tpot) == 2
+    assert 'specops_pool="standard"' in tpot[0]
+    assert "sglang:" in tpot[0]
+    assert 'specops_pool="speculative"' in tpot[1]
+    assert "vllm:" in tpot[1]
+
+
+levels = st.lists(st.integers(1, 200), min_size=2, max_size=6, unique=True).map(sorted)
+
+
+@given(levels, st.data())
+def test_between_measured_loads_the_line_is_numpys_and_beyond_them_there_is_none(at: Any, data: Any) -> None:
+    seconds = data.draw(st.lists(st.floats(1e-4, 50), min_size=len(at), max_size=len(at)))
+    now = data.draw(st.floats(0, 250))
+    found = evaluated(interpolated("x", list(zip(at, seconds, strict=True))), now)
+    if at[0] <= now <= at[-1]:
+        assert found == pytest.approx(float(np.interp(now, at, seconds)), rel=1e-5, abs=1e-6)
+    else:
+        assert found is None
+
+
+def evaluated(expr: str, x: float) -> float | None:
+    """As Prometheus does it: a comparison lets a sample through or not, `or` takes the first there is."""
+    promql_parser.parse(expr)
+    for piece in expr.split(" or "):
+        low, high, slope, sign, constant = re.findall(r"(?<=[ (])[+-](?= )|-?[\d.]+(?:e-?\d+)?", piece)
+        if float(low) <= x <= float(high):
+            return x * float(slope) + float(sign + constant)
+    return None
+
+
+def test_nothing_alerts_on_a_quantile() -> None:
+    quantiles = (*recorded.P95.values(), "histogram_quantile")
+    for rule in rules_of(FULL.texts()["alerts.yml"]):
+        assert not any(name in rule["expr"] for name in quantiles), rule["alert"]
+
+
+def test_a_dashboard_is_the_same_each_time_and_its_panels_do_not_overlap() -> None:
+    text = dashboard(FULL.rollout, FULL.limits)
+    assert text == dashboard(FULL.rollout, FULL.limits)
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(text)["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells

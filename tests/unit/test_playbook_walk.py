@@ -1,0 +1,187 @@
+"""The walk's order and gates, and what each phase does where it does not apply. No server is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import ConfigError, EnvironmentFailure, Exit, ServerError, SpecopsError
+from specops.phases import PHASES, Phase
+from specops.phases.playbook import Skipped, Step, Walk, ab, drafts, drill, rendering, sweep, walk
+from specops.phases.playbook.stage import STAGED, staged
+from specops.phases.playbook.step import Given
+from specops.phases.playbook.together import apart
+from specops.progress import Silent
+from specops.results import Result, Verdict
+
+ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+EMBEDDED = {"engine": "embedded"}
+OWN = {"standard": EMBEDDED, "speculative": EMBEDDED | {"speculation": {"tree": "ngram:8"}}}
+RUNNING = {"standard": ENDPOINT, "speculative": ENDPOINT}
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def given(folder: Path, pools: Any = RUNNING, **changes: Any) -> Given:
+    sections = {name: part for name, part in changes.items() if name not in ("fresh", "by_name")}
+    rollout = Rollout.model_validate({"rollout": "demo", "pools": pools} | sections)
+    options = {name: part for name, part in changes.items() if name not in sections}
+    return Given(rollout, folder / "rollout.yaml", folder, Silent(), **options)
+
+
+def result(phase: str, verdict: Verdict = "yes", **more: Any) -> Result:
+    return Result(phase=phase, verdict=verdict, reason=f"because of {phase}", **more)
+
+
+def kept(at: Given, phase: Phase, verdict: Verdict = "yes", **more: Any) -> Result:
+    results.write(at.path(phase), result(phase, verdict, **more))
+    return results.read(at.path(phase))
+
+
+def walked(
+    monkeypatch: pytest.MonkeyPatch, said: dict[Phase, Verdict | SpecopsError | None], **options: Any
+) -> tuple[Walk, Notes]:
+    """What each phase says, yes where it is not named; None: it does not apply."""
+
+    def run(at: Given, phase: Phase) -> Step | Skipped:
+        answer = said.get(phase, "yes")
+        if isinstance(answer, SpecopsError):
+            raise answer
+        return Step(phase, at.path(phase), result(phase, answer)) if answer else Skipped(phase, "it cannot")
+
+    monkeypatch.setattr(walk, "RUNS", {phase: lambda at, p=phase: run(at, p) for phase in PHASES})
+    at, notes = given(Path("runs/demo")), Notes()
+    return walk.run(at.rollout, at.file, at.folder, notes, **options), notes
+
+
+def test_all_phases_in_the_playbooks_order(monkeypatch) -> None:
+    done, _ = walked(monkeypatch, {})
+    assert [step.phase for step in done.steps] == list(PHASES)
+    assert (done.stopped, done.exit_code) == (None, Exit.YES)
+
+
+@pytest.mark.parametrize("phase", PHASES[:-1])
+def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, phase) -> None:
+    done, notes = walked(monkeypatch, {phase: "no"})
+    assert done.stopped == done.steps[-1].phase == phase
+    assert done.exit_code == Exit.NO
+    assert f"{phase} said no: because of {phase}; --continue goes on all the same" in notes.lines
+    on, _ = walked(monkeypatch, {phase: "no"}, go_on=True)
+    assert [step.phase for step in on.steps] == list(PHASES)
+    assert (on.stopped, on.exit_code) == (None, Exit.NO)
+
+
+def test_what_is_undecided_or_does_not_apply_ends_nothing(monkeypatch) -> None:
+    done, notes = walked(monkeypatch, {"launch": "undecided", "sweep": None})
+    assert [step.phase for step in done.steps] == [phase for phase in PHASES if phase != "sweep"]
+    assert [one.phase for one in done.skipped] == ["sweep"]
+    assert "sweep: not run, since it cannot" in notes.lines
+    assert done.exit_code == Exit.UNDECIDED
+    alone, _ = walked(monkeypatch, {"sweep": None}, only="sweep")
+    assert (alone.steps, alone.exit_code) == ([], Exit.UNDECIDED)
+
+
+def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(Notes, "note", lambda _, text: notes.append(text))
+    with pytest.raises(ServerError, match="it died"):
+        walked(monkeypatch, {"sweep": ServerError("it died")})
+    assert notes == ["sweep failed; the same command goes on from there, after baseline, drafts, launch"]
+
+
+@pytest.mark.parametrize(
+    ("run", "phase", "mend"),
+    [
+        (drafts.run, "drafts", "specops verify-draft TARGET DRAFT --out"),
+        (sweep.run, "sweep", "rollout.yaml --attach 0=URL"),
+        (drill.run, "guard-drill", "specops guard drill"),
+    ],
+)
+def test_what_a_walk_cannot_do_with_pools_that_run_is_told_and_taken_where_it_was_done(
+    tmp_path, run, phase, mend
+) -> None:
+    at = given(tmp_path)
+    skipped = run(at)
+    assert isinstance(skipped, Skipped)
+    assert mend in str(skipped.mend)
+    by_hand = kept(at, phase)
+    assert run(at) == Step(phase, at.path(phase), by_hand, reused=True, by_hand=True)
+    assert isinstance(run(given(tmp_path, fresh=True)), Skipped)
+    kept(at, phase, "partial")
+    assert isinstance(run(at), Skipped)
+
+
+def test_commands_are_swept_where_they_say_k_and_compared_where_they_do_not(tmp_path) -> None:
+    def at(command: str) -> Given:
+        speculative = {"engine": "command", "command": command}
+        return given(tmp_path, {"standard": ENDPOINT, "speculative": speculative})
+
+    skipped = sweep.run(at("serve --port {port}"))
+    assert isinstance(skipped, Skipped)
+    assert "{k}" in skipped.reason
+    with pytest.raises(ConfigError, match=r"says \{k\}") as caught:
+        ab.run(at("serve --port {port} -k {k}"))
+    assert "rollout.yaml" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("run", [rendering.monitor, rendering.route])
+def test_nothing_is_rendered_for_pools_that_answer_nowhere_yet(tmp_path, run) -> None:
+    skipped = run(given(tmp_path, OWN))
+    assert isinstance(skipped, Skipped)
+    assert "addresses.standard" in str(skipped.mend)
+    made = run(given(tmp_path, OWN, addresses={"standard": ["a:1"], "speculative": ["b:1"]}))
+    assert isinstance(made, Step)
+    assert made.path.exists()
+
+
+def test_a_server_without_room_beside_the_other_is_no_error_where_they_share_a_device(tmp_path) -> None:
+    error = ServerError("out of memory")
+    skipped = apart(given(tmp_path, OWN, ab={"design": "abba-restart"}), "canary", error)
+    assert "out of memory" in skipped.reason
+    with pytest.raises(ServerError):
+        apart(given(tmp_path, OWN), "canary", error)
+
+
+def test_without_a_router_there_is_no_stage(tmp_path, monkeypatch) -> None:
+    lacking = EnvironmentFailure("could not find nginx", hint="apt-get install nginx")
+    monkeypatch.setattr(drill, "missing", lambda _: lacking)
+    assert drill.run(given(tmp_path, OWN)) == Skipped(
+        "guard-drill", "a stage for it has no router: could not find nginx", "apt-get install nginx"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "settings", "inputs", "stands"),
+    [
+        ("no", {}, {}, True),  # of the live set-up
+        ("yes", {STAGED: "here"}, None, True),
+        ("yes", {STAGED: "here"}, {"settings": "others"}, False),
+        ("undecided", {STAGED: "here"}, None, False),
+        ("no", {STAGED: "here"}, None, False),
+    ],
+)
+def test_a_drill_stands_on_the_live_set_up_or_of_the_same_inputs(
+    tmp_path, monkeypatch, verdict, settings, inputs, stands
+) -> None:
+    monkeypatch.setattr(drill, "missing", lambda _: EnvironmentFailure("none"))
+    at = given(tmp_path, OWN)
+    known = drill.inputs(at.rollout) if inputs is None else inputs
+    kept(at, "guard-drill", verdict, settings=settings, inputs=known)
+    made = drill.run(at)
+    assert isinstance(made, Step if stands else Skipped)
+
+
+def test_no_router_can_be_put_before_pools_that_call_the_model_differently(tmp_path) -> None:
+    at = given(tmp_path, {"standard": ENDPOINT, "speculative": ENDPOINT | {"model": "other"}})
+    with pytest.raises(ConfigError, match="calls it m, the speculative one other"), staged(at):
+        pass

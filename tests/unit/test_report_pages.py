@@ -1,0 +1,111 @@
+"""A report's words: what hostile names become, what is not known, and that every page has all sections."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_monitoring import MEASURED, rollout
+from made_reports import FILE, WINDOW, pool, seen
+
+from specops.phases.report import make, pictures, words
+from specops.phases.report.document import document
+from specops.phases.report.report import Extreme, Quantile
+from specops.phases.report.window import Window
+from specops.phases.report.write import read, write
+from specops.render.report.document import Axis, Document, Section, Step, Table
+from specops.render.report.markdown import markdown
+
+AXIS = Axis(1, (), ())
+
+
+def of(text: str) -> Document:
+    table = Table(text, (text, text), ((text, text),), text)
+    section = Section(text, (text,), (), (table,))
+    return Document(text, text, "good", text, text, (), (Step(text, text, text),), AXIS, (section,), (text,))
+
+
+@given(st.text(min_size=1).filter(lambda text: text.strip()))
+def test_no_text_becomes_markdown_or_html(text: str) -> None:
+    written = markdown(of(text)).splitlines()
+    assert sum(line.startswith("# ") for line in written) == 1
+    rows = [line for line in written if line.startswith("|")]
+    assert len(rows) == 3
+    assert {len(re.findall(r"(?<!\\)\|", row.replace(r"\\", ""))) for row in rows} == {3}
+    bare = re.sub(r"(`+).*?\1", "", "\n".join(line for line in written if not line.startswith("   `")))
+    assert not re.search(r"(?<!\\)[<>]", bare.replace(r"\\", ""))
+
+
+def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "before", lambda rollout, folder: MEASURED)
+    one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(acceptance=0.4, tpot_s=0.006)})
+    result = make.made(rollout(costs={"standard_per_hour": 2.0}), FILE, tmp_path, one)
+    written = write(tmp_path, one.window, result)
+    assert written.html.name == "2026-11-21.html"
+    text, page = written.markdown.read_text(), written.html.read_text()
+    titles = [section.title for section in written.document.sections]
+    assert titles == [
+        "Speed-up against the baseline", "Acceptance", "Traffic and latencies", "Incidents and fall-backs",
+        "Memory", "What it saved", "Drift", "What is not known",
+    ]  # fmt: skip
+    for title in titles:
+        assert f"## {title}" in text
+        assert f"<h2>{title}</h2>" in page
+    assert "specops sweep rollout.yaml" in text
+    assert "specops sweep rollout.yaml" in page
+    assert "40.0%" in text
+    again = write(tmp_path, one.window, result)
+    assert again.html.read_text() == page
+
+
+def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
+    result = make.made(rollout(), FILE, tmp_path, seen())
+    said = document(read(result), result).summary
+    assert "How much faster answers came is not known: there is no baseline" in said
+    assert "whether it was ever taken off is not known" in said
+
+
+@pytest.mark.parametrize(
+    ("hours", "first", "second"),
+    [
+        (1, "Sat 23:00", None),
+        (24, "Sat 00:00", "Sat 03:00"),
+        (168, "Sun 15", "Mon 16"),
+        (720, "23 Oct", "26 Oct"),
+    ],
+)
+def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, tmp_path: Path) -> None:
+    report = read(make.made(rollout(), FILE, tmp_path, seen()))
+    window = Window(WINDOW.end - hours * 3600, WINDOW.end, WINDOW.zone)
+    begins = [begin.isoformat() for begin in window.begins()]
+    times = report.window.model_copy(update={"hours": hours, "begins": begins})
+    ticks = pictures.axis(report.model_copy(update={"window": times})).ticks
+    assert len(ticks) <= 10
+    assert ticks[0] == (0, first)
+    assert second is None or ticks[1][1] == second
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (words.hours(-0.001), "0.00"),
+        (words.hours(-0.5), "-0.50"),
+        (words.hours(1234.56), "1,234.6"),
+        (words.lasted(42), "42 s"),
+        (words.lasted(3600), "60 min"),
+        (words.lasted(7260), "2 h 1 min"),
+        (words.lasted(7200), "2 h"),
+        (words.seconds(0.00412), "4.12 ms"),
+        (words.seconds(0.25), "250 ms"),
+        (words.seconds(None), "–"),
+        (words.bounds(Quantile(above=0.0, to=0.1)), "≤ 100 ms"),
+        (words.bounds(Quantile(above=0.5, to=1.0)), "500 ms to 1.00 s"),
+        (words.bounds(Quantile(above=30.0, to=None)), "> 30.00 s"),
+        (words.at(Extreme(value=0.5, at="2026-11-21T15:00:00+09:00"), ".1%"), "50.0% (Sat 21 Nov 15:00)"),
+    ],
+)
+def test_figures_in_words(said: str, text: str) -> None:
+    assert said == text

@@ -1,0 +1,249 @@
+"""What a report recommends, and that it keeps quiet where nothing follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_monitoring import MEASURED, rollout
+from made_reports import DRAFTED, FILE, WINDOW, gauge, pool, seen, without_pool
+
+from specops import results
+from specops.guard.journal import FILE as JOURNAL
+from specops.guard.journal import Entry, Evidence
+from specops.guard.state import State
+from specops.phases.monitor.before import Before
+from specops.phases.report import make
+from specops.phases.report.document import document
+from specops.phases.report.grown import Grown
+from specops.phases.report.report import Report
+from specops.phases.report.seen import Gauge, Seen, counters_of
+from specops.phases.report.write import read
+from specops.prometheus.series import SGLANG
+from specops.render.report.markdown import markdown
+from specops.results import Result
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder that would have a baseline of 10, 16 and 26 ms a token at 1, 4 and 8 at a time."""
+    monkeypatch.setattr(make, "before", lambda rollout, folder: known(tmp_path))
+    return tmp_path
+
+
+def known(folder: Path) -> Before:
+    return replace(MEASURED, loads=() if (folder / "unmeasured").exists() else MEASURED.loads)
+
+
+def made(of: Seen, folder: Path, **changes: Any) -> Report:
+    return read(make.made(rollout(**changes), FILE, folder, of))
+
+
+def written(report: Report) -> str:
+    return markdown(document(report, Result(phase="report", verdict="yes", reason="made")))
+
+
+def rules(report: Report) -> list[str]:
+    return [one.rule for one in report.recommendations]
+
+
+FAST = pool(tpot_s=0.006)
+
+
+def fast(**changes: Any) -> Seen:
+    return seen(pools={"standard": pool(tpot_s=0.012), "speculative": FAST}, **changes)
+
+
+def test_where_all_is_well_nothing_is_recommended(folder: Path) -> None:
+    report = made(fast(), folder)
+    assert rules(report) == []
+    assert report.status == "good"
+    assert report.speedup.by["tpot"].ratio == pytest.approx((0.01 + 0.006 / 3) / 0.006)
+
+
+def test_low_acceptance_is_the_playbooks_rule_and_the_rollout_files(folder: Path) -> None:
+    low = seen(pools={"standard": pool(), "speculative": pool(acceptance=0.5, tpot_s=0.006)})
+    (one,) = [each for each in made(low, folder).recommendations if each.rule == "acceptance"]
+    assert (one.value, one.threshold, one.source) == (0.5, 0.55, "the playbook")
+    assert one.command == "specops sweep rollout.yaml"
+    mine = made(low, folder, report={"min_acceptance": 0.4})
+    assert "acceptance" not in rules(mine)
+    theirs = made(low, folder, report={"min_acceptance": 0.6}).recommendations[0]
+    assert theirs.source == "report.min_acceptance of the rollout file"
+
+
+def test_a_small_speed_up_questions_the_cost(folder: Path) -> None:
+    report = made(seen(), folder)
+    (one,) = [each for each in report.recommendations if each.rule == "speed-up"]
+    assert one.threshold == 1.3
+    assert one.value is not None
+    assert 1 < one.value < 1.3
+
+
+def test_a_load_that_was_not_measured_is_to_be_measured(folder: Path) -> None:
+    heavy = seen(pools={"standard": pool(), "speculative": pool(running=20)})
+    report = made(heavy, folder)
+    (one,) = [each for each in report.recommendations if each.rule == "comparable load"]
+    assert "[1, 4, 8, 20]" in one.command
+    assert report.speedup.by["e2e"].ratio is None
+    assert report.saved is None
+    (folder / "unmeasured").touch()
+    (none,) = [each for each in made(fast(), folder).recommendations if each.rule == "comparable load"]
+    assert "there is no baseline" in none.told
+
+
+def entry(hours: float, number: int, state: State, *events: Any) -> Entry:
+    ts = WINDOW.start + hours * 3600
+    return Entry(ts=ts, id=number, verdict="bad", evidence=Evidence(why="bad", events=events), state=state)
+
+
+def journal(folder: Path, *entries: Entry) -> None:
+    path = folder / "guard" / JOURNAL
+    path.parent.mkdir()
+    path.write_text("".join(each.model_dump_json() + "\n" for each in entries))
+
+
+OFF, ON = State(mode="fallen", percent=0), State()
+
+
+@pytest.mark.parametrize(("times", "told"), [(0, False), (1, True)])
+def test_more_fall_backs_than_five_a_week(folder: Path, times: int, told: bool) -> None:
+    """A day's share of five is less than one."""
+    entries = [entry(0.5, 1, ON)]
+    for number in range(times):
+        entries += [
+            entry(number + 1, 2 * number + 2, OFF, "fell_back"),
+            entry(number + 1.5, 2 * number + 3, ON),
+        ]
+    journal(folder, *entries)
+    report = made(fast(), folder)
+    assert ("fall-backs" in rules(report)) == told
+    assert report.fallbacks is not None
+    assert len(report.fallbacks) == times
+
+
+@pytest.mark.parametrize(("percent", "told"), [(0, "been off since"), (40, "been down to 40% since")])
+def test_speculation_that_is_off_is_said(folder: Path, percent: int, told: str) -> None:
+    journal(folder, entry(2, 1, State(mode="fallen", percent=percent), "fell_back"))
+    report = made(fast(), folder)
+    assert "speculation is off" in rules(report)
+    assert told in report.recommendations[0].told
+    assert report.fallbacks is not None
+    assert report.fallbacks[0].ended is None
+    assert report.fallbacks[0].seconds == 22 * 3600
+
+
+def test_a_guard_that_was_down_is_told_in_hours(folder: Path) -> None:
+    down = Gauge(
+        {"alertname": "SpecopsGuardDown"}, WINDOW.start + np.arange(3600.0, 10800.0, 60), np.ones(120)
+    )
+    up = replace(gauge(1.0), at=np.arange(float(WINDOW.previous.start), WINDOW.end, 60))
+    report = made(fast(firing=(down,), up=(up,)), folder)
+    (one,) = [each for each in report.recommendations if each.rule == "guard"]
+    assert one.value == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.parametrize(("severity", "told"), [("critical", True), ("info", False)])
+def test_what_still_fires_is_not_called_healthy(folder: Path, severity: str, told: bool) -> None:
+    end = np.arange(WINDOW.end - 7200.0, WINDOW.end, 60)
+    firing = Gauge({"alertname": "SpeculationErrors", "severity": severity}, end, np.ones(end.size))
+    report = made(fast(firing=(firing,)), folder)
+    assert ("open incidents" in rules(report)) == told
+    assert (report.status == "look") == told
+
+
+def test_a_pool_without_requests_is_not_called_healthy(folder: Path) -> None:
+    idle = {name: replace(of, rows=0 * of.rows) for name, of in FAST.counters.items()}
+    report = made(seen(pools={"standard": pool(), "speculative": replace(FAST, counters=idle)}), folder)
+    assert report.pools["speculative"].requests == 0
+    assert (report.status, rules(report)) == ("look", ["traffic"])
+
+
+def test_healthy_is_said_of_what_is_known(folder: Path) -> None:
+    assert "**Healthy, as far as is known.**" in written(made(fast(), folder))
+    journal(folder, entry(0.5, 1, ON))
+    assert "**Healthy.**" in written(made(fast(), folder))
+
+
+def test_memory_matters_where_requests_were_preempted(folder: Path) -> None:
+    for preempted, told in ((0.0, False), (3.0, True)):
+        full = seen(
+            pools={"standard": pool(), "speculative": pool(tpot_s=0.006, kv=0.97, preempted=preempted)}
+        )
+        assert ("memory" in rules(made(full, folder))) == told
+
+
+def test_acceptance_that_falls_is_drift_and_one_that_rises_is_not(folder: Path) -> None:
+    hours = FAST.counters["vllm:spec_decode_num_accepted_tokens_total"].rows.shape[1]
+    for by, told in ((-0.1, True), (0.1, False), (-0.01, False)):
+        rates = np.concatenate([np.full(hours // 2, 0.7), np.full(hours // 2, 0.7 + by)])
+        rates += 0.002 * np.sin(np.arange(hours))
+        counters = dict(FAST.counters)
+        name = "vllm:spec_decode_num_accepted_tokens_total"
+        counters[name] = replace(counters[name], rows=DRAFTED * rates[np.newaxis, :])
+        of = seen(pools={"standard": pool(), "speculative": replace(FAST, counters=counters)})
+        report = made(of, folder)
+        assert ("drift" in rules(report)) == told
+        (week,) = [one for one in report.drift if one.what == "acceptance" and "before" in one.source]
+        assert week.now - week.then == pytest.approx(by, abs=0.001)
+
+
+def test_without_any_data_nothing_is_made_up(folder: Path) -> None:
+    nothing = without_pool(FAST)
+    result = make.made(
+        rollout(), FILE, folder, seen(pools={"standard": nothing, "speculative": nothing}, up=())
+    )
+    report = read(result)
+    assert (result.verdict, report.status, report.pools) == ("undecided", "no data", {})
+    assert "http://prometheus:9090 has nothing" in result.reason
+    assert report.recommendations == []
+    assert report.incidents is None
+    assert report.fallbacks is None
+    assert {one.what for one in report.missing} >= {"the speculative pool", "incidents", "fall-backs"}
+
+
+def test_a_pool_that_is_not_seen_is_not_called_healthy(folder: Path) -> None:
+    report = made(seen(pools={"standard": pool(), "speculative": without_pool(FAST)}), folder)
+    assert (report.status, rules(report)) == ("look", ["data"])
+    assert set(report.pools) == {"standard"}
+
+
+def test_an_engine_that_counts_no_drafted_tokens_has_no_acceptance(folder: Path) -> None:
+    names = replace(SGLANG, ttft=FAST.names.ttft, tpot=FAST.names.tpot, e2e=FAST.names.e2e)
+    counters = {name: FAST.counters.get(name, Grown((), np.empty((0, 48)))) for name in counters_of(names)}
+    counters[names.finished] = FAST.counters[FAST.names.finished]
+    counters[names.generated] = FAST.counters[FAST.names.generated]
+    report = made(
+        seen(pools={"standard": pool(), "speculative": replace(FAST, names=names, counters=counters)}), folder
+    )
+    assert report.pools["speculative"].acceptance is None
+    assert report.pools["speculative"].requests == 24 * 50
+    assert report.speedup.by["e2e"].ratio is not None
+    assert [day.acceptance for day in report.days] == [None]
+    assert "acceptance" in [one.what for one in report.missing]
+    assert written(report)
+
+
+@pytest.mark.parametrize(("draft_ms", "pays"), [(0.1, None), (3.5, 2), (12.0, 0)])
+def test_a_draft_is_cut_where_it_costs_more_than_it_brings(
+    folder: Path, draft_ms: float, pays: int | None
+) -> None:
+    """0.7, 0.49 and 0.34 of the drafts get that far; a plain step takes 10 ms."""
+    cost = {"target_ms": 10.0, "draft_ms": draft_ms}
+    swept = Result(phase="sweep", verdict="yes", reason="made", recommendation={"cost": cost})
+    results.write(folder / "sweep.json", swept)
+    told = [one.threshold for one in made(fast(), folder).recommendations if one.rule == "draft length"]
+    assert told == ([] if pays is None else [pays])
+
+
+def test_costs_are_as_the_rollout_file_has_them(folder: Path) -> None:
+    saved = made(fast(), folder, costs={"standard_per_hour": 2.0, "currency": "KRW"}).saved
+    assert saved is not None
+    assert saved.money == pytest.approx(2.0 * (saved.without_server_hours - saved.server_hours))
+    assert saved.money > 0
+    free = made(fast(), folder).saved
+    assert free is not None
+    assert free.money is None

@@ -1,0 +1,183 @@
+"""Where the router's thresholds come from: the rollout file, what was measured, the playbook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_rules import ENDPOINT, NO_FOLDER, group, kept, rollout, sweep_result
+from made_visits import judged, visits
+
+from specops.errors import ConfigError, FileError
+from specops.phases.route.servers import servers
+from specops.phases.route.thresholds import rules
+from specops.results import Result, sha256
+
+SPECULATIVE = {"speculative": ["h:1", "h:2"]}
+
+
+def table(folder: Path, **sections: Any) -> dict[str, Any]:
+    return rules(rollout(**sections), folder).table
+
+
+def test_the_playbooks_where_nothing_else_is() -> None:
+    found = table(NO_FOLDER)
+    assert {found[name]["source"] for name in ("min_tokens", "max_in_flight", "speculate")} == {"playbook"}
+    assert (found["min_tokens"]["value"], found["max_in_flight"]["value"]) == (32, 8)
+
+
+def test_the_crossover_is_shared_out(tmp_path: Path) -> None:
+    path = kept(tmp_path, "sweep", sweep_result(crossover={"on_max": 16, "off_min": 32, "per": "replica"}))
+    limit = table(tmp_path, addresses=SPECULATIVE | {"routers": ["r:1", "r:2", "r:3"]})["max_in_flight"]
+    assert limit["value"] == 16 * 2 // 3
+    assert sha256(path)[:12] in limit["source"]
+    assert table(tmp_path, deploy={"speculative_replicas": 3})["max_in_flight"]["value"] == 48
+    given = table(tmp_path, route={"max_in_flight": 5})["max_in_flight"]
+    assert given == {"value": 5, "source": "rollout file"}
+
+
+@pytest.mark.parametrize("told", [{"verdict": "no", "k": 0, "setting": None}, {"k": 0}])
+def test_a_sweep_that_says_no_sends_everything_to_the_standard_pool(
+    tmp_path: Path, told: dict[str, Any]
+) -> None:
+    kept(tmp_path, "sweep", sweep_result(**told))
+    found = table(tmp_path)["speculate"]
+    assert found["value"] is False
+    assert found["source"].startswith("sweep.json")
+    assert table(tmp_path, route={"speculate": True})["speculate"]["value"] is True
+
+
+def test_an_undecided_sweep_changes_nothing(tmp_path: Path) -> None:
+    kept(tmp_path, "sweep", sweep_result(verdict="undecided", k=None, setting=None))
+    assert table(tmp_path)["speculate"] == {"value": True, "source": "playbook"}
+
+
+def test_a_class_that_was_measured_not_to_pay(tmp_path: Path) -> None:
+    by_class = {"short": group("no"), "long": group("yes"), "odd": group("no")}
+    kept(tmp_path, "sweep", sweep_result(by_class=by_class))
+    classes = [{"name": name, "contains": [name]} for name in ("short", "long", "new")]
+    found = rules(rollout(route={"classes": classes}), tmp_path)
+    by_name = {one["name"]: one["speculate"] for one in found.table["classes"]}
+    assert (by_name["short"]["value"], by_name["long"]["value"], by_name["new"]["value"]) == (
+        False,
+        True,
+        True,
+    )
+    assert by_name["short"]["source"].startswith("sweep.json")
+    assert any("odd" in note for note in found.notes)  # nothing says which requests are of it
+    classes[0]["speculate"] = True  # type: ignore[assignment]
+    found = rules(rollout(route={"classes": classes}), tmp_path)
+    assert found.table["classes"][0]["speculate"] == {"value": True, "source": "rollout file"}
+
+
+def test_what_pays_for_some_classes_only(tmp_path: Path) -> None:
+    kept(tmp_path, "sweep", sweep_result(only_for=["long"], by_class={"long": group("yes")}))
+    found = table(tmp_path, route={"classes": [{"name": "long", "contains": ["x"]}]})
+    assert found["classes"][0]["speculate"]["value"] is True
+    assert found["default"]["speculate"]["value"] is False
+
+
+def ab_result(speed: Callable[[str], float], challenger: str = "speculative") -> Result:
+    """A comparison in which each class is `speed` times as fast as the standard."""
+    arms = ("standard", challenger)
+    made = visits(lambda arm, name: 1.0 if arm == "standard" else speed(name), arms=arms, noise=0.0)
+    found = judged(made, arms)
+    return Result(phase="ab", verdict=found.verdict, reason=found.reason, data=found.data)
+
+
+CLASSES = [{"name": name, "contains": [name]} for name in ("edit", "long", "other-class")]
+
+
+def test_a_comparison_says_it_by_class(tmp_path: Path) -> None:
+    kept(tmp_path, "ab", ab_result(lambda name: 0.5 if name == "edit" else 2.0))
+    found = rules(rollout(route={"classes": CLASSES}), tmp_path)
+    edit, long, other = (one["speculate"] for one in found.table["classes"])
+    assert (edit["value"], long["value"]) == (False, True)
+    assert edit["source"] == long["source"] == f"ab.json {sha256(tmp_path / 'ab.json')[:12]}"
+    assert other == found.table["default"]["speculate"] == {"value": True, "source": "playbook"}
+    assert found.table["speculate"]["value"] is True
+    assert found.inputs.keys() == {"ab"}
+
+
+def test_a_comparison_that_says_no_sends_everything_to_the_standard_pool(tmp_path: Path) -> None:
+    kept(tmp_path, "ab", ab_result(lambda name: 0.5))
+    found = table(tmp_path)["speculate"]
+    assert found["value"] is False
+    assert found["source"].startswith("ab.json")
+    assert table(tmp_path, route={"speculate": True})["speculate"]["value"] is True
+
+
+def test_a_comparison_and_a_sweep_must_both_let_a_class_through(tmp_path: Path) -> None:
+    kept(tmp_path, "sweep", sweep_result(by_class={"long": group("no")}, only_for=["edit"]))
+    kept(tmp_path, "ab", ab_result(lambda name: 0.5 if name == "edit" else 2.0))
+    found = table(tmp_path, route={"classes": CLASSES})
+    edit, long, other = (one["speculate"] for one in found["classes"])
+    assert not edit["value"]
+    assert edit["source"].startswith("ab.json")
+    assert not long["value"]
+    assert long["source"].startswith("sweep.json")
+    assert not other["value"]
+
+
+def test_a_comparison_of_something_else_is_told_and_not_gone_by(tmp_path: Path) -> None:
+    kept(tmp_path, "ab", ab_result(lambda name: 0.5, challenger="draft"))
+    found = rules(rollout(), tmp_path)
+    assert found.table["speculate"] == {"value": True, "source": "playbook"}
+    assert any("no arm called speculative" in note for note in found.notes)
+
+
+def test_what_the_canary_found(tmp_path: Path) -> None:
+    unsupported = [
+        {"parameter": "tools", "pool": "speculative", "request": "tools-1"},
+        {"parameter": "logprobs", "pool": "standard", "request": "logprobs-1"},
+    ]
+    kept(
+        tmp_path,
+        "canary",
+        Result(phase="canary", verdict="yes", reason="r", data={"unsupported": unsupported}),
+    )
+    found = {one["name"]: one["source"] for one in table(tmp_path)["unsupported"]}
+    assert found.keys() == {"min_p", "logit_bias", "tools"}
+    assert found["tools"].startswith("canary.json")
+    assert {one["name"] for one in table(tmp_path, route={"unsupported": []})["unsupported"]} == {"tools"}
+    embedded = {"engine": "embedded", "speculation": {"tree": "ngram:8"}}
+    assert [one["name"] for one in table(NO_FOLDER, speculative=embedded)["unsupported"]] == []
+
+
+def test_results_that_are_damaged_or_not_finished(tmp_path: Path) -> None:
+    kept(tmp_path, "sweep", sweep_result().model_copy(update={"verdict": "partial"}))
+    found = rules(rollout(), tmp_path)
+    assert "sweep" not in found.inputs
+    assert "stopped before its end" in found.notes[0]
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(FileError):
+        rules(rollout(), tmp_path)
+    damaged = sweep_result().model_dump(mode="json", by_alias=True)
+    damaged["recommendation"] = {"verdict": "yes"}
+    (tmp_path / "sweep.json").write_text(json.dumps(damaged))
+    with pytest.raises(FileError):
+        rules(rollout(), tmp_path)
+
+
+def test_where_the_pools_answer() -> None:
+    assert servers(rollout(), "standard") == ["127.0.0.1:8000"]
+    assert servers(rollout(addresses={"standard": ["a:1", "a:1", "b:2"]}), "standard") == ["a:1", "b:2"]
+    six = ENDPOINT | {"base_url": "http://[::1]/v1"}
+    assert servers(rollout(six), "speculative") == ["[::1]:80"]
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        ENDPOINT | {"base_url": "https://api.example.com/v1"},
+        ENDPOINT | {"base_url": "http://h:1/llm/v1"},
+        {"engine": "embedded", "speculation": {"tree": "ngram:8"}},
+    ],
+)
+def test_a_pool_that_cannot_be_forwarded_to(pool: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        servers(rollout(pool), "speculative")
+    assert "addresses.speculative" in (caught.value.hint or "")

@@ -1,0 +1,71 @@
+"""Where a setting stops paying: the last load at which it does and the first at which it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specops.phases.ab.verdict import Decision
+from specops.phases.sweep.crossover import crossover
+from specops.stats import Interval
+
+WORDS = {"y": "yes", "n": "no", "u": "undecided"}
+
+
+def measured(said: str) -> list[tuple[int, Decision]]:
+    """At 1, 2, 4, … streams."""
+    speedup = Interval(1.01, 0.9, 1.1, 20)
+    return [
+        (2**number, Decision(verdict=WORDS[letter], reason="r", speedup=speedup))  # type: ignore[arg-type]
+        for number, letter in enumerate(said)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "on_max", "off_min"),
+    [
+        ("y", 1, None),
+        ("yyy", 4, None),
+        ("yyn", 2, 4),
+        ("yu", 1, 2),
+        ("yun", 1, 2),
+        ("yuy", 4, None),
+        ("yuyu", 4, 8),
+        ("yny", 1, 2),  # surely slower in between: what pays above it does not make that load pay
+        ("n", None, 1),
+        ("uu", None, 1),
+        ("uy", 2, None),
+        ("uyn", 2, 4),
+    ],
+)
+def test_both_sides_were_measured(said: str, on_max: int | None, off_min: int | None) -> None:
+    found = crossover("k=3", measured(said))
+    assert (found.on_max, found.off_min, found.per) == (on_max, off_min, "replica")
+
+
+@given(st.text("ynu", min_size=1, max_size=7))
+def test_it_pays_at_one_side_and_not_at_the_other(said: str) -> None:
+    found, by_load = crossover("k=3", measured(said)), dict(measured(said))
+    if found.on_max is not None:
+        assert by_load[found.on_max].verdict == "yes"
+        assert all(by_load[load].verdict != "no" for load in by_load if load < found.on_max)
+    if found.off_min is not None:
+        assert by_load[found.off_min].verdict != "yes"
+        assert found.off_min > (found.on_max or 0)
+    assert (found.on_max, found.off_min) != (None, None)
+
+
+def test_the_words_say_what_to_measure_and_what_was_not() -> None:
+    assert crossover("k=3", measured("yy")).told == (
+        "k=3 pays up to 2 streams, the most that were measured at all; "
+        "measure more, such as 4, to find where it stops"
+    )
+    assert crossover("k=3", measured("yn")).told == (
+        "k=3 pays up to 1 stream and is slower at 2: 1.01× [0.90, 1.10]"
+    )
+    told = crossover("k=3", [measured("y")[0], (16, measured("u")[0][1])]).told
+    assert told.endswith(
+        "is not shown to pay at 16: 1.01× [0.90, 1.10]; nothing was measured between 1 and 16"
+    )
+    assert "does not surely pay at any" in crossover("k=3", measured("u")).told

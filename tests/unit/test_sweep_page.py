@@ -1,0 +1,139 @@
+"""The page of a sweep: every figure where a person looks for it, what was left out, and the next command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_sweeps import died, loads, settings, swept
+
+from specops.cli.sweep_page import page
+from specops.errors import FileError
+from specops.phases.sweep.jobs import Load
+from specops.phases.sweep.judging import judge
+from specops.phases.sweep.records import KEPT, FailedJob, Kept, Memory, SkippedCell
+from specops.phases.sweep.report import read, recommendation
+from specops.results import Result
+
+THREE = settings(3, 5)
+POOLS: dict[str, Any] = {one.name: one.pool.model_dump(mode="json") for one in THREE}
+LEFT = SkippedCell(
+    setting="k=5", concurrency=4, temperature=0.0, length="any length", after=0, why="in the slower half"
+)
+
+
+def result(
+    speed: Any, at: Any = None, *, failed: tuple[FailedJob, ...] = (), pools: Any = POOLS, **made: Any
+) -> Result:
+    """As it is after it was written and read."""
+    left = made.pop("left", [])
+    cells = swept(speed, THREE, at, **made)
+    found = judge(THREE, at or loads(), cells, failed)
+    kept = Kept(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
+    whole = Result(
+        phase="sweep",
+        verdict=found.verdict,
+        reason=found.reason,
+        summary=found.summary,
+        recommendation=found.recommendation,
+        settings={"settings": pools},
+        data=found.data | {"prompts": {"count": 48}, KEPT: kept.model_dump(mode="json", by_alias=True)},
+    )
+    return Result.model_validate(json.loads(whole.model_dump_json(by_alias=True)))
+
+
+def lines(*asked: Any, **made: Any) -> list[str]:
+    return page(result(*asked, **made), Path("sweep.json"))
+
+
+def line(shown: list[str], start: str) -> str:
+    return next(found for found in shown if found.startswith(start))
+
+
+def test_a_whole_page() -> None:
+    def speed(name: str, load: Load, of: str) -> float:
+        return {"k=3": 1.3, "k=5": 1.6}[name] / load.concurrency**0.4
+
+    shown = lines(speed, loads(1, 4), noise=0)
+    assert shown[0] == "sweep · 3 settings at 2 loads, 2 rungs · 48 prompts · 2.5 min · sweep.json"
+    assert shown[2].split() == [
+        "setting", "load", "E2E", "TPOT", "TTFT", "tok/s", "a", "user", "accepted", "memory", "verdict",
+    ]  # fmt: skip
+    assert line(shown, "  standard  1 stream").split()[4] == "ms"
+    chosen = line(shown, "> k=5")
+    assert chosen.endswith("0.39      1.5 GiB host  pays")
+    assert "1.60× [1.60, 1.60]" in chosen
+    assert line(shown, "  k=3       4 streams").endswith("does not pay")
+    assert "  class  edit   k=5  pays" in line(shown, "  class  edit")
+    assert " a drafted token, by K = 0, 3, 5; the line misses by " in line(shown, "  step      ")
+    assert "▆▄▃▂▂ by position, of k=5" in line(shown, "  accepted  ")
+    assert line(shown, "  even at   0.").endswith("each), by decoding alone; k=5 has 0.39")
+    assert line(shown, "  playbook  ") == (
+        "  playbook  acceptance above 0.55: no, 0.39; E2E above 1.30×: yes, 1.60×; "
+        "GPU memory below 95%: not known"
+    )
+    assert "k=5 pays up to 1 stream and is slower at 4: 0.9" in line(shown, "  load      ")
+    assert "K by requests in the batch: [[1, 2, 5], [3, 4, 0]]" in line(shown, "  schedule  ")
+    assert line(shown, "  drift     ").endswith("; it is in the intervals")
+    assert shown[-2].startswith("Deploy k=5: 1.6")
+    assert shown[-1].startswith("next: put tree: ngram:5 into pools.speculative.speculation")
+
+
+def test_what_failed_and_what_was_left_out_have_their_lines() -> None:
+    shown = lines({"k=3": 1.3, "k=5": 1.6}, failed=(died("k=5", "it answered, then died"),), left=[LEFT])
+    assert "  failed    k=5 in rung 1: it answered, then died; its log ends: the last line" in shown
+    assert "  skipped   k=5 at 4 streams after rung 1: in the slower half" in shown
+    assert line(shown, "  k=5").endswith("failed")
+
+
+@pytest.mark.parametrize(
+    ("speeds", "noise", "following"),
+    [
+        ((0.7, 0.8), 0.03, "serve without speculation, or try another draft"),
+        ((1.01, 1.02), 0.4, "the same command with more --repeats or a larger --budget"),
+    ],
+)
+def test_what_to_do_where_nothing_is_recommended(speeds, noise, following) -> None:
+    shown = lines(dict(zip(("k=3", "k=5"), speeds, strict=True)), noise=noise)
+    assert following in shown[-1]
+    assert "  schedule  none: nothing is recommended" in shown
+
+
+@pytest.mark.parametrize(
+    ("pool", "following"),
+    [
+        ({"engine": "vllm", "speculation": {"num_speculative_tokens": 5}}, "num_speculative_tokens: 5 into"),
+        ({"engine": "sglang", "speculation": {"num_steps": 5}}, "num_steps: 5 into"),
+        ({"engine": "command", "command": "vllm serve M -k 5"}, "with: vllm serve M -k 5"),
+        ({"engine": "endpoint", "base_url": "http://h:1/v1"}, "specops ab --arm … --arm best=http://h:1/v1"),
+    ],
+)
+def test_what_to_do_with_what_is_recommended(pool, following) -> None:
+    assert following in lines({"k=3": 1.2, "k=5": 1.6}, pools=POOLS | {"k=5": pool})[-1]
+
+
+def test_what_is_not_known_says_why() -> None:
+    shown = "\n".join(lines({"k=3": 1.2, "k=5": 1.6}, counted=False, memory=Memory()))
+    assert "accepted  not known: the server exposes no counters" in shown
+    assert "even at   –: the server exposes no counters (k=5)" in shown
+    assert "acceptance above 0.55: not known" in shown
+
+
+def test_lengths_and_temperatures_have_their_lines() -> None:
+    at = loads(1, temperatures=(0.0, 0.7), lengths=("up to 512 tokens", "more"))
+    shown = lines(lambda n, load, of: {"k=3": 1.2, "k=5": 1.6}[n] - load.temperature, at)
+    assert "temperature  0.7               k=5  does not pay" in "\n".join(shown)
+    assert any("length       up to 512 tokens" in found for found in shown)
+
+
+def test_a_damaged_report_is_named() -> None:
+    good = result({"k=3": 1.2, "k=5": 1.6})
+    assert read(good, "sweep.json").recommended == recommendation(good, "sweep.json").setting == "k=5"
+    good.data["cells"][0]["concurrency"] = "many"
+    with pytest.raises(FileError, match=r"sweep\.json is damaged: data\.cells\.0\.concurrency"):
+        read(good, "sweep.json")
+    bare = good.model_copy(update={"recommendation": None})
+    with pytest.raises(FileError, match=r"sweep\.json is damaged: recommendation"):
+        recommendation(bare, "sweep.json")

@@ -1,0 +1,147 @@
+"""Speed-ups of a sweep: paired with the standard of its machine and rung, drift out, restarts counted."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from made_sweeps import loads, setting, settings, swept
+
+from specops.phases.sweep.jobs import Load
+from specops.phases.sweep.records import SweptCell
+from specops.phases.sweep.speedups import Swept, Where, speedup
+
+THREE = settings(3, 5)
+FASTER = {"k=3": 1.5, "k=5": 1.2}
+AT = loads(1)[0]
+
+
+def found(cells: list[SweptCell], name: str = "k=3"):
+    return Swept(cells, THREE).pairs(name, Where(1)).ratio("e2e", 0.95)
+
+
+def without(cells: list[SweptCell], **fields: object) -> list[SweptCell]:
+    return [c for c in cells if any(getattr(c, name) != value for name, value in fields.items())]
+
+
+def test_a_speed_up_is_the_standards_time_over_the_settings() -> None:
+    interval = speedup(swept(FASTER, THREE, noise=0), THREE, "k=3", AT, 0.95)
+    assert interval is not None
+    assert interval.estimate == pytest.approx(1.5)
+    assert interval.n == 48
+    assert found(swept(FASTER, THREE, noise=0), "k=5").estimate == pytest.approx(1.2)
+
+
+def test_an_even_drift_changes_no_speed_up() -> None:
+    """A machine that is half as fast at the end as at the beginning."""
+    whole = swept(FASTER, THREE, noise=0)
+    end = max(cell.began for cell in whole) - 1000
+    drifted = swept(FASTER, THREE, noise=0, slower=lambda rung, name, turn, now: 1 + now / end)
+    for name, truth in FASTER.items():
+        assert found(drifted, name).estimate == pytest.approx(truth, rel=0.015)
+    (first, *_) = Swept(drifted, THREE).turns(Where(1), "e2e")
+    before, after = zip(*first.taken.values(), strict=True)
+    assert sum(after) > 1.3 * sum(before)
+
+
+def test_a_setting_is_never_held_against_another_machines_standard() -> None:
+    def slower(rung: int, name: str, turn: int, now: float) -> float:
+        return 3.0 if rung else 1.0
+
+    cells = swept(FASTER, THREE, noise=0, slower=slower, machine=lambda rung, name: f"node {rung}")
+    assert found(cells).estimate == pytest.approx(1.5)
+    elsewhere = swept(FASTER, THREE, machine=lambda rung, name: "there" if name == "k=3" else "here")
+    assert found(elsewhere) is None
+    assert found(elsewhere, "k=5") is not None
+
+
+def test_restarts_widen_the_intervals_by_what_they_are() -> None:
+    dealer = random.Random(7)
+    by_start: dict[tuple[int, str, int], float] = {}
+
+    def slower(rung: int, name: str, turn: int, now: float) -> float:
+        return by_start.setdefault((rung, name, turn), math.exp(0.08 * dealer.gauss(0, 1)))
+
+    calm, shaken = swept(FASTER, THREE, rungs=4), swept(FASTER, THREE, rungs=4, slower=slower)
+    one = Swept(shaken, THREE).one_start(Where(1), "e2e")
+    assert one is not None
+    assert 0.04 < math.sqrt(one.variance) < 0.14
+    assert found(calm).high / found(calm).low < 1.03
+    assert found(shaken).high / found(shaken).low > 1.08
+    assert found(shaken).low < 1.5 < found(shaken).high
+
+
+def test_one_rung_cannot_tell_drift_from_anything_else() -> None:
+    """A step between the standard's turns: the interval is as wide as one degree of freedom deserves."""
+    stepped = swept(FASTER, THREE, rungs=1, slower=lambda rung, name, turn, now: 1.1 if turn else 1.0)
+    assert found(stepped).high / found(stepped).low > 1.5
+
+
+def test_prompts_that_one_of_them_did_not_answer_are_left_out() -> None:
+    cells = swept(FASTER, THREE, rungs=1)
+
+    def failing(cell: SweptCell, names: set[str]) -> SweptCell:
+        rows = [
+            row.model_copy(update={"error": "timeout"}) if row.prompt in names else row
+            for row in cell.cell.rows
+        ]
+        return cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": tuple(rows)})})
+
+    gone = {"standard": {"p001"}, "k=3": {"p002", "p003"}, "k=5": set[str]()}
+    pairs = Swept([failing(cell, gone[cell.setting]) for cell in cells], THREE).pairs("k=3", Where(1))
+    assert len(pairs.all) == 45
+    assert not {pair.prompt for pair in pairs.all} & {"p001", "p002", "p003"}
+    assert speedup(swept(FASTER, THREE, prompts=7), THREE, "k=3", AT, 0.95) is None
+    assert speedup([], THREE, "k=3", AT, 0.95) is None
+
+
+def test_a_standard_of_one_turn_still_tells() -> None:
+    """A sweep that was stopped before the second, as it goes on."""
+    stopped = without(swept(FASTER, THREE, noise=0), setting="standard", turn=1)
+    assert found(stopped).estimate == pytest.approx(1.5)
+
+
+def test_loads_classes_lengths_and_temperatures_are_kept_apart_and_put_together() -> None:
+    lengths, at = ("short", "long"), loads(1, 4, temperatures=(0.0, 0.7), lengths=("short", "long"))
+
+    def speed(name: str, load: Load, of: str) -> float:
+        return {1: 2.0, 4: 1.0}[load.concurrency] * {"short": 1.5, "long": 1.0}[load.length]
+
+    whole = Swept(swept(speed, THREE, at, noise=0), THREE)
+    for length in lengths:
+        for temperature in (0.0, 0.7):
+            pairs = whole.pairs("k=3", Where(1, temperature, length))
+            estimate = pairs.ratio("e2e", 0.95).estimate
+            assert estimate == pytest.approx({"short": 3.0, "long": 2.0}[length])
+    together = whole.pairs("k=3", Where(1))
+    assert len(together.all) == 48
+    assert {len(pair.e2e) for pair in together.all} == {4}  # two rungs at two temperatures
+    assert 2.0 < together.ratio("e2e", 0.95).estimate < 3.0
+    of_class = whole.pairs("k=3", Where(1, traffic_class="edit"))
+    assert {pair.traffic_class for pair in of_class.all} == {"edit"}
+
+
+def test_two_settings_are_held_against_each_other_directly() -> None:
+    ratio = Swept(swept(FASTER, THREE), THREE).pairs("k=3", Where(1), over="k=5").ratio("e2e", 0.95)
+    assert ratio is not None
+    assert ratio.low < 1.5 / 1.2 < ratio.high
+
+
+def test_rungs_of_other_prompts_are_pooled() -> None:
+    """As halving asks them: each rung goes on in the deck."""
+    cells = swept(FASTER, THREE, rungs=4, noise=0.02)
+    parts = []
+    for cell in cells:
+        rows = tuple(row for number, row in enumerate(cell.cell.rows) if number % 4 == cell.rung)
+        parts.append(cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": rows})}))
+    pairs = Swept(parts, THREE).pairs("k=3", Where(1))
+    assert len(pairs.all) == 48
+    interval = pairs.ratio("e2e", 0.95)
+    assert interval is not None
+    assert interval.low < 1.5 < interval.high
+
+
+def test_the_standard_is_the_setting_without_drafts_whatever_its_name() -> None:
+    named = [setting(3), setting(0, name="plain")]
+    assert Swept([], named).standard == "plain"

@@ -1,0 +1,250 @@
+"""What serving engines do with kinds of drafts, by version; heads' shapes; memory; the guide."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import made_pairs as made
+import pytest
+
+from specops.checkpoints.kind import WORDS, Draft
+from specops.errors import ModelError, UsageError
+from specops.phases.verify_draft.engine import Engine, finding, path_finding
+from specops.phases.verify_draft.gpus import MIB, memory_of
+from specops.phases.verify_draft.guide import advise
+from specops.phases.verify_draft.rules import NEWEST
+from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.verify import verify
+from specops.progress import Silent
+from specops.results import Result
+
+
+def of(engine: str, version: str | None = None) -> Engine:
+    return Engine.of(engine, version)  # type: ignore[arg-type]
+
+
+def draft(kind: str, **fields: Any) -> Draft:
+    return Draft(kind, "made", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "does"),
+    [
+        ("independent", "0.9.2", "works"),
+        ("independent", "0.10.0", "refused"),
+        ("independent", "0.14.1", "refused"),
+        ("independent", "0.15.0", "works"),
+        ("independent", "0.33", "works"),
+        ("medusa", "0.32.0", "works"),
+        ("medusa", "0.33.0", "refused"),
+        ("mlp_speculator", "0.9.2", "works"),
+        ("mlp_speculator", "0.32.0", "refused"),
+        ("eagle3", "0.8.4", "refused"),
+        ("eagle3", "0.8.5", "works"),
+        ("mtp", "0.10.2", "needs_setting"),
+        ("dflash", "0.19.1", "refused"),
+        ("dspark", "0.25.0", "works"),
+        ("suffix", "0.11.0", "refused"),
+        ("suffix", "0.33.0", "needs_setting"),
+        ("ngram", "0.8.0", "works"),
+        ("early_exit", "0.33.0", "refused"),
+    ],
+)
+def test_what_vllm_does_by_version(kind, version, does) -> None:
+    treatment = of("vllm", version).treats(draft(kind))
+    assert treatment.does == does
+    assert (treatment.method is None) == (does == "refused")
+    verdict = {"works": "compatible", "needs_setting": "needs_setting", "refused": "incompatible"}[does]
+    assert finding(of("vllm", version), treatment, draft(kind)).verdict == verdict
+
+
+@pytest.mark.parametrize("engine", NEWEST)
+@pytest.mark.parametrize("kind", WORDS)
+def test_every_engine_has_an_answer_for_every_kind(engine, kind) -> None:
+    treatment = of(engine).treats(draft(kind))
+    assert treatment.told or treatment.does == "works"
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "does"),
+    [
+        ({"speculators": True}, "0.10.0", "refused"),
+        ({"speculators": True}, "0.10.1", "works"),
+        ({"parallel": True}, "0.15.0", "refused"),
+        ({"parallel": True}, "0.16.0", "works"),
+    ],
+)
+def test_formats_that_came_later(fields, version, does) -> None:
+    assert of("vllm", version).treats(draft("eagle3", **fields)).does == does
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "version", "verdict", "told"),
+    [
+        ("org/Qwen3-0.6B", "independent", "0.33", "compatible", ""),
+        ("org/eagle-tuned-1B", "independent", "0.33", "needs_setting", "whatever method is named"),
+        ("models/EAGLE3-x", "medusa", "0.32", "needs_setting", "whatever method is named"),
+        ("org/eagle-x", "eagle", "0.33", "compatible", ""),
+        ("org/eagle-x", "eagle3", "0.33", "needs_setting", "always name the method"),
+        ("org/my-dflash", "independent", "0.19", "compatible", ""),
+        ("org/my-dflash", "independent", "0.20", "needs_setting", "dflash"),
+    ],
+)
+def test_the_path_is_no_evidence_to_us_and_is_to_vllm(path, kind, version, verdict, told) -> None:
+    found = path_finding(of("vllm", version), draft(kind), path)
+    assert found is not None
+    assert found.verdict == verdict
+    assert told in found.detail
+    assert path_finding(of("sglang"), draft(kind), path) is None
+
+
+@pytest.mark.parametrize(("engine", "version"), [("vllm", "0.7.3"), ("vllm", "new"), ("embedded", "1.0")])
+def test_a_version_that_is_none_is_refused(engine, version) -> None:
+    with pytest.raises(UsageError):
+        of(engine, version)
+
+
+def test_a_newer_version_is_judged_as_the_newest_known_and_says_so() -> None:
+    newer = of("vllm", "0.34.0")
+    assert "as 0.33.0 does" in finding(newer, newer.treats(draft("eagle")), draft("eagle")).detail
+
+
+def test_a_gpu_is_a_name_or_a_size() -> None:
+    assert memory_of("H100-80") == MIB["h100-80"] * 2**20
+    assert memory_of("24") == 24 * 2**30
+    for wrong in ("h100", "0", "-1", "nan"):
+        with pytest.raises(UsageError, match="--gpu"):
+            memory_of(wrong)
+
+
+def weights(folder: Path, tensors: dict[str, list[int]]) -> None:
+    header, at = {}, 0
+    for name, shape in tensors.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+def judged(
+    tmp_path: Path, fields: dict[str, Any], tensors: dict[str, list[int]] | None, **settings: Any
+) -> Result:
+    """A head without a tokenizer, for a target of width 64."""
+    target = made.made(random.Random(1))
+    target.write(tmp_path / "target")
+    weights(tmp_path / "target", {"model.embed_tokens.weight": [target.config["vocab_size"], 64]})
+    rows = target.config["vocab_size"]
+    shape = {
+        "hidden_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "vocab_size": rows,
+        "dtype": "bfloat16",
+    }
+    head = tmp_path / "head"
+    head.mkdir()
+    (head / "config.json").write_text(json.dumps(shape | fields))
+    if tensors is not None:
+        weights(head, tensors)
+    asked = VerifySettings(target=str(tmp_path / "target"), draft=str(head), **settings)
+    return verify(asked, None, Silent())
+
+
+EAGLE = {"architectures": ["EagleLlamaForCausalLM"]}
+EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 200}
+NARROW = EAGLE3 | {"hidden_size": 32, "target_hidden_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("fields", "tensors", "verdict", "check"),
+    [
+        (EAGLE, {"fc.weight": [64, 128]}, "compatible", None),
+        (EAGLE, None, "compatible", None),
+        (EAGLE | {"hidden_size": 32}, {"fc.weight": [32, 64]}, "incompatible", "features"),
+        (EAGLE, {"fc.weight": [64, 96]}, "incompatible", "features"),
+        (EAGLE | {"vocab_size": 100}, {"fc.weight": [64, 128]}, "incompatible", "rows"),
+        (EAGLE3, {"fc.weight": [64, 192], "d2t": [200]}, "compatible", None),
+        (EAGLE3, {"midlayer.x": [1], "model.d2t": [200]}, "compatible", None),
+        (EAGLE3, {"fc.weight": [64, 192]}, "incompatible", "reduced vocabulary"),
+        (EAGLE3, {"fc.weight": [64, 192], "d2t": [100]}, "incompatible", "reduced vocabulary"),
+        (NARROW, {"fc.weight": [32, 192], "d2t": [200]}, "compatible", None),
+        (EAGLE3, {"fc.weight": [64, 200], "d2t": [200]}, "incompatible", "features"),
+        ({"architectures": ["LlamaForCausalLM"]}, {"fc.weight": [64, 128]}, "compatible", None),
+        ({"speculators_config": {}, "speculators_model_type": "eagle3"}, None, "incompatible", "format"),
+        ({"model_type": "medusa", "num_heads": 3}, {"0.0.linear.weight": [64, 64]}, "incompatible", "engine"),
+    ],
+)  # fmt: skip
+def test_a_heads_shapes_are_held_against_the_target(tmp_path, fields, tensors, verdict, check) -> None:
+    result = judged(tmp_path, fields, tensors, gpu="1")
+    assert result.summary["verdict"] == verdict, result.reason
+    wrong = [found["check"] for found in result.data["findings"] if found["verdict"] == "incompatible"]
+    assert wrong == ([check] if check else [])
+    assert result.data["encodings"] is None
+
+
+def test_the_embedded_engine_takes_a_head_with_its_embedding(tmp_path: Path) -> None:
+    rows = made.made(random.Random(1)).config["vocab_size"]
+    whole = {"fc.weight": [64, 128], "embed_tokens.weight": [rows, 64]}
+    for number, (tensors, verdict) in enumerate(
+        [
+            (whole, "yes"),
+            ({"fc.weight": [64, 128]}, "no"),
+            (whole | {"embed_tokens.weight": [rows + 1, 64]}, "no"),
+        ]
+    ):
+        (place := tmp_path / str(number)).mkdir()
+        assert judged(place, EAGLE, tensors, engine="embedded").verdict == verdict
+
+
+def test_blocks_lost_are_the_drafts_weights_and_its_share_of_every_block(tmp_path: Path) -> None:
+    head = judged(tmp_path, EAGLE, {"fc.weight": [64, 128]}, gpu="1", tensor_parallel=2)
+    memory = head.data["memory"]
+    rows = made.made(random.Random(1)).config["vocab_size"]
+    target, draft_ = 2 * rows * 64, 2 * 64 * 128
+    assert (memory["target"]["weights_bytes"], memory["draft"]["weights_bytes"]) == (target, draft_)
+    # 4 heads of 16 on two GPUs, keys and values, two bytes; two layers of the target, one of the head
+    assert (memory["target"]["kv_bytes_per_token"], memory["draft"]["kv_bytes_per_token"]) == (256, 128)
+    room = 2**30 * 0.92
+    assert memory["blocks"]["without_draft"] == int((room - target / 2) // (256 * 16))
+    assert memory["blocks"]["with_draft"] == int((room - (target + draft_) / 2) // (384 * 16))
+    assert (
+        head.summary["kv_blocks_lost"] == memory["blocks"]["without_draft"] - memory["blocks"]["with_draft"]
+    )
+
+
+def test_without_safetensors_memory_says_why_there_are_no_blocks(tmp_path: Path) -> None:
+    memory = judged(tmp_path, EAGLE, None, gpu="h100-80").data["memory"]
+    assert memory["blocks"] is None
+    assert "no weights in safetensors" in memory["blocks_missing"]
+
+
+def test_a_model_without_a_tokenizer_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        judged(tmp_path, {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4}, None)
+
+
+def test_the_guide_knows_families_and_gives_every_figure_a_source() -> None:
+    guide = advise("Qwen/Qwen2.5-72B-Instruct", "vllm", "0.33")
+    assert guide.family == "Qwen 2.5"
+    assert [advice.draft for advice in guide.drafts] == ["Qwen 2.5 1.5B", "Qwen 2.5 7B"]
+    assert all(advice.source for advice in guide.drafts)
+    assert all(kind.source for kind in guide.kinds if kind.accepted)
+    served = {kind.kind: kind.served for kind in guide.kinds}
+    assert served["Medusa heads"].startswith("no: 0.33 removed Medusa")
+    assert served["independent model"] == "draft_model"
+    assert advise("meta-llama/Llama-3.1-70B-Instruct", "vllm", None).family == "Llama 3.1"
+    assert advise("./mine", "sglang", None).family is None
+
+
+@pytest.mark.parametrize(("gpus", "verdict"), [(1, "compatible"), (2, "compatible"), (8, "incompatible")])
+def test_vllm_divides_a_draft_model_as_the_target(tmp_path: Path, gpus, verdict) -> None:
+    target, draft_ = made.pair(0, made.alike)
+    draft_.config["num_attention_heads"] = 4
+    folders = target.write(tmp_path / "target"), draft_.write(tmp_path / "draft")
+    asked = VerifySettings(target=str(folders[0]), draft=str(folders[1]), tensor_parallel=gpus)
+    assert verify(asked, None, Silent()).summary["verdict"] == verdict
