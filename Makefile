@@ -22,8 +22,9 @@ demo: $(VENV)/.serve
 	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
 	case $$code in 0|1|4) ;; *) exit $$code ;; esac  # 1 and 4 are verdicts: the run itself went well
 
+# Two at a time, since tests wait for servers more than they compute; a file's tests share its fixtures.
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
 	$(BIN)/pytest -m vllm tests/vllm
@@ -36,15 +37,38 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/specops bench acceptance
+	$(BIN)/specops bench verifiers
+	$(BIN)/specops bench specinfer
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/batches.py
+	$(BIN)/python benchmarks/offloaded.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
-	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/ab_coverage.py
+	$(BIN)/python benchmarks/ray_nodes.py
+	$(BIN)/python benchmarks/verify_draft.py
+	$(BIN)/python benchmarks/predicted.py
+	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/sweep_coverage.py
+	$(BIN)/python benchmarks/router.py
+	$(BIN)/python benchmarks/router_faults.py
+	$(BIN)/python benchmarks/guard.py
+	$(BIN)/python benchmarks/canary.py
+	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/repeated.py
+	$(BIN)/python benchmarks/edge.py
+	$(BIN)/python benchmarks/edge_simulated.py
+	$(BIN)/python benchmarks/edge_round_cost.py
+	$(BIN)/python benchmarks/edge_soak.py
 
-generate: $(VENV)/.serve
+generate: $(VENV)/.dev
 	$(BIN)/specops init --schema > playbooks/rollout.schema.json
+	$(BIN)/specops monitor render alerts/examples/rollout.yaml --out alerts/examples --quiet > /dev/null
+	rm alerts/examples/monitor.json
+	$(BIN)/python tools/router_examples.py
+	$(BIN)/python tools/cli_reference.py
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. specops/edge/verification.proto
 
 venv: $(VENV)/.dev
 

@@ -53,10 +53,10 @@ class Setting:
 def embedded(
     tree: str, *, draft: str = "draft", temperature: float = 0.0, verifier: str | None = None
 ) -> Setting:
-    """`draft`: which of the two that ship, the model `draft` or the `head`."""
+    """`draft`: which of those that ship: the model `draft`, or a head."""
     pair = asset("playbooks", "embedded")
     engine = load_engine(pair / "target", pair / draft, tree=tree, verifier=verifier, max_batch=1)
-    drafts = f"{draft}, {tree}" if parse_tree(tree).needs_draft else tree
+    drafts = f"{draft}, {tree}" if parse_tree(tree).takes_draft else tree
     name = "own loop, autoregressive" if tree == "none" else ", ".join(filter(None, (drafts, verifier)))
 
     def run(prompt: list[int], repeat: int) -> list[int]:
@@ -160,14 +160,18 @@ def main() -> None:
     ]
     own = [
         loop,
+        embedded("chain:2"),
         embedded("chain:3"),
-        embedded("chain:4"),
-        embedded("expand:2,1,1,1"),
-        embedded("dynamic:8:4"),
+        embedded("chain:2", draft="head"),
         embedded("chain:3", draft="head"),
-        embedded("chain:4", draft="head"),
-        embedded("chain:5", draft="head"),
+        embedded("expand:2,1,1", draft="head"),
+        embedded("chain:2", draft="recurrent"),
         embedded("ngram:8"),
+        embedded("chain:3+ngram:8", draft="head"),
+        embedded("ngram:8/chain:2", draft="head"),
+        embedded("ngram:8/chain:3", draft="head"),
+        embedded("ngram:8/chain:3", draft="recurrent"),
+        embedded("auto", draft="head"),
     ]
     measure(peers + own, prompts, options.repeats)
     rows = report("greedy", peers + own, plain, [*peers, loop])
@@ -175,13 +179,13 @@ def main() -> None:
     loop = embedded("none", temperature=1.0)
     sampled = [
         loop,
-        embedded("chain:3", temperature=1.0, verifier="mss"),
-        embedded("expand:2,1,1,1", temperature=1.0, verifier="mss"),
-        embedded("chain:4", temperature=1.0, verifier="naive"),
-        embedded("chain:3", draft="head", temperature=1.0, verifier="mss"),
-        embedded("chain:4", draft="head", temperature=1.0, verifier="mss"),
-        embedded("chain:5", draft="head", temperature=1.0, verifier="mss"),
-        embedded("expand:2,1,1,1", draft="head", temperature=1.0, verifier="mss"),
+        embedded("chain:2", temperature=1.0),
+        embedded("chain:2", draft="head", temperature=1.0),
+        embedded("chain:2", draft="head", temperature=1.0, verifier="mss"),
+        embedded("chain:3", draft="head", temperature=1.0),
+        embedded("expand:2,1", draft="head", temperature=1.0),
+        embedded("chain:2", draft="recurrent", temperature=1.0),
+        embedded("ngram:8/chain:2", draft="recurrent", temperature=1.0),
     ]
     measure(sampled, prompts, options.repeats)
     rows += report("T = 1 (outputs differ by the draws)", sampled, loop, [loop])

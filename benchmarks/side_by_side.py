@@ -68,7 +68,7 @@ class Rounds:
 
 def embedded(pair: Path) -> list[Setting]:
     def pool(tree: str | None) -> EmbeddedPool:
-        speculation = Speculation(draft=pair / "draft", tree=tree) if tree else None
+        speculation = Speculation(draft=pair / "head", tree=tree) if tree else None
         return EmbeddedPool(
             engine="embedded",
             target=pair / "target",
@@ -77,8 +77,8 @@ def embedded(pair: Path) -> list[Setting]:
             threads=1,
         )
 
-    trees = {"off": None, f"chain:{K}": f"chain:{K}", "ngram:8": "ngram:8"}
-    return [Setting("embedded", name, pool(tree), tree is not None) for name, tree in trees.items()]
+    trees = (None, "chain:2", "ngram:8", "ngram:8/chain:2", "auto")
+    return [Setting("embedded", tree or "off", pool(tree), tree is not None) for tree in trees]
 
 
 def vllm(python: Path, pair: Path) -> list[Setting]:

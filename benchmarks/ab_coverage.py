@@ -1,6 +1,6 @@
 """Does `ab` err as rarely as it says? Simulated comparisons with known truth, judged by the production code.
 
-    python benchmarks/coverage.py [--trials 1000] [--seed 0] [--json FILE]
+    python benchmarks/ab_coverage.py [--trials 1000] [--seed 0] [--json FILE]
 
 Each trial plans its visits (visits.py), draws what they would have measured, and is looked at after every
 stage, until the verdict ends it (verdict.py, speedups.py, specops.stats). What is drawn:
@@ -128,7 +128,7 @@ def draw_prompts(world: World, generator: np.random.Generator) -> list[Drawn]:
         of = sorted(TOKENS)[index % len(TOKENS)]
         length, own = generator.standard_normal(2)
         decode = TOKENS[of] * TOKEN_MS * math.exp(LENGTH_SD * length)
-        gain = _typical_gain(of, world.truth[of]) * math.exp(LONGER_GAINS * length + PROMPT_SD * own)
+        gain = typical_gain(of, world.truth[of]) * math.exp(LONGER_GAINS * length + PROMPT_SD * own)
         expected = {"standard": TTFT_MS + decode, "speculative": TTFT_MS + decode / gain}
         found.append(Drawn(f"{of}-{index}", of, expected))
     return found
@@ -140,7 +140,7 @@ def means(of: str, truth: float) -> tuple[float, float]:
     return before, before / truth
 
 
-def _typical_gain(of: str, truth: float) -> float:
+def typical_gain(of: str, truth: float) -> float:
     """In decoding, of a prompt of median length, such that the class gains `truth` end to end."""
     after = means(of, truth)[1] - TTFT_MS
     spread = (LENGTH_SD - LONGER_GAINS) ** 2 + PROMPT_SD**2

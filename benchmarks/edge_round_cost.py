@@ -1,0 +1,201 @@
+"""What a round costs a verification server's CPU beside the target's step.
+
+    python benchmarks/edge_round_cost.py [--rounds 4000] [--sessions 1 8] [--nodes 32] [--json FILE]
+
+A server with the shipped target, its engine in a process of its own as always, and a client on the same
+machine over loopback that has trees of `--nodes` nodes verified: chains at temperature 0, and trees drawn
+without replacement, each node with a distribution over 32 tokens, at temperature 1. The tokens are arbitrary,
+so that nearly all are rejected and a step is as short as it can be.
+
+CPU time, not seconds that passed, so that other work on the machine adds little:
+
+- service: all of the server's first process (gRPC, TLS off; reading, checking, the table, the pipe, metrics);
+- engine: of the engine's process what is not spent in Engine.step() (the pipe, batching, holding sessions);
+- draft: within Engine.step(), making trees of what came; wall time, as the engine counts it.
+
+`beside` is their sum, in milliseconds a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing.sharedctypes import SynchronizedArray
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).parents[1] / "playbooks" / "embedded" / "target"
+PROMPT, OUTPUT, SUPPORT = list(range(100, 116)), 200, 32
+MAX_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds a round."""
+
+    trees: str
+    sessions: int
+    rounds: int
+    bytes_up: float  # of a round's message
+    service: float
+    engine: float
+    draft: float
+    step: float  # CPU of the whole step, for comparison
+
+    @property
+    def beside(self) -> float:
+        return self.service + self.engine + self.draft
+
+
+def serve(ports: Any, spent: SynchronizedArray[Any]) -> None:
+    """In a process of its own: a server whose engine notes what its steps take."""
+    from specops.edge.describe import tokenizer_digest
+    from specops.edge.server import ServiceSettings, serve_verification
+    from specops.edge.serving import EngineSettings, load_verifier
+    from specops.edge.verifying import verify_in_process
+    from specops.engine.load import load_tokenizer
+    from specops.engine.step import Engine
+    from specops.serve.run import bind
+
+    def make() -> Engine:
+        engine = load_verifier(EngineSettings(TARGET, max_batch=MAX_BATCH, max_length=512, threads=1))
+        step = engine.step
+
+        def timed() -> Any:
+            started = time.thread_time()
+            emissions = step()
+            spent[0] += time.thread_time() - started
+            spent[1] = engine.counters.draft_seconds
+            return emissions
+
+        engine.step = timed  # type: ignore[method-assign]
+        return engine
+
+    with bind("127.0.0.1", 0) as bound, verify_in_process(make, [bound], max_batch=MAX_BATCH) as worker:
+        settings = ServiceSettings(model="shipped", tokenizer=tokenizer_digest(load_tokenizer(TARGET)))
+        serve_verification(worker, settings, bound, None, ports.send)
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has used, in itself and in the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def child_of(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+async def drive(port: int, sessions: int, nodes: int, drawn: bool, rounds: int) -> tuple[int, int]:
+    """Have at least `rounds` rounds verified -> how many, and the bytes that their messages took."""
+    from grpc import aio
+
+    from specops.edge.link import Verdict
+    from specops.edge.proposal import Drawn, Proposal
+    from specops.edge.wire import SERVICE, event_of, open_request, round_request
+    from specops.engine.request import Sampling
+    from specops.engine.tree import Draw
+
+    parents = tuple(node // 2 for node in range(nodes)) if drawn else tuple(range(nodes))
+    tokens = tuple(200 + node for node in range(nodes))
+    support = tuple(sorted({*tokens, *range(1000, 1000 + SUPPORT)})[:SUPPORT])
+    weights = tuple(60_000 + place for place in range(SUPPORT))
+    inner = sorted(set(parents))
+    proposal = (
+        Proposal(
+            tokens, parents, Draw.WITHOUT_REPLACEMENT, tuple(Drawn(node, support, weights) for node in inner)
+        )
+        if drawn
+        else Proposal(tokens, parents)
+    )
+    sampling = Sampling(temperature=1.0 if drawn else 0.0, max_tokens=OUTPUT, ignore_eos=True)
+    done = up = 0
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream(f"/{SERVICE}/Verify")()
+
+        async def begin(session: int) -> None:
+            key = secrets.token_bytes(16)
+            await call.write(open_request(session, key, PROMPT, sampling).SerializeToString())
+
+        for session in range(sessions):
+            await begin(session)
+        while done < rounds:
+            verdict = event_of(await call.read(), 0.0)
+            assert isinstance(verdict, Verdict), verdict
+            done += verdict.number > 0
+            if verdict.ended:
+                await begin(verdict.session)
+                continue
+            message = round_request(verdict.session, verdict.number + 1, proposal).SerializeToString()
+            up += len(message)
+            await call.write(message)
+        call.cancel()
+    return done, up
+
+
+def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
+    """On a server that is started for it, after a tenth of the rounds to warm up."""
+    ours, theirs = multiprocessing.Pipe()
+    spent = multiprocessing.Array("d", 2)
+    server = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, spent))
+    server.start()
+    try:
+        assert server.pid is not None
+        port = ours.recv().service
+        engine = child_of(server.pid)
+        go = partial(drive, port, sessions, nodes, drawn)
+        asyncio.run(go(max(1, rounds // 10)))
+        before = [cpu_s(server.pid), cpu_s(engine), *spent]
+        done, up = asyncio.run(go(rounds))
+        service, whole, step, draft = (
+            after - early
+            for after, early in zip([cpu_s(server.pid), cpu_s(engine), *spent], before, strict=True)
+        )
+    finally:
+        server.terminate()
+        server.join()
+    ms = 1e3 / done
+    return Cost(
+        trees="drawn" if drawn else "greedy",
+        sessions=sessions,
+        rounds=done,
+        bytes_up=up / done,
+        service=service * ms,
+        engine=(whole - step) * ms,
+        draft=draft * ms,
+        step=step * ms,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=4000)
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--nodes", type=int, default=32)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    costs = []
+    print("trees   sessions  rounds  bytes  service  engine   draft  beside    (step)   ms a round")
+    for drawn in (False, True):
+        for sessions in asked.sessions:
+            cost = measure(sessions, asked.nodes, drawn, asked.rounds)
+            costs.append(asdict(cost) | {"beside": cost.beside})
+            print(
+                f"{cost.trees:7} {cost.sessions:8} {cost.rounds:7} {cost.bytes_up:6.0f} {cost.service:8.3f} "
+                f"{cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} {cost.step:9.3f}",
+                flush=True,
+            )
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(costs, indent=1))
+
+
+if __name__ == "__main__":
+    main()

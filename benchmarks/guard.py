@@ -1,0 +1,331 @@
+"""Does the guard ever err? Simulated weeks and regressions with known truth, judged by the production code.
+
+    python benchmarks/guard.py [--weeks 10000] [--regressions 10000] [--seed 0] [--processes N] [--json FILE]
+
+`healthy`: weeks of a pool that pays (0.5 to 0.95 times the standard's latency, by week), an evaluation a
+minute over five minutes' window: traffic by day and weekend, bursts, hours of nothing, failed scrapes,
+servers that start anew and are slow at first, noise of requests that are not independent, a machine that
+wanders by 2%, a baseline that is wrong by its own standard error (specops/guard/simulation/made.py), and a
+break-even that was measured wrongly by 0.015 (standard deviation; drawn for 25 weeks at a time). Counted are
+weeks with a fall-back: three bad evaluations in a row. The playbook's guard sees the same weeks, with
+recording rules for its names, its p95 free of buckets, and its baseline's p95 at the highest load that was
+measured.
+
+`regressions`: a pool that pays for two to four hours, then takes 1.2 times the standard's latency (a third of
+them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fall-back within the
+rate window and `consecutive` intervals, wherever the minimum traffic was there, and a load that was measured,
+at every evaluation from the first window that is all regression. Those left out are counted by why.
+
+What is vectorised is production's own: `verdicts.judge` takes arrays. Of the policy only its first
+step is taken apart, three bad in a row; `again` walks some of the traces through `simulate`, one evaluation
+at a time through `evaluate` and `decide`, and counts where that differs (asked: nowhere).
+
+`look`: an evaluation against a real Prometheus with half an hour of two pools and a router in it, less the
+time that it waited for Prometheus (asked: 50 ms at most); and its whole time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specops.guard.evaluation import Signal, Threshold
+from specops.guard.rules import Rules
+from specops.guard.seeing import verdicts
+from specops.guard.seeing.baseline import Baseline, Level
+from specops.guard.seeing.look import look
+from specops.guard.seeing.noise import BAD, HEALTHY, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
+from specops.guard.seeing.plan import BREAK_EVEN_KNOWN, Plan
+from specops.guard.seeing.query import Asked
+from specops.guard.seeing.verdicts import FURTHER, Judged
+from specops.guard.simulation import playbook
+from specops.guard.simulation.made import Incident, World, weeks
+from specops.guard.simulation.simulate import simulate
+from specops.guard.simulation.traces import Trace, windows
+from specops.prometheus.api import Api
+from specops.prometheus.series import VLLM
+
+SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.015}
+SPREAD |= {"whole_cv": 0.5, "whole_error": 0.04}
+LEVELS = [(1, 0.08, 0.020), (8, 0.12, 0.024), (32, 0.25, 0.034), (64, 0.5, 0.050)]
+"""Streams, TTFT, TPOT: made up, as a model of some size on a GPU has them."""
+
+BASELINE = Baseline(
+    tuple(Level(float(n), first, token, token, first + token * 199, **SPREAD) for n, first, token in LEVELS),
+    "made up",
+)
+BREAK_EVENS = (0.25, 0.4, 0.5)
+BREAK_EVEN_ERROR = 0.015
+CHUNK = 25
+HOURS = 6.0
+AGAIN = 3
+"""Of each kind are walked through one evaluation at a time."""
+
+
+def plan_of(break_even: float, wrong: float = 0.0) -> Plan:
+    """`wrong`: by which the break-even was measured wrongly."""
+    return Plan(
+        asked=Asked("bench", VLLM, VLLM, {}, routed=True),
+        window_s=300.0,
+        min_acceptance=Threshold(value=break_even + wrong, source="made up"),
+        break_even_known_to=BREAK_EVEN_KNOWN,
+        baseline=BASELINE,
+        regression=Threshold(value=1.2, source="the default"),
+        max_error_share=Threshold(value=0.05, source="the default"),
+        min_requests=None,
+    )
+
+
+@dataclass
+class Tally:
+    weeks: int = 0
+    fell_back: int = 0
+    bad_evaluations: int = 0
+    playbook_fell_back: int = 0
+    playbook_triggers: int = 0
+    verdicts: tuple[int, ...] = (0,) * len(VERDICTS)
+    judged_latency: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        ours, theirs = asdict(self), asdict(other)
+        verdicts = tuple(a + b for a, b in zip(self.verdicts, other.verdicts, strict=True))
+        return Tally(**{name: ours[name] + theirs[name] for name in ours} | {"verdicts": verdicts})
+
+
+@dataclass
+class Acted:
+    regressions: int = 0
+    too_little_traffic: int = 0
+    load_not_measured: int = 0
+    server_started: int = 0
+    fell_before: int = 0
+    asked: int = 0
+    acted: int = 0
+    at_exactly: int = 0
+    acted_at_exactly: int = 0
+    ever_acted: int = 0
+    """Within the hours that were simulated, those that were left out among them."""
+
+    latest_s: float = 0.0
+
+    def __add__(self, other: Acted) -> Acted:
+        ours, theirs = asdict(self), asdict(other)
+        latest = max(self.latest_s, other.latest_s)
+        return Acted(**{name: ours[name] + theirs[name] for name in ours} | {"latest_s": latest})
+
+
+def in_a_row(bad: np.ndarray[Any, Any], times: int) -> np.ndarray[Any, Any]:
+    row = bad.copy()
+    for back in range(1, times):
+        row[..., back:] &= bad[..., :-back]
+        row[..., :back] = False
+    return row
+
+
+def judged_all(plan: Plan, trace: Trace) -> tuple[Codes, Mapping[Signal, Judged]]:
+    """At each instant, further back where the window has too little traffic, as `look` does it; and what was
+    judged of the window alone."""
+    window = round(plan.window_s / trace.interval_s)
+    judged = verdicts.judge(plan, windows(trace, window, 2 * window))
+    further = verdicts.further_back(judged)
+    codes = {signal: found.codes.copy() for signal, found in judged.items()}
+    for many in FURTHER:
+        back = verdicts.judge(plan, windows(trace, many * window, (many + 1) * window))
+        for signal, found in codes.items():
+            lacks = (further == many) & (found == NO_TRAFFIC)
+            found[lacks] = back[signal].codes[lacks]
+    return verdicts.overall(codes), judged
+
+
+def healthy(seed: tuple[int, int], count: int) -> Tally:
+    random = np.random.default_rng(seed)
+    break_even = float(random.choice(BREAK_EVENS))
+    wrong = BREAK_EVEN_ERROR * float(random.standard_normal())
+    plan, world = plan_of(break_even, wrong), World(BASELINE, break_even)
+    trace = weeks(world, count, random)
+    codes, judged = judged_all(plan, trace)
+    theirs = playbook.falls(trace.playbook)
+    return Tally(
+        weeks=count,
+        fell_back=int(in_a_row(codes == BAD, Rules().consecutive).any(axis=1).sum()),
+        bad_evaluations=int((codes == BAD).sum()),
+        playbook_fell_back=int(theirs.any(axis=1).sum()),
+        playbook_triggers=int(theirs.sum()),
+        verdicts=tuple(int((codes == code).sum()) for code in range(len(VERDICTS))),
+        judged_latency=int((judged["tpot"].codes == HEALTHY).sum()),
+    )
+
+
+def regressions(seed: tuple[int, int], count: int) -> Acted:
+    random = np.random.default_rng(seed)
+    break_even = float(random.choice(BREAK_EVENS))
+    plan, rules = plan_of(break_even), Rules()
+    # Busier than most weeks are: where there is too little traffic, nothing is asked.
+    world = replace(World(BASELINE, break_even), length_s=HOURS * 3600, busy=(0.8, 1.6))
+    interval, window = world.interval_s, round(plan.window_s / world.interval_s)
+    incident = _incident(random, count, int(interval))
+    trace = weeks(world, count, random, incident)
+    seen = windows(trace, window, 2 * window)
+    codes_of_all, judged = judged_all(plan, trace)
+    fell = in_a_row(codes_of_all == BAD, rules.consecutive)
+    found = Acted(regressions=count)
+    for at in range(count):
+        began = int(incident.began[at])
+        if fell[at, :began].any():
+            found.fell_before += 1
+            continue
+        full = slice(began + window - 1, began + window + rules.consecutive - 1)
+        codes = judged["tpot"].codes[at, full]
+        few = (codes == NO_TRAFFIC).any() or np.isnan(np.asarray(seen.tpot)[at, full]).any()
+        started = (np.nan_to_num(np.asarray(seen.restarts)[at, full]) > 0).any()
+        beyond = (codes == UNKNOWN).any()
+        deadline = began + window + rules.consecutive - 1
+        found.ever_acted += int(fell[at, began:].any())
+        acted = fell[at, began : deadline + 1]
+        if few or started or beyond:
+            found.too_little_traffic += int(few)
+            found.server_started += int(started and not few)
+            found.load_not_measured += int(beyond and not few and not started)
+            continue
+        found.asked += 1
+        found.acted += int(acted.any())
+        exactly = incident.slower[at] == 1.2
+        found.at_exactly += int(exactly)
+        found.acted_at_exactly += int(exactly and acted.any())
+        if acted.any():
+            found.latest_s = max(found.latest_s, float((int(acted.argmax()) + 1) * interval))
+    return found
+
+
+def _incident(random: np.random.Generator, count: int, interval: int) -> Incident:
+    exactly = random.random(count) < 1 / 3
+    return Incident(
+        began=random.integers(2 * 3600 // interval, 4 * 3600 // interval, count),
+        slower=np.where(exactly, 1.2, random.uniform(1.2, 2.0, count)),
+        seen_in_acceptance=random.random(count) < 0.5,
+    )
+
+
+def again(seed: int) -> dict[str, int]:
+    """One evaluation at a time, of weeks and of regressions: how often the end differs from the arrays'."""
+    plan, rules, differs, walked = plan_of(0.4), Rules(), 0, 0
+    for length_s, hit in ((WEEK, False), (HOURS * 3600, True)):
+        random = np.random.default_rng((seed, int(hit)))
+        world = replace(World(BASELINE, 0.4), length_s=length_s)
+        incident = _incident(random, AGAIN, int(world.interval_s)) if hit else None
+        trace = weeks(world, AGAIN, random, incident)
+        fell = in_a_row(judged_all(plan, trace)[0] == BAD, rules.consecutive)
+        for week in range(AGAIN):
+            found = simulate(trace.at(week), plan, rules)
+            first = trace.ts[week][fell[week].argmax()] if fell[week].any() else None
+            differs += int((found.fallbacks[0].ts if found.fallbacks else None) != first)
+            walked += 1
+    return {"walked": walked, "differ": differs}
+
+
+WEEK = 7 * 86400.0
+
+
+def looks(times: int = 200) -> dict[str, float]:
+    # At the front: there is a daemons, and a backfilled, nowhere else.
+    tests = Path(__file__).parent.parent / "tests"
+    sys.path += [str(tests), str(tests / "real")]
+    from backfilled import Pool, remembering, routed
+
+    pools = [Pool("bench", servers=2), Pool("bench", servers=2, pool="standard", speculates=False)]
+    rates = {
+        (of, pool, pool, "2xx"): 0.5
+        for of in ("chat", "code", "short", "long")
+        for pool in ("speculative", "standard")
+    }
+    lines = routed("bench", rates, time.time())
+    with tempfile.TemporaryDirectory() as folder, remembering(pools, Path(folder), *lines) as up:
+        api = Api(up.url)
+        found = [look(api, plan_of(0.4), time.time()) for _ in range(times)]
+    assert {one.verdict for one in found} == {"healthy"}, found[0]
+    own = np.array([one.took_ms - one.prometheus_ms for one in found])
+    whole = np.array([one.took_ms for one in found])
+    return {
+        "own_p50_ms": round(float(np.median(own)), 3),
+        "own_max_ms": round(float(own.max()), 3),
+        "whole_p50_ms": round(float(np.median(whole)), 3),
+        "whole_max_ms": round(float(whole.max()), 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--weeks", type=int, default=10_000)
+    parser.add_argument("--regressions", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    began = time.perf_counter()
+    with ProcessPoolExecutor(asked.processes) as pool:
+        parts = [pool.submit(healthy, (asked.seed, n), size) for n, size in _chunks(asked.weeks, CHUNK)]
+        hits = [
+            pool.submit(regressions, (asked.seed + 1, n), size)
+            for n, size in _chunks(asked.regressions, 20 * CHUNK)
+        ]
+        tally = sum((part.result() for part in parts), Tally())
+        acted = sum((hit.result() for hit in hits), Acted())
+    walked = again(asked.seed)
+    looked = looks()
+    _print(tally, acted, walked, looked, time.perf_counter() - began)
+    if asked.json:
+        figures = {"healthy": asdict(tally), "regressions": asdict(acted), "again": walked, "look": looked}
+        asked.json.write_text(json.dumps(figures | {"seed": asked.seed}, indent=1) + "\n")
+
+
+def _chunks(total: int, size: int) -> list[tuple[int, int]]:
+    return [(begin, min(size, total - begin)) for begin in range(0, total, size)]
+
+
+def _print(
+    tally: Tally, acted: Acted, walked: dict[str, int], looked: dict[str, float], took_s: float
+) -> None:
+    evaluations = sum(tally.verdicts)
+    shares = ", ".join(
+        f"{count / max(evaluations, 1):.1%} {VERDICTS[code]}" for code, count in enumerate(tally.verdicts)
+    )
+    print(f"healthy      {tally.weeks} weeks, {evaluations} evaluations: {shares}")
+    print(f"             latency judged at {tally.judged_latency / max(evaluations, 1):.1%} of them")
+    print(
+        f"             fell back falsely in {tally.fell_back} weeks; {tally.bad_evaluations} evaluations bad"
+    )
+    print(
+        f"             the playbook's guard in {tally.playbook_fell_back} weeks,"
+        f" {tally.playbook_triggers} times in all"
+    )
+    print(
+        f"regressions  {acted.regressions}: {acted.too_little_traffic} with too little traffic,"
+        f" {acted.load_not_measured} at a load that was not measured, {acted.server_started} while a server"
+        f" started, {acted.fell_before} fallen before"
+    )
+    print(
+        f"             acted on in time {acted.acted} of {acted.asked}; of those of exactly 20%"
+        f" {acted.acted_at_exactly} of {acted.at_exactly}; latest {acted.latest_s:.0f} s after it began;"
+        f" in the hours after it {acted.ever_acted} of all"
+    )
+    print(f"again        {walked['walked']} traces walked one by one: {walked['differ']} end otherwise")
+    print(
+        f"look         {looked['own_p50_ms']:.2f} ms beside Prometheus (at most {looked['own_max_ms']:.2f}),"
+        f" {looked['whole_p50_ms']:.1f} ms in all (at most {looked['whole_max_ms']:.1f})"
+    )
+    print(f"took         {took_s:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What the router costs: beside a plain proxy_pass, and beside one that keeps its connections.
+
+    python benchmarks/router.py [--rounds 5] [--seconds 1] [--json FILE]
+
+A server of NGINX's that answers at once, and three proxies of NGINX's before it, two workers each:
+
+  plain   `proxy_pass` as NGINX has it by default: a connection to the server for each request, no log
+  kept    the same over HTTP/1.1 with connections that are kept, as the router does; no log
+  router  as `route render` writes it: reads the body, decides, counts, logs
+
+`content` is the router with a class that goes by a regular expression. wrk asks them in turn, each round in
+another order. Figures are medians over rounds, and a ratio is the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from specops.config import Rollout
+from specops.launch.address import Known, free_port
+from specops.launch.process import running
+from specops.phases.route.render import CONF, of, text, write
+from specops.phases.route.thresholds import rules
+from specops.phases.route.trial import nginx
+from specops.progress import Silent
+
+CHAT = "/v1/chat/completions"
+LOADS = ((32, 1_000), (1, 1_000), (1, 20_000), (1, 200_000))
+RATIO, ADDED_US = 0.85, 100.0  # to reach, over `plain` at the first load, and at the second
+WRK = """
+wrk.method, wrk.headers["Content-Type"] = "POST", "application/json"
+wrk.body = io.open("%s"):read("*a")
+done = function(summary, latency)
+  local errors = summary.errors
+  print(("{\\"per_s\\": %%f, \\"p50_us\\": %%f, \\"errors\\": %%d}"):format(
+    summary.requests / summary.duration * 1e6, latency:percentile(50),
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
+end
+"""
+HEAD = """
+{user}
+worker_processes 2;
+pid nginx.pid;
+error_log error.log;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    client_body_buffer_size 1m;
+    client_body_temp_path temp/body; proxy_temp_path temp/proxy; fastcgi_temp_path temp/fastcgi;
+    scgi_temp_path temp/scgi; uwsgi_temp_path temp/uwsgi;
+    {rest}
+}}
+"""
+AT_ONCE = """server {{ listen 127.0.0.1:{port};
+    location / {{ default_type application/json; return 200 '{{"data": [{{"id": "at once"}}]}}'; }} }}"""
+PLAIN = """server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; }} }}"""
+KEPT = """upstream at_once {{ server 127.0.0.1:{upstream}; keepalive 64; }}
+server {{ listen 127.0.0.1:{port};
+    location / {{ proxy_http_version 1.1; proxy_set_header Connection ""; proxy_pass http://at_once; }} }}"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    per_s: float
+    p50_us: float
+
+
+@contextmanager
+def serving(folder: Path, name: str, files: dict[str, str], port: int) -> Iterator[str]:
+    """NGINX with `files`, which listens on `port`; its root."""
+    prefix = folder / name
+    write(prefix, files)
+    command = [nginx(None), "-p", str(prefix), "-c", CONF, "-e", "stderr", "-g", "daemon off;"]
+    log = folder / f"{name}.log"
+    with running(name, command, address=Known.on(port), log=log, progress=Silent()) as up:
+        yield up.base_url.removesuffix("/v1")
+
+
+def written(template: str, **values: int) -> dict[str, str]:
+    user = "user root;" if os.geteuid() == 0 else ""
+    return {CONF: HEAD.format(user=user, rest=template.format(**values))}
+
+
+def rollout(port: int, *, standard: Sequence[str], speculative: Sequence[str], **route: object) -> Rollout:
+    """With a limit in flight that is never met."""
+    pool = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+    given: dict[str, object] = {"listen": f"127.0.0.1:{port}", "admin": f"127.0.0.1:{free_port()}"}
+    if os.geteuid() == 0:
+        given["user"] = "root"
+    return Rollout.model_validate(
+        {
+            "rollout": "bench",
+            "pools": {"standard": pool, "speculative": pool},
+            "addresses": {"standard": list(standard), "speculative": list(speculative)},
+            "route": given | {"workers": 2, "max_in_flight": 1000} | route,
+        }
+    )
+
+
+def rendered(settings: Rollout) -> dict[str, str]:
+    return text(of(settings, rules(settings, Path("no", "such", "run"))))
+
+
+def body(size: int) -> bytes:
+    """A conversation of about so many bytes."""
+    turn = "what would be the best way to sort a list of numbers in place, and why? "
+    said = (turn * (size // len(turn) + 1))[: max(size - 220, 0)]
+    messages = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": said}]
+    fields = {"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 300, "stream": True, "n": 1}
+    return json.dumps({"messages": messages, **fields}).encode()
+
+
+def wrk(url: str, script: Path, connections: int, seconds: int) -> Figures:
+    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), f"{url}{CHAT}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=seconds + 60)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if found["errors"]:
+        raise SystemExit(f"{found['errors']} requests to {url} failed")
+    return Figures(found["per_s"], found["p50_us"])
+
+
+def measure(folder: Path, rounds: int, seconds: int) -> dict[str, dict[str, dict[str, float]]]:
+    """By load and proxy."""
+    upstream = free_port()
+    at_once = [f"127.0.0.1:{upstream}"]
+    with ExitStack() as stack:
+
+        def start(name: str, files: dict[str, str], port: int) -> str:
+            return stack.enter_context(serving(folder, name, files, port))
+
+        start("at-once", written(AT_ONCE, port=upstream), upstream)
+        urls = {}
+        for name, template in (("plain", PLAIN), ("kept", KEPT)):
+            port = free_port()
+            urls[name] = start(name, written(template, port=port, upstream=upstream), port)
+        by_content = {"classes": [{"name": "code", "content": r"```|\bdef \w+\("}]}
+        for name, route in (("router", {}), ("content", by_content)):
+            port = free_port()
+            settings = rollout(port, standard=at_once, speculative=at_once, **route)
+            urls[name] = start(name, rendered(settings), port)
+        found = {}
+        for connections, size in LOADS:
+            (folder / "body.json").write_bytes(body(size))
+            script = folder / "ask.lua"
+            script.write_text(WRK % (folder / "body.json"))
+            found[f"{connections} × {size} B"] = compared(urls, script, connections, rounds, seconds)
+        return found
+
+
+def compared(
+    urls: dict[str, str], script: Path, connections: int, rounds: int, seconds: int
+) -> dict[str, dict[str, float]]:
+    taken: dict[str, list[Figures]] = {name: [] for name in urls}
+    names = list(urls)
+    for number in range(-1, rounds):  # one more, to warm up
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            figures = wrk(urls[name], script, connections, seconds)
+            if number >= 0:
+                taken[name].append(figures)
+    return {name: _beside(ours, taken["plain"], taken["kept"]) for name, ours in taken.items()}
+
+
+def _beside(ours: list[Figures], plain: list[Figures], kept: list[Figures]) -> dict[str, float]:
+    median = statistics.median
+    return {
+        "per_s": median(one.per_s for one in ours),
+        "p50_us": median(one.p50_us for one in ours),
+        "over_plain": median(a.per_s / b.per_s for a, b in zip(ours, plain, strict=True)),
+        "over_kept": median(a.per_s / b.per_s for a, b in zip(ours, kept, strict=True)),
+        "added_to_plain_us": median(a.p50_us - b.p50_us for a, b in zip(ours, plain, strict=True)),
+        "added_to_kept_us": median(a.p50_us - b.p50_us for a, b in zip(ours, kept, strict=True)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=1, help="of one turn of wrk")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="specops-bench-") as name:
+        found = measure(Path(name), options.rounds, options.seconds)
+    for load, proxies in found.items():
+        print(f"{load}")
+        for name, row in proxies.items():
+            print(
+                f"  {name:8} {row['per_s']:7.0f}/s  p50 {row['p50_us']:5.0f} µs"
+                f"   over plain {row['over_plain']:.2f}×, {row['added_to_plain_us']:+.0f} µs"
+                f"   over kept {row['over_kept']:.2f}×, {row['added_to_kept_us']:+.0f} µs"
+            )
+    print(f"to reach, over plain: ≥ {RATIO}× at 32 × 1000 B, ≤ {ADDED_US:+.0f} µs at 1 × 1000 B")
+    if options.json is not None:
+        figures = {"loads": found, "to_reach": {"over_plain": RATIO, "added_us": ADDED_US}}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
