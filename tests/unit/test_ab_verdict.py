@@ -143,6 +143,12 @@ def test_mixed_batches_that_change_greedy_answers_are_a_no() -> None:
     assert "greedy answers change when sampled requests share the batch: 0/" in found.reason
     near = {(row.prompt, 0): 0.01 for row in rows}
     assert judged(made, mixed=mixed, margins=near).verdict == "yes"
+    gone = {"error": "stream_error", "detail": "the engine is dead", "text": "", "tokens": None}
+    rows = tuple(row.model_copy(update=gone) for row in mixed[1].cell.rows)
+    mixed[1] = mixed[1].model_copy(update={"cell": mixed[1].cell.model_copy(update={"rows": rows})})
+    ended = judged(made, mixed=mixed)
+    assert ended.verdict == "no"
+    assert "greedy requests fail when sampled requests share the batch: 8, all of which" in ended.reason
 
 
 def test_classes_and_challengers_share_the_error_that_one_alone_may_make() -> None:

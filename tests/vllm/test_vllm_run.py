@@ -41,9 +41,9 @@ def of_this_machine(folder: Path, prompts: list[dict[str, Any]]) -> Path:
         pool |= CPU
         del pool["gpu_memory_utilization"]
     file["pools"]["speculative"]["speculation"] = drafted
-    asked = {"endpoint": "completions", "concurrency": [1, 4], "repeats": 1, "warmup": 0, "max_tokens": 32}
+    asked = {"endpoint": "completions", "concurrency": [1, 4], "repeats": 1, "warmup": 0, "max_tokens": 64}
     file["measure"] |= asked | {"timeout_s": 300.0}
-    file["ab"] |= {"looks": 1}
+    file["ab"] |= {"looks": 1, "mixed_prompts": len(prompts)}  # more that meet a sampled one, and for longer
     file["sweep"] = {"k": [K], "concurrency": [4]}
     del file["addresses"]["prometheus"], file["addresses"]["alertmanagers"]
     file |= {"prompts": "prompts.json", "canary": {"prompts": 12, "samples": 64}}
@@ -61,18 +61,19 @@ def test_every_phase_and_the_fault_of_this_build_is_found_on_the_way(
     told = json.loads(done.stdout)
     assert [one["phase"] for one in told["phases"]] == list(PHASES), told["skipped"]
     found = {phase: results.read(run / f"{phase}.json") for phase in PHASES}
-    assert found["baseline"].verdict == "yes"
+    assert found["baseline"].verdict == "yes", found["baseline"].reason
     assert found["drafts"].summary["verdict"] == "compatible"
     assert found["drafts"].settings["engine_version"] == "0.32.0"
     assert found["sweep"].data["kept"]["failed"] == []
-    assert found["ab"].verdict == "no"
-    assert "greedy answers change when sampled requests share the batch" in found["ab"].reason
-    assert found["canary"].verdict == "no"
+    assert found["ab"].verdict == "no", found["ab"].reason
+    # It garbles them, or its engine ends: whichever row of the batch its sampling goes wrong at first.
+    assert "when sampled requests share the batch" in found["ab"].reason
+    assert found["canary"].verdict == "no", found["canary"].reason
     assert "mixed" in found["canary"].summary["failed"]
     assert "parity" not in found["canary"].summary["failed"]
     assert {"min_p", "logit_bias"} <= set(found["canary"].summary["unsupported"])
     assert found["guard-drill"].verdict == "yes", found["guard-drill"].reason
-    assert found["checklist"].verdict == "no"
+    assert found["checklist"].verdict == "no", found["checklist"].reason
     again = specops("run", path, "--out", run)
     assert again.returncode == Exit.NO
     refused = next(phase for phase in PHASES if found[phase].verdict == "no")  # the sweep's is about speed

@@ -217,6 +217,7 @@ def _parity(found: Parity) -> OfParity:
         compared=found.arms.compared,
         control=Same(equal=control.equal, compared=control.compared) if control else None,
         near_ties=sum(witness.near_tie for witness in found.arms.witnesses),
+        failures=len(found.failures),
         witnesses=list(found.arms.witnesses),
     )
 

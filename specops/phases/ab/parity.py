@@ -99,6 +99,10 @@ class Parity:
     control: Matches | None
     """The standard with itself, asked again in the same way; None where it was asked once."""
 
+    failures: tuple[str, ...] = ()
+    """Of mixed batches, what became of greedy requests that the challenger failed and the standard answered:
+    a fault of a batch may end the server instead of garbling answers."""
+
     @property
     def steady(self) -> frozenset[str]:
         """Prompts on which the standard agrees with itself, and the challenger is known to be unlike it."""
@@ -111,7 +115,13 @@ class Parity:
         batch garbles those that met a sampled request, not all: witnesses decide. Of all prompts alone some
         may differ for reasons of rounding only; there the share decides.
         """
-        return self.surely_lower(confidence) or (self.mixed and len(self.steady) >= SURE_WITNESSES)
+        sure = self.mixed and len(self.steady) >= SURE_WITNESSES
+        return self.breaks or sure or self.surely_lower(confidence)
+
+    @property
+    def breaks(self) -> bool:
+        """Whether requests fail where sampled ones share the batch: of one, the network may be the reason."""
+        return len(self.failures) >= SURE_WITNESSES
 
     def surely_lower(self, confidence: float) -> bool:
         """Whether the arms are equal less often than the control, by more than chance (McNemar, exact).
@@ -152,7 +162,9 @@ def among_sampled(
     said = _answers(visits, levels_of(visits)[0], standard).get(0, {})
     control = _matches(said, _good(probes[standard])) if standard in probes else None
     probe = probes[challenger]
-    return Parity(challenger, True, probe.cell.level, _matches(said, _good(probe)), control)
+    answered = _good(probes[standard]) if standard in probes else {}
+    failures = tuple(str(row.detail) for row in probe.cell.rows if row.error and row.prompt in answered)
+    return Parity(challenger, True, probe.cell.level, _matches(said, _good(probe)), control, failures)
 
 
 def margins_wanted(parities: Iterable[Parity]) -> list[Place]:

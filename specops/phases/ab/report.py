@@ -86,6 +86,9 @@ class OfParity(Same):
     level: Level
     control: Same | None
     near_ties: int
+    failures: int = 0
+    """Of greedy requests among sampled ones, where the standard answered the same."""
+
     witnesses: list[Witness]
 
 

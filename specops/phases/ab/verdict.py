@@ -266,6 +266,11 @@ def _most(undecided: Iterable[Decision]) -> int | None:
 
 
 def _lost(parity: Parity) -> str:
+    if parity.breaks:
+        return (
+            f"greedy requests fail when sampled requests share the batch: {len(parity.failures)}, all of "
+            f"which the standard answered, such as: {parity.failures[0]}"
+        )
     what = "greedy answers change when sampled requests share the batch: " if parity.mixed else ""
     return f"{what}{_same(parity)}, and {parity.control} when the standard is asked again"
 
