@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import Reason, Served
-from specops.edge.proposal import Drawn, Proposal
+from specops.edge.proposal import Branch, Drawn, Proposal
 from specops.edge.wire import DRAWS
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
@@ -58,6 +58,14 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    session: int
+    number: int  # of the round that is out
+    version: int
+    branches: tuple[Branch, ...]  # each for another outcome
+
+
+@dataclass(frozen=True)
 class Mode:
     session: int
     server_drafts: bool
@@ -68,7 +76,7 @@ class Close:
     session: int
 
 
-Asked: TypeAlias = Open | Round | Mode | Close
+Asked: TypeAlias = Open | Round | Ahead | Mode | Close
 
 
 def read_request(data: bytes, served: Served) -> Asked:
@@ -81,6 +89,8 @@ def read_request(data: bytes, served: Served) -> Asked:
     try:
         if kind == "round":
             return Round(request.session, request.round.number, proposal_of(request.round, served))
+        if kind == "ahead":
+            return _ahead(request.session, request.ahead, served)
         if kind == "open":
             return _open(request.session, request.open, served)
         if kind == "mode":
@@ -130,13 +140,32 @@ def _sampling(said: pb.Sampling, served: Served) -> Sampling:
     )
 
 
-def proposal_of(said: pb.Round, served: Served) -> Proposal:
-    """The tree of a round. Raises WireError where it is none, or not drawn as it says."""
+def _ahead(session: int, said: pb.Ahead, served: Served) -> Ahead:
+    if said.version < 1:
+        raise WireError("the versions of what is sent ahead begin with 1")
+    if len(said.branches) > served.max_ahead:
+        raise WireError(
+            f"{len(said.branches)} branches sent ahead is over the limit of {served.max_ahead}", "too large"
+        )
+    branches = tuple(_branch(each, served) for each in said.branches)
+    if len({(each.end, each.bonus) for each in branches}) < len(branches):
+        raise WireError("two branches are for the same outcome")
+    return Ahead(session, said.number, said.version, branches)
+
+
+def _branch(said: pb.Branch, served: Served) -> Branch:
+    if said.end > served.max_nodes:
+        raise WireError(f"no path ends at node {said.end}: a round has at most {served.max_nodes}")
+    if said.bonus >= served.vocabulary:
+        raise WireError(f"the token after a path must be below {served.vocabulary}, not {said.bonus}")
+    return Branch(said.end, said.bonus, proposal_of(said, served))
+
+
+def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
+    """The tree of a round or a branch. Raises WireError where it is none, or not drawn as it says."""
     tokens, parents = tuple(said.tokens), tuple(said.parents)
     if len(tokens) > served.max_nodes:
-        raise WireError(
-            f"a round of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large"
-        )
+        raise WireError(f"a tree of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large")
     if len(parents) != len(tokens):
         raise WireError(f"{len(tokens)} nodes cannot have {len(parents)} parents")
     if max(tokens, default=0) >= served.vocabulary:

@@ -93,8 +93,10 @@ class EdgeEngine(Streaming):
             if emissions or not self._talks:
                 return emissions
             self._send_what_is_ready()
+            self._send_ahead(at_once=False)
             left = until - self._clock()
             if not self._pass():
+                self._send_ahead(at_once=True)
                 return self._talks.hear(self._link.receive(max(left, 0.0)))
             if left <= 0:
                 return []
@@ -103,6 +105,11 @@ class EdgeEngine(Streaming):
         for talk in self._talks.at(Stage.HERE):
             if self._ready(talk):
                 self._talks.propose(talk)
+
+    def _send_ahead(self, *, at_once: bool) -> None:
+        count = min(self._settings.ahead, self._link.served.max_ahead)
+        if count > 0:
+            self._talks.send_ahead(count, self._settings.depth, self._pass_s, at_once=at_once)
 
     def _ready(self, talk: Talk) -> bool:
         promise = self._drafts.promise(talk.sequence)

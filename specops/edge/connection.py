@@ -10,7 +10,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,9 +19,10 @@ import grpc
 from specops.edge import verification_pb2 as pb
 from specops.edge.destination import CONNECT_S, FINAL, Destination, channel_to, reason, refused
 from specops.edge.link import Down, Event, Pong, Served, Traffic, Up
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.wire import (
     SERVICE,
+    ahead_request,
     close_request,
     event_of,
     mode_request,
@@ -156,6 +157,9 @@ class Connection:
     def propose(self, session: int, number: int, proposal: Proposal) -> None:
         self._stream.send(round_request(session, number, proposal))
 
+    def ahead(self, session: int, number: int, version: int, branches: Sequence[Branch]) -> None:
+        self._stream.send(ahead_request(session, number, version, branches))
+
     def set_mode(self, session: int, *, server_drafts: bool) -> None:
         self._stream.send(mode_request(session, server_drafts=server_drafts))
 
@@ -286,7 +290,8 @@ def connect(destination: Destination) -> Connection:
 
 
 def _difference(before: Served, now: Served) -> str | None:
-    """Why sessions and drafts of a client cannot go on with a server that has come back."""
+    """Why sessions and drafts of a client cannot go on with a server that has come back. Without what is sent
+    ahead they can: `max_ahead` may be another."""
     names = ("vocabulary", "tokenizer", "eos")
     if before.model != now.model or any(getattr(before, name) != getattr(now, name) for name in names):
         return f"it serves another model now: {now.model}, no longer {before.model}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Batch
 
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.engine.drafters.ngram import NGram
 from specops.engine.sequence import Sequence
 
@@ -37,9 +38,14 @@ class Copied:
         odds = tree.odds or (1.0,)
         return Proposal(tuple(tree.tokens[1:]), tree.topology.parents[1:]), sum(odds[1:])
 
+    def ahead(
+        self, sequence: Sequence, count: int, worth: Callable[[int, float], bool]
+    ) -> list[tuple[Branch, float]]:
+        return []
+
     def withdraw(self, sequence: Sequence) -> None: ...
 
-    def follow(self, sequence: Sequence, path: list[int], tokens: list[int]) -> bool:
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:
         return False
 
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:

@@ -27,6 +27,12 @@ class Pace:
     away_s: float
     """From there to its verdict: the way, the wait and the server's step."""
 
+    served_s: float
+    """Of that, the wait and the step."""
+
+    way_s: float
+    """There and back, of rounds that were sent once it was their turn."""
+
     gain: float
     """Accepted tokens for each that the draft's own probabilities promised."""
 
@@ -57,6 +63,10 @@ class Depth(Protocol):
     def more(self, draft: Draft, pace: Pace | None) -> bool:
         """Whether it is worth another pass. pace: None before the first round."""
 
+    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+        """Whether a tree of so many levels is sent before the outcome that it stands on is known, promising
+        so many accepted tokens if that comes."""
+
 
 @dataclass(frozen=True)
 class Included:
@@ -64,6 +74,9 @@ class Included:
 
     def more(self, draft: Draft, pace: Pace | None) -> bool:
         return draft.kept + draft.passes < self.depth
+
+    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+        return levels >= self.depth
 
     def __str__(self) -> str:
         return f"included:{self.depth}"
@@ -75,6 +88,9 @@ class Excluded:
 
     def more(self, draft: Draft, pace: Pace | None) -> bool:
         return draft.passes < self.depth
+
+    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+        return False  # what was drafted ahead does not count
 
     def __str__(self) -> str:
         return f"excluded:{self.depth}"
@@ -89,6 +105,10 @@ class Adaptive:
         if pace is None:
             return Included(self.first).more(draft, pace)
         return draft.promise * pace.gain > pace.rate * pace.pass_s
+
+    def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
+        # It saves the way and the drafting; what it must bring is what the stream brings in the rest.
+        return 1 + promise * pace.gain > pace.rate * pace.served_s
 
     def __str__(self) -> str:
         return "adaptive"
@@ -112,17 +132,31 @@ class Pacing:
     MEMORY = 0.9
 
     def __init__(self) -> None:
-        self._rounds = self._tokens = self._home_s = self._away_s = 0.0
+        self._rounds = self._tokens = self._home_s = self._away_s = self._served_s = 0.0
+        self._ways = self._way_s = 0.0
         # Believed before it is known: half of what the draft promises.
         self._accepted, self._promised = 1.0, 2.0
 
-    def learn(self, *, tokens: int, promised: float, home_s: float, away_s: float) -> None:
+    def learn(
+        self,
+        *,
+        tokens: int,
+        promised: float,
+        home_s: float,
+        away_s: float,
+        served_s: float,
+        way_s: float | None,
+    ) -> None:
         """A verdict has come on a tree that promised so many accepted tokens."""
         memory = self.MEMORY
         self._rounds = self._rounds * memory + 1
         self._tokens = self._tokens * memory + tokens
         self._home_s = self._home_s * memory + home_s
         self._away_s = self._away_s * memory + away_s
+        self._served_s = self._served_s * memory + served_s
+        if way_s is not None:
+            self._ways = self._ways * memory + 1
+            self._way_s = self._way_s * memory + way_s
         self._accepted = self._accepted * memory + tokens - 1
         self._promised = self._promised * memory + promised
 
@@ -132,4 +166,12 @@ class Pacing:
             return None
         n = self._rounds
         gain = self._accepted / self._promised
-        return Pace(self._tokens / n, self._home_s / n, self._away_s / n, gain, pass_s)
+        return Pace(
+            self._tokens / n,
+            self._home_s / n,
+            self._away_s / n,
+            self._served_s / n,
+            self._way_s / max(self._ways, 1.0),
+            gain,
+            pass_s,
+        )

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specops.edge.growth import Growth, Kept
-from specops.edge.proposal import Proposal
+from specops.edge.growth import Floats, Growth, Ints, Kept
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import quantise
 from specops.edge.settings import Drafting
 from specops.edge.tallies import EdgeCounters
@@ -18,8 +18,16 @@ from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.model import Model
 from specops.engine.sequence import Sequence
 
-CHILDREN = 8
-"""Candidates below a node. The draft's ninth choice would be sent only where all else is less likely."""
+CHILDREN = 16
+"""Candidates below a node. What follows the ninth of them is hardly ever sent, but one target token in four
+that ends a path is none of the draft's first eight: as guesses they pay."""
+
+
+def likeliest(logits: Tensor) -> tuple[Ints, Floats]:
+    """Candidates below nodes of these logits, [nodes, V], and their log-probabilities: [nodes, children]."""
+    best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
+    logs = best.values - logits.logsumexp(-1, keepdim=True)
+    return best.indices.numpy(), logs.double().numpy()
 
 
 class Drafts(Protocol):
@@ -47,12 +55,20 @@ class Drafts(Protocol):
     def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
         """Its tree, which is away from now on, and the accepted tokens that it promises."""
 
+    def ahead(
+        self, sequence: Sequence, count: int, worth: Callable[[int, float], bool]
+    ) -> list[tuple[Branch, float]]:
+        """Of a sequence whose tree is away, the trees after the likeliest outcomes, `count` at most; those
+        that are worth it, by their levels and the accepted tokens that they promise. Each call is a version
+        of them, from 1. With each, the tokens that it promises."""
+
     def withdraw(self, sequence: Sequence) -> None:
         """Its last token alone is away, whatever was before."""
 
-    def follow(self, sequence: Sequence, path: list[int], tokens: list[int]) -> bool:
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:
         """The verdict on what was away, before the sequence has its tokens -> whether what was drafted ahead
-        goes on from there."""
+        goes on from there. version: of `ahead`, where the tree that it had for this outcome is away now; or
+        0."""
 
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
         """As `follow`, where it is not known which of the tokens were verified in a tree."""
@@ -148,7 +164,7 @@ class Grown:
         for index in ready:
             sequence = sequences[index]
             place = self._places[sequence.id]
-            place.growth = Growth([sequence.tokens[-1]], self._settings.room, sequence.ends)
+            place.growth = Growth(sequence.tokens[-1], self._settings.room, sequence.ends)
             place.next = None
             if place.away:
                 place.growth.send_bare()
@@ -173,17 +189,14 @@ class Grown:
         """logits: [nodes, V], a row for each of the nodes that were run, place after place."""
         if not grown:
             return
-        best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
-        logs = (best.values - logits.logsumexp(-1, keepdim=True)).tolist()
-        tokens = best.indices.tolist()
+        tokens, logs = likeliest(logits)
         stop = 0
         for place, nodes in grown:
             start, stop = stop, stop + len(nodes)
             growth, sequence = place.growth, place.sequence
             assert growth is not None
             if sequence.greedy:
-                for node, these, values in zip(nodes, tokens[start:stop], logs[start:stop], strict=True):
-                    growth.branch(node, these, values)
+                growth.branch(nodes, tokens[start:stop], logs[start:stop])
                 continue
             q = quantise(distribution(logits[start:stop], sequence.sampling), self._support)
             for node, drawn_from in zip(nodes, q, strict=True):
@@ -215,8 +228,19 @@ class Grown:
         if place.growth is not None:
             place.growth.send_bare()
 
-    def follow(self, sequence: Sequence, path: list[int], tokens: list[int]) -> bool:
-        return self._keep(sequence, lambda growth: growth.follow(path, tokens[-1]))
+    def ahead(
+        self, sequence: Sequence, count: int, worth: Callable[[int, float], bool]
+    ) -> list[tuple[Branch, float]]:
+        growth = self._places[sequence.id].growth
+        if growth is None:
+            return []
+        deepest, sampled = sequence.depth_left, not sequence.greedy
+        return growth.branch_off(count, self._nodes, deepest, worth, sampled=sampled)
+
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:
+        hit = self._keep(sequence, lambda growth: growth.follow(path, tokens[-1], version))
+        self._places[sequence.id].away = version > 0
+        return hit
 
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
         return self._keep(sequence, lambda growth: growth.walk(tokens))

@@ -4,7 +4,8 @@ A child of a node that was sent, itself not sent, is a guess at how the round en
 and its token the bonus. So drafting ahead (SpecEdge's proactive drafting, arXiv 2505.17052) is
 growing the same tree on, unsent: where the verdict's path and bonus lead to a node that is there, it is the
 next root, and all below it is kept with its KV. SpecEdge grows below one such node; below several they are an
-outcome cache (Saguaro, arXiv 2603.03251).
+outcome cache (Saguaro, arXiv 2603.03251), and the trees below the likeliest may be sent before it is known
+which of them is right.
 
 Greedy, candidates are the draft's likeliest and the best of all are sent (SpecExec, arXiv 2406.02532). At
 temperature > 0 the children of a node are drawn, and what was drawn at a node is sent whole or not at all, by
@@ -15,13 +16,15 @@ never sent as children.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from heapq import nlargest
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import Quantised
 from specops.engine.attention import Mask
 from specops.engine.chance import Chance
@@ -29,7 +32,11 @@ from specops.engine.drafters.grower import Level
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw
 
-LEAST = math.log(1e-3)
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+LEAST = math.log(1e-4)
 """Of what is less likely than this nothing is drafted ahead."""
 
 SPARE = 8
@@ -53,86 +60,99 @@ class Kept:
     hit: bool
 
 
-@dataclass
 class Growth:
-    """Nodes by number, each after its parent; the root is 0, whose place in the draft's cache is 0."""
+    """Nodes by number, each after its parent. The root is 0, and so is its place in the draft's cache."""
 
-    tokens: list[int]
-    room: int  # nodes that may be run
-    ends: frozenset[int]  # tokens after which there are no more
-    parents: list[int] = field(default_factory=lambda: [-1])
-    children: list[list[int]] = field(default_factory=lambda: [[]])
-    depths: list[int] = field(default_factory=lambda: [0])
-    scores: list[float] = field(default_factory=lambda: [0.0])  # log-probability of the path, as far as known
-    offered: list[bool] = field(default_factory=lambda: [True])  # whether it may be sent; False of a guess
-    places: list[int] = field(default_factory=lambda: [0])  # -1 of what has not been run
-    run: list[int] = field(default_factory=lambda: [0])  # nodes by place
-    drawn: dict[int, Quantised] = field(default_factory=dict)  # what children were drawn from
-    sent: dict[int, int] | None = None  # their numbers in the proposal; None: nothing is away
-    order: list[int] = field(default_factory=list)  # nodes 1, 2, … of the proposal
-    levels: int = 0  # of what was kept at the last verdict
-    promised: float = 0.0  # tokens that the proposal may bring, by the scores of its nodes that were run
-    ran: int = 1  # places in use when it was sent: those from here on are of what was run ahead
-    _head: int | None = None  # the one guess of SpecEdge's, once it is chosen
-    _sees: Tensor = field(init=False)  # [places, places] bool
+    def __init__(self, root: int, room: int, ends: frozenset[int]) -> None:
+        """room: nodes that may be run. ends: tokens after which there are no more."""
+        self.room = room
+        self.tokens: Ints = np.array([root])
+        self.parents: Ints = np.array([-1])
+        self.depths: Ints = np.array([0])
+        self.scores: Floats = np.zeros(1)  # log-probability of the path, as far as known
+        self.offered: Flags = np.ones(1, bool)  # whether it may be sent; False of a guess
+        self.places: Ints = np.array([0])  # -1 of what has not been run
+        self.run: list[int] = [0]  # nodes by place
+        self.drawn: dict[int, Quantised] = {}  # what children were drawn from
+        self.sent: dict[int, int] | None = None  # their numbers in the proposal; None: nothing is away
+        self.order: list[int] = []  # nodes 1, 2, … of the proposal
+        self.branched: list[dict[int, list[int]]] = []
+        """What was sent after it, version by version: by guess, the nodes of the tree below it."""
 
-    def __post_init__(self) -> None:
-        self._sees = torch.eye(self.room + 1, dtype=torch.bool)
+        self.levels = 0  # of what was kept at the last verdict
+        self.promised = 0.0  # tokens that the proposal may bring, by the scores of its nodes that were run
+        self.ran = 1  # places in use when it was sent: those from here on are of what was run ahead
+        self._ends = np.array(sorted(ends), np.int64)
+        self._head: int | None = None  # the one guess of SpecEdge's, once it is chosen
+        self._guesses: Ints = np.array([-1])  # while it is away: the guess that a node is, or is below of
+        self._sees = torch.eye(room + 1, dtype=torch.bool)  # [places, places]
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     # --- growing ------------------------------------------------------------------------------
 
-    def branch(self, node: int, tokens: list[int], logs: list[float]) -> None:
-        """The likeliest `tokens`, of these log-probabilities after `node`, may follow it."""
-        for token, log in zip(tokens, logs, strict=True):
-            self._add(node, token, self.scores[node] + log, offered=True)
+    def branch(self, nodes: list[int], tokens: ArrayLike, logs: ArrayLike) -> None:
+        """After each of `nodes` its likeliest tokens, with their log-probabilities: [nodes, children]."""
+        tokens, logs = np.asarray(tokens), np.asarray(logs)
+        parents = np.repeat(nodes, tokens.shape[1])
+        offered = np.ones(len(parents), bool)
+        self._add(parents, tokens.ravel(), self.scores[parents] + logs.ravel(), offered)
 
     def branch_drawn(self, node: int, q: Quantised, width: int, chance: Chance) -> None:
         """Draw the children of `node` from q, or, where they could no longer be sent, guess."""
-        drawn: list[int] = []
+        tokens: list[int] = []
+        logs: list[float] = []
         rejected = 0.0  # log of how likely all that was drawn is
         if self.sent is None or node not in self.sent:
-            drawn = q.draw(chance, width)
+            tokens = q.draw(chance, width)
             self.drawn[node] = q
-            for token in drawn:
-                self._add(node, token, self.scores[node] + rejected + math.log(TAKEN), offered=True)
+            for _ in tokens:
+                logs.append(rejected + math.log(TAKEN))
                 rejected += math.log(1 - TAKEN)
-        left = [(w, t) for w, t in zip(q.weights, q.tokens, strict=True) if t not in drawn]
+        drawn = len(tokens)
+        left = [(w, t) for w, t in zip(q.weights, q.tokens, strict=True) if t not in tokens]
         mass = sum(weight for weight, _ in left)
         for weight, token in sorted(left, reverse=True)[:SPARE]:
-            self._add(node, token, self.scores[node] + rejected + math.log(weight / mass), offered=False)
+            tokens.append(token)
+            logs.append(rejected + math.log(weight / mass))
+        parents = np.full(len(tokens), node)
+        offered = np.arange(len(tokens)) < drawn
+        self._add(parents, np.array(tokens, np.int64), self.scores[node] + np.array(logs), offered)
 
-    def _add(self, parent: int, token: int, score: float, *, offered: bool) -> None:
-        self.children[parent].append(len(self.tokens))
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.children.append([])
-        self.depths.append(self.depths[parent] + 1)
-        self.scores.append(score)
-        self.offered.append(offered)
-        self.places.append(-1)
+    def _add(self, parents: Ints, tokens: Ints, scores: Floats, offered: Flags) -> None:
+        if self.sent is not None:
+            above, numbers = self._guesses[parents], np.arange(len(self), len(self) + len(parents))
+            self._guesses = np.concatenate([self._guesses, np.where(above < 0, numbers, above)])
+        self.tokens = np.concatenate([self.tokens, tokens])
+        self.parents = np.concatenate([self.parents, parents])
+        self.depths = np.concatenate([self.depths, self.depths[parents] + 1])
+        self.scores = np.concatenate([self.scores, scores])
+        self.offered = np.concatenate([self.offered, offered])
+        self.places = np.concatenate([self.places, np.full(len(parents), -1)])
 
     def levels_of(self, sequence: Sequence, nodes: list[int]) -> list[Level]:
         """Give `nodes` their places, to be run in one pass; those of one depth are a level."""
         levels = []
-        for depth in sorted({self.depths[node] for node in nodes}):
-            here = [node for node in nodes if self.depths[node] == depth]
+        chosen = np.array(nodes)
+        for depth in np.unique(self.depths[chosen]).tolist():
+            here = chosen[self.depths[chosen] == depth]
             start, stop = len(self.run), len(self.run) + len(here)
-            parents = [self.places[self.parents[node]] for node in here]
+            parents: list[int] = self.places[self.parents[here]].tolist()
             self._sees[start:stop] |= self._sees[parents]
-            for place, node in enumerate(here, start):
-                self.places[node] = place
-            self.run += here
-            tokens = [self.tokens[node] for node in here]
+            self.places[here] = np.arange(start, stop)
+            self.run += here.tolist()
             mask = Mask(self._sees[start:stop, 1:stop])
-            levels.append(Level(sequence, tokens, parents, start, depth, mask))
+            levels.append(Level(sequence, self.tokens[here].tolist(), parents, start, depth, mask))
         return levels
 
     @property
     def room_left(self) -> int:
         return self.room + 1 - len(self.run)
+
+    def children(self, node: int) -> list[int]:
+        found: list[int] = np.flatnonzero(self.parents == node).tolist()
+        return found
 
     # --- what to run next ---------------------------------------------------------------------
 
@@ -145,16 +165,14 @@ class Growth:
         nodes: that may be sent. width: children drawn at each node; None: the likeliest.
         """
         if width is None:
-            best = self._best(nodes, deepest)
-            worst = self.scores[best[-1]] if len(best) == nodes else -math.inf
-            found = [node for node in best if self._waits(node, deepest) and self.scores[node] > worst]
+            whole = self._best(nodes, deepest)
+            worst = float(self.scores[whole].min()) if len(whole) == nodes else -math.inf
         else:
-            whole, worst = self._whole(nodes), -math.inf
-            waiting = [node for node in whole if self._waits(node, deepest)]
-            found = sorted(waiting, key=self.scores.__getitem__, reverse=True)
+            whole, worst = np.array(self._whole(nodes), np.int64), -math.inf
             beams = min(beams, math.ceil(nodes / width / LEVELS), (nodes - len(whole)) // width)
-        found = found[: min(beams, self.room_left)]
-        return found, sum(math.exp(self.scores[node]) - math.exp(worst) for node in found)
+        waiting = whole[self._waits(deepest)[whole] & (self.scores[whole] > worst)]
+        found = ranked(self.scores, waiting)[: max(min(beams, self.room_left), 0)]
+        return found, float((np.exp(self.scores[found]) - math.exp(worst)).sum())
 
     def next_ahead(self, beams: int, heads: int, deepest: int) -> list[int]:
         """What a pass would run while the tree is away, the best first.
@@ -162,152 +180,231 @@ class Growth:
         First the ends of what was sent, whose children are guesses; then what lies below the best guesses.
         """
         assert self.sent is not None
+        waits = self._waits(deepest) & (self.scores > LEAST)
         if heads == 0:
             return []
         if heads == 1:
-            found = self._below_one_leaf(deepest)
+            found = self._below_one_leaf(waits)
         else:
-            guesses = [child for node in self.sent for child in self.children[node] if child not in self.sent]
-            found = [node for node in self.sent if self._waits(node, deepest)]
-            for head in nlargest(heads, guesses, key=self.scores.__getitem__):
-                found += self._waiting_below(head, deepest)
-        found = [node for node in found if self.scores[node] > LEAST]
-        return nlargest(min(beams, self.room_left), found, key=self.scores.__getitem__)
+            drafted_for = np.zeros(len(self) + 1, bool)
+            drafted_for[best(self.scores, self._all_guesses(), heads)] = True
+            drafted_for[-1] = True  # _guesses of what was sent
+            is_guess = self._guesses == np.arange(len(self))
+            found = np.flatnonzero(waits & drafted_for[self._guesses] & (self.offered | is_guess))
+        count = max(min(beams, self.room_left), 0)
+        return ranked(self.scores, best(self.scores, found, count))
 
-    def _below_one_leaf(self, deepest: int) -> list[int]:
+    def _below_one_leaf(self, waits: Flags) -> Ints:
         """SpecEdge: leaves are run once, and the best guess below them is the only one."""
         assert self.sent is not None
         if self._head is None:
-            leaves = [n for n in self.sent if not any(child in self.sent for child in self.children[n])]
-            unrun = [n for n in leaves if self._waits(n, deepest) and self.scores[n] > LEAST]
-            if unrun and not any(self.places[n] >= self.ran for n in leaves):
+            inner = {int(self.parents[node]) for node in self.order}
+            leaves: Ints = np.array([node for node in self.sent if node not in inner])
+            unrun: Ints = leaves[waits[leaves]]
+            if len(unrun) and not (self.places[leaves] >= self.ran).any():
                 return unrun
-            guesses = [
-                child for n in leaves for child in self.children[n] if self.tokens[child] not in self.ends
-            ]
-            if not guesses:
-                return []
-            self._head = max(guesses, key=self.scores.__getitem__)
-        return self._waiting_below(self._head, deepest)
+            below = np.isin(self.parents, leaves) & ~self._ending()
+            if not below.any():
+                return NONE
+            self._head = ranked(self.scores, np.flatnonzero(below))[0]
+        under = self._guesses == self._head
+        under[under] = self.offered[under] | (np.flatnonzero(under) == self._head)
+        return np.flatnonzero(under & waits)
 
-    def _waits(self, node: int, deepest: int) -> bool:
-        return self.places[node] < 0 and self.depths[node] < deepest and self.tokens[node] not in self.ends
+    def _all_guesses(self) -> Ints:
+        return np.flatnonzero(self._guesses == np.arange(len(self)))
 
-    def _waiting_below(self, head: int, deepest: int) -> list[int]:
-        """Of `head` and what may be sent below it."""
-        found, below = [], [head]
-        for node in below:
-            if self.places[node] >= 0:
-                below += [child for child in self.children[node] if self.offered[child]]
-            elif self._waits(node, deepest):
-                found.append(node)
+    def _ending(self) -> Flags:
+        found: Flags = np.isin(self.tokens, self._ends)
         return found
 
-    def _best(self, count: int, deepest: int) -> list[int]:
-        """Of equal scores the first comes first, so that no node comes before its parent."""
-        nodes = [node for node in range(1, len(self)) if self.depths[node] <= deepest]
-        return nlargest(count, nodes, key=self.scores.__getitem__)
+    def _waits(self, deepest: int) -> Flags:
+        """What may be run."""
+        return (self.places < 0) & (self.depths < deepest) & ~self._ending()
+
+    def _best(self, count: int, deepest: int) -> Ints:
+        nodes = np.flatnonzero(self.depths <= deepest)
+        return best(self.scores, nodes[nodes > 0], count)
 
     # --- sending ------------------------------------------------------------------------------
 
     def propose(self, nodes: int, deepest: int, *, sampled: bool) -> Proposal:
         """The tree as it is sent: from now on it is away."""
-        self.order = self._whole(nodes) if sampled else sorted(self._best(nodes, deepest))
-        self.sent = {0: 0, **{node: number for number, node in enumerate(self.order, start=1)}}
-        self._head, self.ran = None, len(self.run)
-        self.promised = sum(math.exp(self.scores[node]) for node in self.sent if self.places[node] >= 0)
-        tokens = tuple(self.tokens[node] for node in self.order)
-        parents = tuple(self.sent[self.parents[node]] for node in self.order)
+        self._send(self._whole(nodes) if sampled else self._best(nodes, deepest).tolist())
+        return self._proposal(0, self.order, sampled=sampled)
+
+    def branch_off(
+        self, count: int, nodes: int, deepest: int, worth: Callable[[int, float], bool], *, sampled: bool
+    ) -> list[tuple[Branch, float]]:
+        """The trees below the likeliest guesses that were run, `count` at most, each as it would be sent if
+        its guess were right, and the accepted tokens that it then promises.
+
+        worth: whether to send a tree of so many levels that promises so many.
+        """
+        assert self.sent is not None
+        branches, orders = [], {}
+        guesses = self._all_guesses()
+        for guess in ranked(self.scores, guesses[self.places[guesses] > 0])[:count]:
+            under = np.flatnonzero(self._guesses == guess)
+            deep = int(self.depths[under[self.places[under] > 0]].max())
+            if sampled:
+                order = self._whole(nodes, guess)
+            else:
+                may = (under != guess) & (self.depths[under] <= deepest)
+                order = best(self.scores, under[may], nodes).tolist()
+            promise = self._promise(guess, order)
+            if order and worth(1 + deep - int(self.depths[guess]), promise):
+                orders[guess] = order
+                proposal = self._proposal(guess, order, sampled=sampled)
+                end = self.sent[int(self.parents[guess])]
+                branches.append((Branch(end, int(self.tokens[guess]), proposal), promise))
+        self.branched.append(orders)
+        return branches
+
+    def send_bare(self) -> None:
+        """The root alone is away: all that is below it are guesses."""
+        self._send([])
+
+    def _send(self, order: list[int]) -> None:
+        self.order = order
+        self.sent = {0: 0, **{node: number for number, node in enumerate(order, start=1)}}
+        self._head, self.ran, self.branched = None, len(self.run), []
+        self.promised = self._promise(0, order)
+        away = np.zeros(len(self), bool)
+        away[[0, *order]] = True
+        self._guesses = self._topmost(~away & away[self.parents])
+
+    def _topmost(self, tops: Flags) -> Ints:
+        """For every node the one of `tops` that it is, or is below of; -1: of none. None is below another."""
+        found = np.where(tops, np.arange(len(self)), -1)
+        for depth in range(1, int(self.depths.max()) + 1):
+            here = np.flatnonzero((self.depths == depth) & ~tops)
+            found[here] = found[self.parents[here]]
+        return found
+
+    def _promise(self, root: int, order: list[int]) -> float:
+        """Tokens that a tree may bring, by the scores of its nodes that were run."""
+        nodes = np.array([root, *order])
+        return float(np.exp(self.scores[nodes[self.places[nodes] >= 0]] - self.scores[root]).sum())
+
+    def _proposal(self, root: int, order: list[int], *, sampled: bool) -> Proposal:
+        number = {root: 0, **{node: number for number, node in enumerate(order, start=1)}}
+        above: list[int] = self.parents[order].tolist() if order else []
+        tokens = tuple(self.tokens[order].tolist()) if order else ()
+        parents = tuple(number[node] for node in above)
         if not sampled:
             return Proposal(tokens, parents)
-        inner = {self.parents[node]: None for node in self.order}
-        drawn = tuple(self.drawn[node].of(self.sent[node]) for node in inner)
+        drawn = tuple(self.drawn[node].of(number[node]) for node in dict.fromkeys(above))
         return Proposal(tokens, parents, Draw.WITHOUT_REPLACEMENT, drawn)
 
-    def _whole(self, nodes: int) -> list[int]:
-        """All that was drawn at a node or nothing, node after node as they were run, as far as it fits."""
+    def _whole(self, nodes: int, root: int = 0) -> list[int]:
+        """Below `root`, all that was drawn at a node or nothing, node after node as they were run, as far as
+        it fits."""
         order: list[int] = []
-        taken = {0}
+        taken = {root}
         for node in self.run:
             if node not in taken or node not in self.drawn:
                 continue
-            drawn = [child for child in self.children[node] if self.offered[child]]
+            drawn = [child for child in self.children(node) if self.offered[child]]
             if len(order) + len(drawn) > nodes:
                 break
             order += drawn
             taken.update(drawn)
         return order
 
-    def send_bare(self) -> None:
-        """The root alone is away: all that is below it are guesses."""
-        self.order, self.sent = [], {0: 0}
-        self._head, self.ran = None, len(self.run)
-
     # --- what became of it --------------------------------------------------------------------
 
-    def follow(self, path: list[int], bonus: int) -> Kept:
+    def follow(self, path: list[int], bonus: int, version: int = 0) -> Kept:
         """The verdict on what was sent: `path`, numbers of the proposal, and the token after it.
 
-        After a hit the tree is what is below the bonus; otherwise it is of no more use.
+        After a hit the tree is what is below the bonus; otherwise it is of no more use. version: of the
+        branches, that of the one which is being verified by now; 0: none is.
         """
         nodes = [self.order[number - 1] for number in path]
-        guess = self._guess(nodes[-1] if nodes else 0, bonus)
-        if guess is None:
-            return Kept([self.places[node] for node in nodes if self.places[node] > 0], [], hit=False)
-        return self._rooted_at(guess)
+        guess = self._found(nodes[-1] if nodes else 0, bonus)
+        if guess is None or self.places[guess] < 0:  # one whose turn had not come is worth nothing
+            return Kept(
+                [place for place in self.places[nodes].tolist() if place > 0] if nodes else [], [], hit=False
+            )
+        order = self.branched[version - 1][guess] if version else []
+        kept, number = self._rooted_at(guess)
+        if version:
+            self._send([number[node] for node in order])
+        return kept
 
     def walk(self, tokens: list[int]) -> Kept:
         """`tokens` followed the root, verified in a way that is not known here: as far as that goes.
 
         Below a node that was sent, what was drawn may have been rejected; so the tree goes on only where the
-        way ends at a guess.
+        way ends at a guess: at one of what was sent, or below it, where that was sent ahead and taken.
         """
         node = 0
-        nodes: list[int] = []
+        places: list[int] = []
         for token in tokens:
-            node = next((child for child in self.children[node] if self.tokens[child] == token), 0)
-            if node == 0 or self.places[node] < 0:
+            below = self.child(node, token)
+            if below is None or self.places[below] < 0:
                 break
-            nodes.append(node)
-        whole = len(nodes) == len(tokens)
-        if whole and self.sent is not None and node not in self.sent:
-            return self._rooted_at(node)
+            node = below
+            places.append(int(self.places[node]))
+        whole = len(places) == len(tokens)
+        known = self.sent is not None and node not in self.sent
+        if whole and known and not any(node in order for sent in self.branched for order in sent.values()):
+            return self._rooted_at(node)[0]
         # The last token is read again in any case: what follows it is asked of the draft anew.
-        return Kept([self.places[node] for node in nodes[: len(tokens) - 1]], [], hit=False)
+        return Kept(places[: len(tokens) - 1], [], hit=False)
 
-    def _guess(self, end: int, bonus: int) -> int | None:
-        """What was run of it; a guess whose turn had not come is worth nothing."""
-        for child in self.children[end]:
-            if self.tokens[child] == bonus and self.sent is not None and child not in self.sent:
-                return child if self.places[child] >= 0 else None
-        return None
+    def child(self, node: int, token: int) -> int | None:
+        found = np.flatnonzero((self.parents == node) & (self.tokens == token))
+        return int(found[0]) if len(found) else None
 
-    def _rooted_at(self, root: int) -> Kept:
-        """Forget all but `root` and what is below it."""
+    def _found(self, end: int, bonus: int) -> int | None:
+        """The guess that it was."""
+        child = self.child(end, bonus)
+        return child if self.sent is not None and child not in self.sent else None
+
+    def _rooted_at(self, root: int) -> tuple[Kept, dict[int, int]]:
+        """Forget all but `root` and what is below it -> and the new numbers of these."""
         accepted, above = [], root
         while above > 0:
-            accepted.append(self.places[above])
-            above = self.parents[above]
-        number = {root: 0}  # new numbers of the nodes that stay
-        for node in range(root + 1, len(self)):
-            if self.parents[node] in number:
-                number[node] = len(number)
+            accepted.append(int(self.places[above]))
+            above = int(self.parents[above])
+        kept = np.flatnonzero(self._topmost(np.arange(len(self)) == root) == root)
+        number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
         run = [node for node in self.run if node in number]
-        places = [self.places[node] for node in run]
-        place = {node: i for i, node in enumerate(run)}
-        kept = list(number)
-        score, depth = self.scores[root], self.depths[root]
+        places = self.places[run].tolist()
         sees = torch.eye(self.room + 1, dtype=torch.bool)
         sees[: len(run), : len(run)] = self._sees[places][:, places]
-        self.parents = [number.get(self.parents[node], -1) for node in kept]
-        self.children = [[number[child] for child in self.children[node]] for node in kept]
-        self.tokens = [self.tokens[node] for node in kept]
-        self.scores = [self.scores[node] - score for node in kept]
-        self.depths = [self.depths[node] - depth for node in kept]
-        self.offered = [self.offered[node] for node in kept]
-        self.places = [place.get(node, -1) for node in kept]
+        self.parents = np.searchsorted(kept, self.parents[kept])
+        self.parents[0] = -1
+        self.tokens, self.offered = self.tokens[kept], self.offered[kept]
+        self.scores = self.scores[kept] - self.scores[root]
+        self.depths = self.depths[kept] - self.depths[root]
         self.run = [number[node] for node in run]
+        self.places = np.full(len(kept), -1)
+        self.places[self.run] = np.arange(len(run))
         self.drawn = {number[node]: q for node, q in self.drawn.items() if node in number}
-        self.sent, self.order, self._head, self._sees = None, [], None, sees
-        self.levels = 1 + max(self.depths[node] for node in self.run)
-        return Kept(accepted[::-1], places[1:], hit=True)
+        self.sent, self.order, self.branched, self._head, self._sees = None, [], [], None, sees
+        self.levels = 1 + int(self.depths[self.run].max())
+        return Kept(accepted[::-1], places[1:], hit=True), number
+
+
+NONE: Ints = np.zeros(0, np.int64)
+
+
+def best(scores: Floats, among: Ints, count: int) -> Ints:
+    """The `count` highest of `among`, in their order there; of equal ones the first, so that of ascending
+    nodes none is taken before its parent."""
+    if count <= 0 or len(among) <= count:
+        return among[: max(count, 0)]
+    of = scores[among]
+    least = np.partition(of, -count)[-count]
+    taken = of > least
+    taken[np.flatnonzero(of == least)[: count - taken.sum()]] = True
+    found: Ints = among[taken]
+    return found
+
+
+def ranked(scores: Floats, among: Ints) -> list[int]:
+    """The highest first; of equal ones the first."""
+    order: list[int] = among[np.argsort(-scores[among], kind="stable")].tolist()
+    return order

@@ -6,10 +6,11 @@ that too; whoever has sessions open then opens each once more under its own key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.engine.request import Sampling
 
 Reason = Literal["nonsense", "too large", "busy", "unknown", "draining", "failed"]
@@ -34,6 +35,9 @@ class Served:
     own_tree: str
     """What it drafts for itself; `none`: one token a step."""
 
+    max_ahead: int = 0
+    """Branches of what is sent ahead of a verdict; 0: nothing is to be sent."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,6 +57,10 @@ class Verdict:
 
     received: float
     """time.perf_counter"""
+
+    taken: int = 0
+    """The version of what was sent ahead, a branch of which is verified as the next round; 0: it is the
+    client's turn."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,10 @@ class Link(Protocol):
         tokens are here."""
 
     def propose(self, session: int, number: int, proposal: Proposal) -> None: ...
+
+    def ahead(self, session: int, number: int, version: int, branches: Sequence[Branch]) -> None:
+        """While round `number` is out: the next round's tree for some of its outcomes. The last version that
+        comes before the verdict counts; the verdict says whether the outcome was among them."""
 
     def set_mode(self, session: int, *, server_drafts: bool) -> None: ...
 

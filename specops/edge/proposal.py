@@ -27,3 +27,12 @@ class Proposal:
     parents: tuple[int, ...]  # of the same nodes
     draw: Draw = Draw.DETERMINISTIC
     drawn: tuple[Drawn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The tree of the next round, if that is how the one that is out ends."""
+
+    end: int  # the node at which the accepted path ends; 0: the root
+    bonus: int  # the token after it: the root of the tree
+    proposal: Proposal

@@ -12,6 +12,9 @@ from specops.edge.proposal import Proposal
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 
+VERSIONS = 3
+"""Of what is sent ahead in one round: an early one may be all that is there in time, and costs little."""
+
 
 class Stage(Enum):
     """Who is to speak next."""
@@ -42,6 +45,11 @@ class Talk:
     promised: float = 0.0  # accepted tokens, by the proposal
     answered_at: float | None = None  # when its last verdict or turn came
     sent_at: float = 0.0
+    branches: list[dict[tuple[int, int], tuple[Proposal, float]]] = field(default_factory=list)
+    """Of what is out: by outcome, what was sent ahead and what it promises, version by version."""
+
+    branched_at: int = -1  # passes when that was; -1: nothing was sent ahead
+    taken: bool = False  # the server had what is out before it was its turn
     passes: int = 0  # of the draft, since then
     kept: int = 0  # levels of the tree that were there by then
     again: float = 0.0  # not to be opened before
@@ -59,6 +67,25 @@ class Talk:
         """It is the client's turn."""
         self.stage, self.due, self.proposal = Stage.HERE, due, None
         self.answered_at, self.passes, self.kept = now, 0, kept
+        self.branches, self.branched_at = [], -1
+
+    def goes_on(self, verdict: Verdict) -> Proposal:
+        """With what was sent ahead for this outcome, which is the next round by now."""
+        self.proposal, self.promised = self.branches[verdict.taken - 1][outcome(verdict)]
+        self.due, self.branches, self.passes = verdict.number + 1, [], 0
+        self.answered_at = self.sent_at = verdict.received
+        self.taken, self.branched_at = True, -1
+        return self.proposal
+
+    def sent(self, now: float) -> None:
+        """Its proposal is out."""
+        self.stage, self.sent_at, self.taken = Stage.AWAY, now, False
+
+    @property
+    def may_send_ahead(self) -> bool:
+        """Whether there is something to follow, and more to send than there was last time."""
+        out = self.stage is Stage.AWAY and self.proposal is not None
+        return out and self.branched_at < self.passes and len(self.branches) < VERSIONS
 
     def wait(self, now: float, why: str, again: float) -> None:
         """The session cannot go on, and is to be opened again."""
@@ -96,8 +123,14 @@ def derived(seed: int | None, purpose: str) -> int | None:
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8], "big")
 
 
-def unfit(verdict: Verdict, proposal: Proposal | None) -> str | None:
-    """What is wrong with a verdict; None: it can be an answer to the proposal, or to a bare root."""
+def outcome(verdict: Verdict) -> tuple[int, int]:
+    """The node at which its path ends, and the bonus."""
+    return verdict.path[-1] if verdict.path else 0, verdict.tokens[-1]
+
+
+def unfit(verdict: Verdict, talk: Talk) -> str | None:
+    """What is wrong with a verdict; None: it can be an answer to what is out."""
+    proposal = talk.proposal
     tokens, parents = (proposal.tokens, proposal.parents) if proposal is not None else ((), ())
     path, above = verdict.path, 0
     for node in path:
@@ -111,4 +144,8 @@ def unfit(verdict: Verdict, proposal: Proposal | None) -> str | None:
     accepted = [tokens[node - 1] for node in path]
     if verdict.tokens[: len(path)] != accepted[: len(verdict.tokens)]:
         return "its tokens are not those of its path"
+    if verdict.taken:
+        sent = talk.branches[verdict.taken - 1] if verdict.taken <= len(talk.branches) else {}
+        if verdict.ended or outcome(verdict) not in sent:
+            return "it goes on with a tree that was not sent"
     return None

@@ -76,6 +76,7 @@ class ServiceSettings:
     own_tree: str = "none"
     max_nodes: int = 64
     max_support: int = 64
+    max_ahead: int = 32
     sessions: int = 256  # of all clients
     sessions_per_client: int = 64
     resume_s: float = 60.0
@@ -95,6 +96,7 @@ class ServiceSettings:
             max_sessions=self.sessions_per_client,
             resume_s=self.resume_s,
             own_tree=self.own_tree,
+            max_ahead=self.max_ahead,
         )
 
     @property
@@ -103,8 +105,9 @@ class ServiceSettings:
 
 
 def message_limit(served: Served) -> int:
-    """Bytes: what the longest prompt or the largest round takes, and some more."""
-    return 4096 + 5 * served.max_length + served.max_nodes * (32 + 10 * served.max_support)
+    """Bytes: what the longest prompt or the largest trees of a message take, and some more."""
+    tree = 32 + served.max_nodes * (32 + 10 * served.max_support)
+    return 4096 + 5 * served.max_length + max(1, served.max_ahead) * tree
 
 
 class VerifyServer:

@@ -226,7 +226,7 @@ class VerificationService:
 
 def _response(answer: Answer) -> pb.Response:
     if isinstance(answer, Ruled):
-        return verdict_response(answer.session, answer.ruling, answer.step_s)
+        return verdict_response(answer.session, answer.ruling, answer.step_s, answer.taken)
     if isinstance(answer, Turn):
         return turn_response(answer)
     return refusal_response(answer)

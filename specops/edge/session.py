@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from specops.edge.link import Refused, Turn
 from specops.edge.messages import Command, Ruling
+from specops.edge.proposal import Proposal
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Ruled:
     session: int
     ruling: Ruling
     step_s: float
+    taken: int = 0  # version of what was sent ahead, if the next round is of it
 
 
 Answer: TypeAlias = Ruled | Turn | Refused
@@ -50,6 +53,17 @@ class Client:
     sessions: int = 0  # that have not ended
 
 
+@dataclass(frozen=True)
+class Foreseen:
+    """What the client would send after the round that is out, for some of the ways in which it may end."""
+
+    version: int = 0  # 0: nothing was sent
+    trees: Mapping[tuple[int, int], Proposal] = field(default_factory=dict)  # by last accepted node and bonus
+
+
+NOTHING = Foreseen()
+
+
 @dataclass(eq=False)
 class Session:
     key: int
@@ -63,6 +77,7 @@ class Session:
     output: list[int] = field(default_factory=list)
     sent: int = 0  # output tokens that the client has, or that are on their way on its stream
     owed: int = 0  # Turns
+    ahead: Foreseen = NOTHING  # only while the client's next word would be a round
     ended: bool = False
     at: tuple[int, int] | None = None  # stream and number
     since: float = 0.0  # when it was last ruled on or taken up, or lost its stream

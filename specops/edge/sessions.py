@@ -8,6 +8,10 @@ then is a Turn given or the drafting handed over. So no answer can cross a quest
   that is owed. What a client says it knows, when it takes a session up, is where the Turn begins.
 - A client whose Turn is owed has nothing out that could be mistaken for an answer to it: its rounds of
   before are in the engine, or were lost with a stream from which nothing is taken any more.
+- What is sent ahead is for one round, and kept only as long as that is out and the client's next word would
+  be a round: a ruling uses it up, and a Mode or another Open, after which a Turn says where things are, drops
+  it. Where a round is taken from it, the verdict before says so: the client has its turn or knows that it has
+  none, and its next round cannot cross one that the server took.
 - After a refusal, messages of that session may still be on their way; they mean nothing, until the number
   is opened again. gRPC keeps the order of a stream, so what comes after an Open belongs to it.
 """
@@ -17,10 +21,10 @@ from __future__ import annotations
 from itertools import count
 
 from specops.edge import messages
-from specops.edge.asked import Asked, Close, Mode, Open, Round, WireError
+from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError
 from specops.edge.link import Reason, Refused, Turn
 from specops.edge.messages import Begin, End, Propose, Ruling, SetMode, Stepped
-from specops.edge.session import Client, Effects, Limits, Ruled, Session, Stream
+from specops.edge.session import NOTHING, Client, Effects, Foreseen, Limits, Ruled, Session, Stream
 
 RETRY_S = 0.5
 """After which a client that found no place may ask again."""
@@ -43,6 +47,7 @@ class Sessions:
         self._active = 0  # sessions that have not ended
         self._effects = Effects()
         self.resumed = 0
+        self.taken = 0  # rounds, of what was sent ahead
 
     # --- streams ------------------------------------------------------------------------------
 
@@ -70,6 +75,8 @@ class Sessions:
                 self._without_session(stream, asked)
             elif isinstance(asked, Round):
                 self._round(session, asked, now)
+            elif isinstance(asked, Ahead):
+                self._ahead(session, asked)
             elif isinstance(asked, Mode):
                 self._mode(session, asked)
             else:
@@ -138,8 +145,37 @@ class Sessions:
         session.out = True
         self._effects.commands.append(Propose(session.key, asked.number, asked.proposal, now))
 
+    def _ahead(self, session: Session, asked: Ahead) -> None:
+        """Ignored is what an honest client may say, since it cannot know better or need not look:
+
+        - of a round that was ruled on: the verdict is on its way, also where it ended the session;
+        - where the client wants the server to draft, or it still does: what follows the round that is out is
+          the server's, or, after a Mode that takes the drafting back, what a Turn asks for;
+        - where a Turn is owed, after that Mode or an Open that took the session up: the round that is out is
+          answered by the Turn, which gives no outcome, and then it is the client's turn.
+
+        A number above the one that is due is nobody's: numbers only rise, and here before they do there. And
+        on a stream that the session was taken from, nothing of it means anything (_without_session).
+        """
+        if asked.number < session.due:
+            return
+        if asked.number > session.due:
+            raise WireError(
+                f"what comes after round {asked.number} was sent ahead where {session.due} is due"
+            )
+        if session.wanted or session.drafting or session.owed:
+            return
+        if not session.out:
+            raise WireError(f"what comes after round {asked.number} was sent ahead before that round")
+        if asked.version <= session.ahead.version:
+            raise WireError(
+                f"version {asked.version} of what is sent ahead came after version {session.ahead.version}"
+            )
+        trees = {(branch.end, branch.bonus): branch.proposal for branch in asked.branches}
+        session.ahead = Foreseen(asked.version, trees)
+
     def _mode(self, session: Session, asked: Mode) -> None:
-        session.wanted = asked.server_drafts
+        session.wanted, session.ahead = asked.server_drafts, NOTHING
         if not session.wanted:
             if session.owed >= _OWED:
                 raise WireError("the drafting was taken back again and again without waiting for an answer")
@@ -147,7 +183,7 @@ class Sessions:
             self._stop_drafting(session)
         self._settle(session)
 
-    def _without_session(self, stream: int, asked: Round | Mode | Close) -> None:
+    def _without_session(self, stream: int, asked: Round | Ahead | Mode | Close) -> None:
         if not isinstance(asked, Close) and asked.session not in self._streams[stream].late:
             raise WireError(f"session {asked.session} was not opened on this stream")
 
@@ -173,11 +209,22 @@ class Sessions:
         if ruling.ended:
             session.ended = True
             self._free(session)
+        taken = self._take_ahead(session, ruling, now)
         if session.at is not None and not session.owed:
             session.sent = len(session.output)
             stream, number = session.at
-            self._effects.answers.append((stream, Ruled(number, ruling, step_s)))
+            self._effects.answers.append((stream, Ruled(number, ruling, step_s, taken)))
         self._settle(session)
+
+    def _take_ahead(self, session: Session, ruling: Ruling, now: float) -> int:
+        """Where the client foresaw how its round ended, go on with the next -> the version that had it."""
+        ahead, session.ahead = session.ahead, NOTHING
+        if session.ended or (proposal := ahead.trees.get(_outcome(ruling))) is None:
+            return 0
+        session.out = True
+        self._effects.commands.append(Propose(session.key, session.due, proposal, now))
+        self.taken += 1
+        return ahead.version
 
     def unfit(self, refused: messages.Refused) -> Effects:
         """The engine would not take a session; it knows nothing of it any more."""
@@ -261,6 +308,7 @@ class Sessions:
             stream, number = session.at
             session.at = None
             session.owed = 0
+            session.ahead = NOTHING
             del self._streams[stream].sessions[number]
             self._ignore(stream, number)
 
@@ -297,3 +345,8 @@ class Sessions:
     def _done(self) -> Effects:
         effects, self._effects = self._effects, Effects()
         return effects
+
+
+def _outcome(ruling: Ruling) -> tuple[int, int]:
+    """The last accepted node and the token after it, by which a client foresees it."""
+    return (ruling.path[-1] if ruling.path else 0), ruling.tokens[-1]

@@ -23,6 +23,10 @@ class Drafting:
     """Outcomes of a round that are drafted for while it is away. 0: none; 1: the one that SpecEdge takes,
     below a leaf; more: the likeliest, wherever the path may end."""
 
+    ahead: int = 16
+    """Of these outcomes, those whose trees are sent before it is known which it is: the server goes on with
+    the right one at once."""
+
     width: int = 2
     """Children drawn at each node, at temperature > 0."""
 
@@ -42,8 +46,9 @@ class Drafting:
         for name in ("nodes", "beams", "width", "support", "streams", "chunk"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} of the drafting must be at least 1, not {getattr(self, name)}")
-        if self.heads < 0:
-            raise UsageError(f"heads must be at least 0, not {self.heads}")
+        for name in ("heads", "ahead"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} of the drafting must be at least 0, not {getattr(self, name)}")
         if self.width > self.support:
             raise UsageError(
                 f"a node cannot have {self.width} children drawn from {self.support} tokens",

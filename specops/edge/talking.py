@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
-from specops.edge.depth import Pacing
+from specops.edge.depth import Depth, Pacing
 from specops.edge.drafting import Drafts
 from specops.edge.fallback import Fallback
 from specops.edge.link import Down, Event, Link, Pong, Refused, Turn, Up, Verdict
@@ -23,6 +24,10 @@ LOST_TOO_OFTEN = 3
 
 AWAY_TOO_LONG_S = 10.0
 """After which a link that is down is said to be."""
+
+SLACK = 1.5
+"""Passes of the draft before what is sent ahead would be too late: one that would still end in time, and
+something for whatever is not as it was of late."""
 
 RETRY_S = 0.5
 """Before a session is opened again, where the server did not say."""
@@ -91,6 +96,23 @@ class Talks:
         self._own.count_tree(talk.proposal)
         self._send(talk)
 
+    def send_ahead(self, count: int, depth: Depth, pass_s: float | None, *, at_once: bool) -> None:
+        """The next trees of what is out, as late as they can be there before the verdict is; or at once,
+        where waiting would make no more of them."""
+        for talk in [] if self.fallback.server_drafts else self.at(Stage.AWAY):
+            pace = self.pacing[talk.sequence.greedy].pace(pass_s)
+            if pace is None or not talk.may_send_ahead:
+                continue
+            late = talk.sent_at + pace.served_s - (pace.way_s if talk.taken else 0.0)
+            if not at_once and self._clock() + SLACK * pace.pass_s < late:
+                continue
+            found = self._drafts.ahead(talk.sequence, count, partial(depth.ahead, pace=pace))
+            talk.branches.append({(each.end, each.bonus): (each.proposal, worth) for each, worth in found})
+            talk.branched_at = talk.passes
+            if found:
+                version = len(talk.branches)
+                self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in found])
+
     def tend(self) -> list[Emission]:
         """What is due by now: sessions to open, drafting to hand over, patience that has run out."""
         now, emissions = self._clock(), []
@@ -130,7 +152,7 @@ class Talks:
     def _send(self, talk: Talk) -> None:
         assert talk.proposal is not None
         self._link.propose(talk.number, talk.due, talk.proposal)
-        talk.stage, talk.sent_at = Stage.AWAY, self._clock()
+        talk.sent(self._clock())
 
     # --- heard --------------------------------------------------------------------------------
 
@@ -162,14 +184,20 @@ class Talks:
 
     def _verdict(self, talk: Talk, verdict: Verdict) -> list[Emission]:
         """On a round, or the prompt."""
-        fault = "it is of another round" if verdict.number != talk.due else unfit(verdict, talk.proposal)
+        fault = "it is of another round" if verdict.number != talk.due else unfit(verdict, talk)
         if fault is not None:
             return [self._fail(talk, f"could not take the server's verdict: {fault}")]
-        hit = not verdict.ended and self._drafts.follow(talk.sequence, verdict.path, verdict.tokens)
+        hit = not verdict.ended and self._drafts.follow(
+            talk.sequence, verdict.path, verdict.tokens, verdict.taken
+        )
         kept = self._drafts.levels(talk.sequence) if hit else 0
         if talk.due > 0:
             self._count(talk, verdict, hit=hit)
-        talk.here(verdict.number + 1, verdict.received, kept)
+        if verdict.taken:
+            self._own.taken += 1
+            self._own.count_tree(talk.goes_on(verdict))
+        else:
+            talk.here(verdict.number + 1, verdict.received, kept)
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
     def _unasked(self, talk: Talk, verdict: Verdict) -> list[Emission]:
@@ -268,7 +296,8 @@ class Talks:
         assert talk.proposal is not None
         tokens, accepted = len(verdict.tokens), len(verdict.path)
         home_s, away_s = talk.sent_at - talk.answered_at, verdict.received - talk.sent_at
-        rtt = max(away_s - verdict.waited_s - verdict.step_s, 0.0)
+        served_s = verdict.waited_s + verdict.step_s
+        rtt = max(away_s - served_s, 0.0)
         counters, own = self._counters, self._own
         counters.add(StepTimes(home_s, away_s, 0.0))
         if talk.proposal.tokens:
@@ -288,7 +317,14 @@ class Talks:
         own.step_s += verdict.step_s
         own.evicted += verdict.evicted
         pacing = self.pacing[talk.sequence.greedy]
-        pacing.learn(tokens=tokens, promised=talk.promised, home_s=home_s, away_s=away_s)
+        pacing.learn(
+            tokens=tokens,
+            promised=talk.promised,
+            home_s=home_s,
+            away_s=away_s,
+            served_s=served_s,
+            way_s=None if talk.taken else rtt,
+        )
         self.fallback = self.fallback.round(
             verdict.received, tokens=tokens, seconds=home_s + away_s, rtt=rtt, step=verdict.step_s
         )

@@ -14,6 +14,7 @@ class EdgeCounters:
     verdicts: int = 0  # all, those that were not asked for as well
     nodes: int = 0  # sent
     hits: int = 0  # of these rounds, after which the next tree went on from what was drafted ahead
+    taken: int = 0  # of these, whose next tree the server had and went on with at once
     passes: int = 0  # of the draft; one that reads is one
     run: int = 0  # nodes that passes ran
     ahead: int = 0  # of these, while their tree was away

@@ -24,43 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fspecops/edge/verification.proto\x12\x0fspecops.edge.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xd8\x01\n\x0b\x44\x65scription\x12\x10\n\x08revision\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x12\n\nvocabulary\x18\x03 \x01(\r\x12\x11\n\ttokenizer\x18\x04 \x01(\x0c\x12\x0b\n\x03\x65os\x18\x05 \x03(\r\x12\x12\n\nmax_length\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x13\n\x0bmax_support\x18\x08 \x01(\r\x12\x14\n\x0cmax_sessions\x18\t \x01(\r\x12\x10\n\x08resume_s\x18\n \x01(\x01\x12\x10\n\x08own_tree\x18\x0b \x01(\t\"\xc2\x01\n\x07Request\x12\x0f\n\x07session\x18\x01 \x01(\r\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x15.specops.edge.v1.OpenH\x00\x12\'\n\x05round\x18\x03 \x01(\x0b\x32\x16.specops.edge.v1.RoundH\x00\x12%\n\x04mode\x18\x04 \x01(\x0b\x32\x15.specops.edge.v1.ModeH\x00\x12\'\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x16.specops.edge.v1.CloseH\x00\x42\x06\n\x04kind\"v\n\x04Open\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12+\n\x08sampling\x18\x03 \x01(\x0b\x32\x19.specops.edge.v1.Sampling\x12\r\n\x05known\x18\x04 \x01(\r\x12\x15\n\rserver_drafts\x18\x05 \x01(\x08\"\x99\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x42\x07\n\x05_seed\"\x8b\x01\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07parents\x18\x03 \x03(\r\x12#\n\x04\x64raw\x18\x04 \x01(\x0e\x32\x15.specops.edge.v1.Draw\x12,\n\x05\x64rawn\x18\x05 \x03(\x0b\x32\x1d.specops.edge.v1.Distribution\"=\n\x0c\x44istribution\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07weights\x18\x03 \x03(\r\"\x1d\n\x04Mode\x12\x15\n\rserver_drafts\x18\x01 \x01(\x08\"\x07\n\x05\x43lose\"\xa4\x01\n\x08Response\x12\x0f\n\x07session\x18\x01 \x01(\r\x12+\n\x07verdict\x18\x02 \x01(\x0b\x32\x18.specops.edge.v1.VerdictH\x00\x12%\n\x04turn\x18\x03 \x01(\x0b\x32\x15.specops.edge.v1.TurnH\x00\x12+\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.specops.edge.v1.RefusalH\x00\x42\x06\n\x04kind\"{\n\x07Verdict\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x03(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\x12\x11\n\twaited_us\x18\x05 \x01(\r\x12\x0f\n\x07step_us\x18\x06 \x01(\r\x12\x0f\n\x07\x65victed\x18\x07 \x01(\r\"5\n\x04Turn\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"\xc6\x01\n\x07Refusal\x12/\n\x06reason\x18\x01 \x01(\x0e\x32\x1f.specops.edge.v1.Refusal.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x10\n\x08retry_ms\x18\x03 \x01(\r\"g\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08NONSENSE\x10\x01\x12\r\n\tTOO_LARGE\x10\x02\x12\x08\n\x04\x42USY\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\x12\x0c\n\x08\x44RAINING\x10\x05\x12\n\n\x06\x46\x41ILED\x10\x06*;\n\x04\x44raw\x12\x11\n\rDETERMINISTIC\x10\x00\x12\x17\n\x13WITHOUT_REPLACEMENT\x10\x01\x12\x07\n\x03IID\x10\x02\x32\x9d\x01\n\x0cVerification\x12J\n\x08\x44\x65scribe\x12 .specops.edge.v1.DescribeRequest\x1a\x1c.specops.edge.v1.Description\x12\x41\n\x06Verify\x12\x18.specops.edge.v1.Request\x1a\x19.specops.edge.v1.Response(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fspecops/edge/verification.proto\x12\x0fspecops.edge.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xeb\x01\n\x0b\x44\x65scription\x12\x10\n\x08revision\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x12\n\nvocabulary\x18\x03 \x01(\r\x12\x11\n\ttokenizer\x18\x04 \x01(\x0c\x12\x0b\n\x03\x65os\x18\x05 \x03(\r\x12\x12\n\nmax_length\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x13\n\x0bmax_support\x18\x08 \x01(\r\x12\x14\n\x0cmax_sessions\x18\t \x01(\r\x12\x10\n\x08resume_s\x18\n \x01(\x01\x12\x10\n\x08own_tree\x18\x0b \x01(\t\x12\x11\n\tmax_ahead\x18\x0c \x01(\r\"\xeb\x01\n\x07Request\x12\x0f\n\x07session\x18\x01 \x01(\r\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x15.specops.edge.v1.OpenH\x00\x12\'\n\x05round\x18\x03 \x01(\x0b\x32\x16.specops.edge.v1.RoundH\x00\x12%\n\x04mode\x18\x04 \x01(\x0b\x32\x15.specops.edge.v1.ModeH\x00\x12\'\n\x05\x63lose\x18\x05 \x01(\x0b\x32\x16.specops.edge.v1.CloseH\x00\x12\'\n\x05\x61head\x18\x06 \x01(\x0b\x32\x16.specops.edge.v1.AheadH\x00\x42\x06\n\x04kind\"v\n\x04Open\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x0e\n\x06prompt\x18\x02 \x03(\r\x12+\n\x08sampling\x18\x03 \x01(\x0b\x32\x19.specops.edge.v1.Sampling\x12\r\n\x05known\x18\x04 \x01(\r\x12\x15\n\rserver_drafts\x18\x05 \x01(\x08\"\x99\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x42\x07\n\x05_seed\"\x8b\x01\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07parents\x18\x03 \x03(\r\x12#\n\x04\x64raw\x18\x04 \x01(\x0e\x32\x15.specops.edge.v1.Draw\x12,\n\x05\x64rawn\x18\x05 \x03(\x0b\x32\x1d.specops.edge.v1.Distribution\"S\n\x05\x41head\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\r\x12)\n\x08\x62ranches\x18\x03 \x03(\x0b\x32\x17.specops.edge.v1.Branch\"\x98\x01\n\x06\x42ranch\x12\x0b\n\x03\x65nd\x18\x01 \x01(\r\x12\r\n\x05\x62onus\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x0f\n\x07parents\x18\x04 \x03(\r\x12#\n\x04\x64raw\x18\x05 \x01(\x0e\x32\x15.specops.edge.v1.Draw\x12,\n\x05\x64rawn\x18\x06 \x03(\x0b\x32\x1d.specops.edge.v1.Distribution\"=\n\x0c\x44istribution\x12\x0c\n\x04node\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07weights\x18\x03 \x03(\r\"\x1d\n\x04Mode\x12\x15\n\rserver_drafts\x18\x01 \x01(\x08\"\x07\n\x05\x43lose\"\xa4\x01\n\x08Response\x12\x0f\n\x07session\x18\x01 \x01(\r\x12+\n\x07verdict\x18\x02 \x01(\x0b\x32\x18.specops.edge.v1.VerdictH\x00\x12%\n\x04turn\x18\x03 \x01(\x0b\x32\x15.specops.edge.v1.TurnH\x00\x12+\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.specops.edge.v1.RefusalH\x00\x42\x06\n\x04kind\"\x8a\x01\n\x07Verdict\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x03(\r\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\r\n\x05\x65nded\x18\x04 \x01(\x08\x12\x11\n\twaited_us\x18\x05 \x01(\r\x12\x0f\n\x07step_us\x18\x06 \x01(\r\x12\x0f\n\x07\x65victed\x18\x07 \x01(\r\x12\r\n\x05taken\x18\x08 \x01(\r\"5\n\x04Turn\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"\xc6\x01\n\x07Refusal\x12/\n\x06reason\x18\x01 \x01(\x0e\x32\x1f.specops.edge.v1.Refusal.Reason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x10\n\x08retry_ms\x18\x03 \x01(\r\"g\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08NONSENSE\x10\x01\x12\r\n\tTOO_LARGE\x10\x02\x12\x08\n\x04\x42USY\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\x12\x0c\n\x08\x44RAINING\x10\x05\x12\n\n\x06\x46\x41ILED\x10\x06*;\n\x04\x44raw\x12\x11\n\rDETERMINISTIC\x10\x00\x12\x17\n\x13WITHOUT_REPLACEMENT\x10\x01\x12\x07\n\x03IID\x10\x02\x32\x9d\x01\n\x0cVerification\x12J\n\x08\x44\x65scribe\x12 .specops.edge.v1.DescribeRequest\x1a\x1c.specops.edge.v1.Description\x12\x41\n\x06Verify\x12\x18.specops.edge.v1.Request\x1a\x19.specops.edge.v1.Response(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'specops.edge.verification_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAW']._serialized_start=1556
-  _globals['_DRAW']._serialized_end=1615
+  _globals['_DRAW']._serialized_start=1872
+  _globals['_DRAW']._serialized_end=1931
   _globals['_DESCRIBEREQUEST']._serialized_start=52
   _globals['_DESCRIBEREQUEST']._serialized_end=69
   _globals['_DESCRIPTION']._serialized_start=72
-  _globals['_DESCRIPTION']._serialized_end=288
-  _globals['_REQUEST']._serialized_start=291
-  _globals['_REQUEST']._serialized_end=485
-  _globals['_OPEN']._serialized_start=487
-  _globals['_OPEN']._serialized_end=605
-  _globals['_SAMPLING']._serialized_start=608
-  _globals['_SAMPLING']._serialized_end=761
-  _globals['_ROUND']._serialized_start=764
-  _globals['_ROUND']._serialized_end=903
-  _globals['_DISTRIBUTION']._serialized_start=905
-  _globals['_DISTRIBUTION']._serialized_end=966
-  _globals['_MODE']._serialized_start=968
-  _globals['_MODE']._serialized_end=997
-  _globals['_CLOSE']._serialized_start=999
-  _globals['_CLOSE']._serialized_end=1006
-  _globals['_RESPONSE']._serialized_start=1009
-  _globals['_RESPONSE']._serialized_end=1173
-  _globals['_VERDICT']._serialized_start=1175
-  _globals['_VERDICT']._serialized_end=1298
-  _globals['_TURN']._serialized_start=1300
-  _globals['_TURN']._serialized_end=1353
-  _globals['_REFUSAL']._serialized_start=1356
-  _globals['_REFUSAL']._serialized_end=1554
-  _globals['_REFUSAL_REASON']._serialized_start=1451
-  _globals['_REFUSAL_REASON']._serialized_end=1554
-  _globals['_VERIFICATION']._serialized_start=1618
-  _globals['_VERIFICATION']._serialized_end=1775
+  _globals['_DESCRIPTION']._serialized_end=307
+  _globals['_REQUEST']._serialized_start=310
+  _globals['_REQUEST']._serialized_end=545
+  _globals['_OPEN']._serialized_start=547
+  _globals['_OPEN']._serialized_end=665
+  _globals['_SAMPLING']._serialized_start=668
+  _globals['_SAMPLING']._serialized_end=821
+  _globals['_ROUND']._serialized_start=824
+  _globals['_ROUND']._serialized_end=963
+  _globals['_AHEAD']._serialized_start=965
+  _globals['_AHEAD']._serialized_end=1048
+  _globals['_BRANCH']._serialized_start=1051
+  _globals['_BRANCH']._serialized_end=1203
+  _globals['_DISTRIBUTION']._serialized_start=1205
+  _globals['_DISTRIBUTION']._serialized_end=1266
+  _globals['_MODE']._serialized_start=1268
+  _globals['_MODE']._serialized_end=1297
+  _globals['_CLOSE']._serialized_start=1299
+  _globals['_CLOSE']._serialized_end=1306
+  _globals['_RESPONSE']._serialized_start=1309
+  _globals['_RESPONSE']._serialized_end=1473
+  _globals['_VERDICT']._serialized_start=1476
+  _globals['_VERDICT']._serialized_end=1614
+  _globals['_TURN']._serialized_start=1616
+  _globals['_TURN']._serialized_end=1669
+  _globals['_REFUSAL']._serialized_start=1672
+  _globals['_REFUSAL']._serialized_end=1870
+  _globals['_REFUSAL_REASON']._serialized_start=1767
+  _globals['_REFUSAL_REASON']._serialized_end=1870
+  _globals['_VERIFICATION']._serialized_start=1934
+  _globals['_VERIFICATION']._serialized_end=2091
 # @@protoc_insertion_point(module_scope)

@@ -21,7 +21,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("revision", "model", "vocabulary", "tokenizer", "eos", "max_length", "max_nodes", "max_support", "max_sessions", "resume_s", "own_tree")
+    __slots__ = ("revision", "model", "vocabulary", "tokenizer", "eos", "max_length", "max_nodes", "max_support", "max_sessions", "resume_s", "own_tree", "max_ahead")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class Description(_message.Message):
     MAX_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     RESUME_S_FIELD_NUMBER: _ClassVar[int]
     OWN_TREE_FIELD_NUMBER: _ClassVar[int]
+    MAX_AHEAD_FIELD_NUMBER: _ClassVar[int]
     revision: int
     model: str
     vocabulary: int
@@ -44,21 +45,24 @@ class Description(_message.Message):
     max_sessions: int
     resume_s: float
     own_tree: str
-    def __init__(self, revision: _Optional[int] = ..., model: _Optional[str] = ..., vocabulary: _Optional[int] = ..., tokenizer: _Optional[bytes] = ..., eos: _Optional[_Iterable[int]] = ..., max_length: _Optional[int] = ..., max_nodes: _Optional[int] = ..., max_support: _Optional[int] = ..., max_sessions: _Optional[int] = ..., resume_s: _Optional[float] = ..., own_tree: _Optional[str] = ...) -> None: ...
+    max_ahead: int
+    def __init__(self, revision: _Optional[int] = ..., model: _Optional[str] = ..., vocabulary: _Optional[int] = ..., tokenizer: _Optional[bytes] = ..., eos: _Optional[_Iterable[int]] = ..., max_length: _Optional[int] = ..., max_nodes: _Optional[int] = ..., max_support: _Optional[int] = ..., max_sessions: _Optional[int] = ..., resume_s: _Optional[float] = ..., own_tree: _Optional[str] = ..., max_ahead: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("session", "open", "round", "mode", "close")
+    __slots__ = ("session", "open", "round", "mode", "close", "ahead")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     session: int
     open: Open
     round: Round
     mode: Mode
     close: Close
-    def __init__(self, session: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., mode: _Optional[_Union[Mode, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
+    ahead: Ahead
+    def __init__(self, session: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., mode: _Optional[_Union[Mode, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("key", "prompt", "sampling", "known", "server_drafts")
@@ -106,6 +110,32 @@ class Round(_message.Message):
     drawn: _containers.RepeatedCompositeFieldContainer[Distribution]
     def __init__(self, number: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Iterable[_Union[Distribution, _Mapping]]] = ...) -> None: ...
 
+class Ahead(_message.Message):
+    __slots__ = ("number", "version", "branches")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    version: int
+    branches: _containers.RepeatedCompositeFieldContainer[Branch]
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., branches: _Optional[_Iterable[_Union[Branch, _Mapping]]] = ...) -> None: ...
+
+class Branch(_message.Message):
+    __slots__ = ("end", "bonus", "tokens", "parents", "draw", "drawn")
+    END_FIELD_NUMBER: _ClassVar[int]
+    BONUS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    DRAW_FIELD_NUMBER: _ClassVar[int]
+    DRAWN_FIELD_NUMBER: _ClassVar[int]
+    end: int
+    bonus: int
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    draw: Draw
+    drawn: _containers.RepeatedCompositeFieldContainer[Distribution]
+    def __init__(self, end: _Optional[int] = ..., bonus: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Iterable[_Union[Distribution, _Mapping]]] = ...) -> None: ...
+
 class Distribution(_message.Message):
     __slots__ = ("node", "tokens", "weights")
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -139,7 +169,7 @@ class Response(_message.Message):
     def __init__(self, session: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., turn: _Optional[_Union[Turn, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("number", "path", "tokens", "ended", "waited_us", "step_us", "evicted")
+    __slots__ = ("number", "path", "tokens", "ended", "waited_us", "step_us", "evicted", "taken")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +177,7 @@ class Verdict(_message.Message):
     WAITED_US_FIELD_NUMBER: _ClassVar[int]
     STEP_US_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     number: int
     path: _containers.RepeatedScalarFieldContainer[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -154,7 +185,8 @@ class Verdict(_message.Message):
     waited_us: int
     step_us: int
     evicted: int
-    def __init__(self, number: _Optional[int] = ..., path: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., ended: _Optional[bool] = ..., waited_us: _Optional[int] = ..., step_us: _Optional[int] = ..., evicted: _Optional[int] = ...) -> None: ...
+    taken: int
+    def __init__(self, number: _Optional[int] = ..., path: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ..., ended: _Optional[bool] = ..., waited_us: _Optional[int] = ..., step_us: _Optional[int] = ..., evicted: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
     __slots__ = ("number", "tokens", "ended")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import Event, Reason, Refused, Served, Turn, Verdict
 from specops.edge.messages import Ruling
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Drawn, Proposal
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
 from specops.errors import EndpointError, UsageError
 
-REVISION = 1
+REVISION = 2
 """Of the protocol; within v1 later ones only add."""
+
+_LEAST = 1
+"""The revision that a client can do with: what was added since is asked for only where it is offered."""
 
 SERVICE = "specops.edge.v1.Verification"
 
@@ -69,9 +73,28 @@ def round_request(session: int, number: int, proposal: Proposal) -> pb.Request:
         tokens=proposal.tokens,
         parents=proposal.parents,
         draw=DRAWS[proposal.draw],
-        drawn=[pb.Distribution(node=d.node, tokens=d.tokens, weights=d.weights) for d in proposal.drawn],
+        drawn=_distributions(proposal.drawn),
     )
     return pb.Request(session=session, round=said)
+
+
+def ahead_request(session: int, number: int, version: int, branches: Sequence[Branch]) -> pb.Request:
+    said = [
+        pb.Branch(
+            end=branch.end,
+            bonus=branch.bonus,
+            tokens=branch.proposal.tokens,
+            parents=branch.proposal.parents,
+            draw=DRAWS[branch.proposal.draw],
+            drawn=_distributions(branch.proposal.drawn),
+        )
+        for branch in branches
+    ]
+    return pb.Request(session=session, ahead=pb.Ahead(number=number, version=version, branches=said))
+
+
+def _distributions(drawn: Sequence[Drawn]) -> list[pb.Distribution]:
+    return [pb.Distribution(node=d.node, tokens=d.tokens, weights=d.weights) for d in drawn]
 
 
 def mode_request(session: int, *, server_drafts: bool) -> pb.Request:
@@ -85,7 +108,7 @@ def close_request(session: int) -> pb.Request:
 # --- what a server says -----------------------------------------------------------------------
 
 
-def verdict_response(session: int, ruling: Ruling, step_s: float) -> pb.Response:
+def verdict_response(session: int, ruling: Ruling, step_s: float, taken: int = 0) -> pb.Response:
     said = pb.Verdict(
         number=ruling.number,
         path=ruling.path,
@@ -94,6 +117,7 @@ def verdict_response(session: int, ruling: Ruling, step_s: float) -> pb.Response
         waited_us=_microseconds(ruling.waited_s),
         step_us=_microseconds(step_s),
         evicted=ruling.evicted,
+        taken=taken,
     )
     return pb.Response(session=session, verdict=said)
 
@@ -137,6 +161,7 @@ def event_of(data: bytes, received: float) -> Event:
             verdict.step_us / 1e6,
             verdict.evicted,
             received,
+            verdict.taken,
         )
     if kind == "turn":
         turn = response.turn
@@ -161,15 +186,16 @@ def description_of(served: Served) -> pb.Description:
         max_sessions=served.max_sessions,
         resume_s=served.resume_s,
         own_tree=served.own_tree,
+        max_ahead=served.max_ahead,
     )
 
 
 def served_of(said: pb.Description) -> Served:
-    """EndpointError where this revision of the protocol is not spoken there."""
-    if said.revision < REVISION:
+    """EndpointError where what this client needs of the protocol is not spoken there."""
+    if said.revision < _LEAST:
         raise EndpointError(
             f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
-            f"and this client {REVISION}"
+            f"and this client {REVISION}, or at least {_LEAST}"
         )
     return Served(
         model=said.model,
@@ -182,4 +208,5 @@ def served_of(said: pb.Description) -> Served:
         max_sessions=said.max_sessions,
         resume_s=said.resume_s,
         own_tree=said.own_tree,
+        max_ahead=said.max_ahead,
     )

@@ -7,7 +7,7 @@ Messages take `delay()` seconds; a cut loses what is on its way and, if asked to
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specops.edge.link import Down, Event, Reason, Refused, Served, Traffic, Turn, Up, Verdict
-from specops.edge.proposal import Drawn, Proposal
+from specops.edge.proposal import Branch, Drawn, Proposal
 from specops.engine.chance import Chance, Dice, distribution
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree, Topology
@@ -46,6 +46,7 @@ class There:
     ended: bool = False
     server_drafts: bool = False
     at: int | None = None  # its number on the link
+    ahead: tuple[int, dict[tuple[int, int], Proposal]] = (0, {})  # the last version, by outcome
 
 
 def distribution_of(drawn: Drawn, vocabulary: int) -> Tensor:
@@ -69,7 +70,7 @@ class Rows:
 def served(vocabulary: int, **other: object) -> Served:
     usual = {
         "model": "target", "tokenizer": b"", "eos": frozenset(), "max_length": 160, "max_nodes": 64,
-        "max_support": 32, "max_sessions": 8, "resume_s": 60.0, "own_tree": "none",
+        "max_support": 32, "max_sessions": 8, "resume_s": 60.0, "own_tree": "none", "max_ahead": 16,
     }  # fmt: skip
     return Served(vocabulary=vocabulary, **{**usual, **other})  # type: ignore[arg-type]
 
@@ -86,6 +87,7 @@ class LocalLink:
         self.served, self.traffic, self.clock = served, Traffic(), Clock()
         self.there: dict[bytes, There] = {}
         self.proposals: list[tuple[int, Proposal]] = []
+        self.taken: list[tuple[int, Proposal]] = []  # of what was sent ahead
         self.refusals: list[tuple[Reason, float]] = []  # of the next opens
         self._logits, self._delay, self._chance = logits, delay, chance
         self._coming: list[tuple[float, int, Event]] = []
@@ -133,6 +135,16 @@ class LocalLink:
         self.proposals.append((number, proposal))
         self._rule(there, number, proposal)
 
+    def ahead(self, session: int, number: int, version: int, branches: Sequence[Branch]) -> None:
+        assert self._up, "told while the link is down"
+        assert 0 < len(branches) <= self.served.max_ahead
+        there = self._at(session)
+        assert number == there.due - 1, "nothing is out that it could be ahead of"
+        assert version > there.ahead[0]
+        trees = {(branch.end, branch.bonus): branch.proposal for branch in branches}
+        assert len(trees) == len(branches)
+        there.ahead = (version, trees)
+
     def set_mode(self, session: int, *, server_drafts: bool) -> None:
         assert self._up, "told while the link is down"
         there = self._at(session)
@@ -163,6 +175,7 @@ class LocalLink:
             if isinstance(events[-1], Verdict):
                 for there in self.there.values():
                     if there.at == events[-1].session:
+                        events[-1] = self._go_on(there, events[-1])
                         self._draft(there)
         return events
 
@@ -177,7 +190,8 @@ class LocalLink:
 
     def cut(self, *, for_s: float = 0.05, arrived: bool = True, forget: bool = False) -> None:
         """The connection breaks, and what is on its way is lost. arrived: the rounds that are out had reached
-        the server; forget: it loses its sessions as well."""
+        the server, and so had what was sent ahead, which it then went on with; forget: it loses its sessions
+        as well."""
         if not self._up:
             return
         lost = {e.session: e for _, _, e in self._coming if isinstance(e, Verdict) and e.number > 0}
@@ -187,6 +201,9 @@ class LocalLink:
                 del there.output[len(there.output) - len(verdict.tokens) :]
                 there.due, there.ended = verdict.number, False
             there.at = None
+            if verdict is not None and arrived:
+                self._go_on(there, verdict)
+            there.ahead = (0, {})
         if forget:
             self.there.clear()
         self._up = False
@@ -197,6 +214,16 @@ class LocalLink:
         self._coming = [down, up]
 
     # --- verification -------------------------------------------------------------------------
+
+    def _go_on(self, there: There, verdict: Verdict) -> Verdict:
+        """With what was sent ahead, if it was for this outcome: what came until now was there in time."""
+        (version, trees), there.ahead = there.ahead, (0, {})
+        outcome = (verdict.path[-1] if verdict.path else 0, verdict.tokens[-1])
+        if there.server_drafts or verdict.ended or outcome not in trees:
+            return verdict
+        self.taken.append((there.due, trees[outcome]))
+        self._rule(there, there.due, trees[outcome])
+        return replace(verdict, taken=version)
 
     def _rule(self, there: There, number: int, proposal: Proposal) -> None:
         path, tokens = self._verified(there, proposal)

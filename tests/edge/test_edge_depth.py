@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,9 @@ from specops.edge.settings import Drafting
 from specops.errors import UsageError
 
 seconds = st.floats(1e-4, 1.0)
-paces = st.builds(Pace, st.floats(1.0, 10.0), seconds, seconds, st.floats(0.05, 1.5), seconds)
+paces = st.builds(
+    Pace, st.floats(1.0, 10.0), seconds, seconds, seconds, seconds, st.floats(0.05, 1.5), seconds
+)
 promises = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30).map(lambda row: sorted(row, reverse=True))
 
 
@@ -64,13 +66,31 @@ def test_adaptive_begins_as_included() -> None:
 def test_pacing_follows_what_was_measured() -> None:
     pacing = Pacing()
     assert pacing.pace(0.004) is None
-    pacing.learn(tokens=3, promised=2.0, home_s=0.01, away_s=0.05)
+    pacing.learn(tokens=3, promised=2.0, home_s=0.01, away_s=0.05, served_s=0.04, way_s=0.01)
     assert pacing.pace(None) is None  # of the draft nothing is known
-    for _ in range(200):
-        pacing.learn(tokens=5, promised=8.0, home_s=0.02, away_s=0.03)
+    for n in range(200):
+        way_s = 0.005 if n % 2 else None  # every other round was sent ahead
+        pacing.learn(tokens=5, promised=8.0, home_s=0.02, away_s=0.03, served_s=0.025, way_s=way_s)
     pace = pacing.pace(0.004)
-    assert pace == Pace(pytest.approx(5), pytest.approx(0.02), pytest.approx(0.03), pytest.approx(0.5), 0.004)
-    assert pace.rate == pytest.approx(100)
+    expected = Pace(tokens=5, home_s=0.02, away_s=0.03, served_s=0.025, way_s=0.005, gain=0.5, pass_s=0.004)
+    assert asdict(pace) == pytest.approx(asdict(expected), rel=1e-4)  # type: ignore[arg-type]
+    assert pace.rate == pytest.approx(100)  # type: ignore[union-attr]
+
+
+@given(paces, st.floats(0.0, 5.0), st.floats(0.0, 5.0))
+def test_what_is_sent_ahead_must_bring_what_the_stream_brings_while_it_is_served(
+    pace: Pace, promise: float, more: float
+) -> None:
+    sent = Adaptive().ahead(3, promise, pace)
+    assert sent == (1 + promise * pace.gain > pace.rate * pace.served_s)
+    assert Adaptive().ahead(3, promise + more, pace) >= sent
+    assert Adaptive().ahead(3, promise, replace(pace, served_s=pace.served_s + more)) <= sent
+
+
+@given(paces, st.integers(1, 9))
+def test_only_what_counts_is_sent_ahead(pace: Pace, levels: int) -> None:
+    assert Included(4).ahead(levels, 0.0, pace) == (levels >= 4)
+    assert not Excluded(1).ahead(levels, 9.0, pace)
 
 
 @pytest.mark.parametrize("text", ["adaptive", "included:4", "excluded:1"])

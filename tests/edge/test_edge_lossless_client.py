@@ -106,7 +106,8 @@ def test_the_output_has_the_targets_distribution(
     sampling = Sampling(temperature=0.9, max_tokens=length)
     session = Session(settings, sampling, monkeypatch)
     assert distance(session, sampling) < EXACT
-    assert (session.engine.own.spliced > 0) == (settings.heads > 0)  # in all the runs
+    own = session.engine.own  # of all the runs
+    assert (own.spliced > 0) == (own.taken > 0) == (settings.heads > 0)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=1.0, top_k=2, max_tokens=4), HOT])
@@ -117,9 +118,11 @@ def test_cuts_and_temperature(sampling: Sampling, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 @pytest.mark.parametrize("arrived", [True, False], ids=["verdict lost", "round lost"])
-def test_a_broken_link(rounds: int, arrived: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was drawn for a round may have been verified or not: only the server knows."""
-    settings = drafting(nodes=2, beams=1, width=2, heads=2, room=2, support=2)
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_broken_link(rounds: int, arrived: bool, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn for a round may have been verified or not, and so may what was sent ahead of it: only the
+    server knows."""
+    settings = drafting(nodes=2, beams=1, width=2, heads=2, room=2, support=2, ahead=ahead)
     session = Session(settings, HOT, monkeypatch)
     session.cut_after, session.arrives = rounds, arrived
     assert distance(session, HOT) < EXACT
@@ -141,8 +144,8 @@ def test_dropping_what_was_drawn_is_found_out(monkeypatch: pytest.MonkeyPatch) -
     """A child that looks unlikely is left out, its siblings are sent."""
     whole = Growth._whole
 
-    def pruned(growth: Growth, nodes: int) -> list[int]:
-        return [node for node in whole(growth, nodes) if growth.tokens[node] != 0]
+    def pruned(growth: Growth, nodes: int, root: int = 0) -> list[int]:
+        return [node for node in whole(growth, nodes, root) if growth.tokens[node] != 0]
 
     monkeypatch.setattr(Growth, "_whole", pruned)
     session = Session(drafting(nodes=2, beams=1, width=2, heads=0, room=8), HOT, monkeypatch)
@@ -153,8 +156,8 @@ def test_sending_only_what_looks_likely_is_found_out(monkeypatch: pytest.MonkeyP
     """The draws at a node are sent whole, but for what they are."""
     whole = Growth._whole
 
-    def chosen(growth: Growth, nodes: int) -> list[int]:
-        order = whole(growth, nodes)
+    def chosen(growth: Growth, nodes: int, root: int = 0) -> list[int]:
+        order = whole(growth, nodes, root)
         return order if order and growth.tokens[order[0]] == 1 else []
 
     monkeypatch.setattr(Growth, "_whole", chosen)

@@ -103,7 +103,7 @@ def check_state(pair: Pair, drafts: Grown, sequence: Sequence) -> None:
         assert torch.allclose(cache[:, len(sequence.tokens) - 1 + place], kv[:, -1], atol=1e-4)
         if sequence.greedy:
             # Not which tokens: two that are nearly as likely may change places.
-            logs, below = logits.log_softmax(-1), growth.children[node]
+            logs, below = logits.log_softmax(-1), growth.children(node)
             scores = [growth.scores[child] - growth.scores[node] for child in below]
             assert scores == pytest.approx([float(logs[growth.tokens[child]]) for child in below], abs=1e-4)
             assert scores == pytest.approx(logs.topk(CHILDREN).values.tolist(), abs=1e-4)
@@ -166,9 +166,9 @@ def test_the_one_head_of_the_paper_is_below_a_leaf(llama: Pair) -> None:
     for _ in range(6):
         drafts.work([], [sequence])
     leaves = [
-        node for node in growth.sent if not any(child in growth.sent for child in growth.children[node])
+        node for node in growth.sent if not any(child in growth.sent for child in growth.children(node))
     ]
-    guesses = [child for leaf in leaves for child in growth.children[leaf]]
+    guesses = [child for leaf in leaves for child in growth.children(leaf)]
     best = max(guesses, key=growth.scores.__getitem__)
     tops = {path_to(growth, n)[growth.depths[best] - 1] for n in growth.run if n not in growth.sent}
     assert tops == {best}  # one, and all that was run ahead is below it
@@ -185,7 +185,7 @@ def test_an_outcome_cache_takes_the_likeliest_guesses(llama: Pair) -> None:
     drafts.work([], [sequence])
     growth = tree_of(drafts, sequence)
     assert growth.sent == {0: 0}
-    likeliest = growth.children[0][:heads]
+    likeliest = growth.children(0)[:heads]
     assert growth.scores[likeliest[0]] >= growth.scores[likeliest[-1]]
     drafts.work([], [sequence])
     assert sorted(growth.run[1:]) == likeliest  # each of them, and nothing else

@@ -18,9 +18,9 @@ from calling import specops
 from calling_edge import Drafting, Stream, finish
 
 from specops.edge.access import own_token
-from specops.edge.link import Refused
-from specops.edge.proposal import Proposal
-from specops.edge.wire import served_of
+from specops.edge.link import Refused, Verdict
+from specops.edge.proposal import Branch, Proposal
+from specops.edge.wire import ahead_request, round_request, served_of
 from specops.engine import Sampling, load_engine
 from specops.errors import UsageError
 
@@ -103,6 +103,56 @@ def test_greedy_output_is_that_of_the_engine_alone_metrics_say_what_was_done_and
 
     asyncio.run(scenario())
     assert process.wait(60) == 0
+
+
+def chain(tokens: list[int]) -> Proposal:
+    return Proposal(tuple(tokens), tuple(range(len(tokens))))
+
+
+def test_rounds_sent_ahead_are_verified_without_being_sent_and_the_output_is_that_of_the_engine_alone(
+    start: Start, tiny_pair: tuple[Path, Path]
+) -> None:
+    """What is out waits long enough for what comes ahead: for a second session, which never sends a round."""
+    prompt = [5, 6, 7]
+    alone = load_engine(tiny_pair[0], tree="none", threads=1)
+    wanted = alone.generate(prompt, Sampling(max_tokens=20, ignore_eos=True)).tokens
+    line = announced(start("--batching", "static:2:400"))
+
+    async def scenario() -> None:
+        stream, output, taken, sent = Stream(int(line[1])), list[int](), list[int](), 1
+        session = Drafting(1, prompt, 20)
+        for number in (2, 1):
+            session.number, session.key = number, bytes([number]) * 16
+            await session.open(stream)
+            first = await stream.hear()
+            assert isinstance(first, Verdict)
+        output += first.tokens
+        await stream.say(round_request(1, 1, chain(wanted[1:3])))
+        while len(output) < len(wanted):
+            place = len(output)
+            number = len(taken) + 1
+            after = place + 3  # both nodes, and the bonus
+            if number != 3 and after < len(
+                wanted
+            ):  # of two branches, one is right; of the third round none is
+                right = Branch(2, wanted[after - 1], chain(wanted[after : after + 2]))
+                wrong = Branch(1, wanted[after - 1], chain([0, 0]))
+                await stream.say(ahead_request(1, number, 1, [wrong, right]))
+            elif after < len(wanted):
+                await stream.say(ahead_request(1, number, 1, [Branch(0, wanted[place], chain([0]))]))
+            verdict = await stream.hear()
+            assert isinstance(verdict, Verdict)
+            assert verdict.number == number
+            output += verdict.tokens
+            taken.append(verdict.taken)
+            if not verdict.taken and not verdict.ended:
+                sent += 1
+                await stream.say(round_request(1, number + 1, chain(wanted[len(output) :][:2])))
+        assert output == wanted
+        assert (taken, sent) == ([1, 1, 0, 1, 1, 1, 0], 2)
+        await stream.cut()
+
+    asyncio.run(scenario())
 
 
 def look(url: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from scripted_engine import LENGTH, UNFIT, VOCABULARY, continued
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import Refused, Verdict
-from specops.edge.proposal import Proposal
+from specops.edge.messages import Propose
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.server import Tls
-from specops.edge.wire import mode_request, open_request, round_request, served_of
+from specops.edge.wire import ahead_request, mode_request, open_request, round_request, served_of
 from specops.engine.request import Sampling
 
 
@@ -42,6 +45,7 @@ def test_sessions_of_one_stream_get_what_is_right_and_what_is_served_is_told() -
 GARBAGE: dict[str, Any] = {
     "a round for no session": round_request(9, 1, Proposal((1,), (0,))),
     "a mode for no session": mode_request(9, server_drafts=True),
+    "what comes after a round of no session": ahead_request(9, 1, 1, []),
     "an empty message": b"",
     "a kind of tomorrow": b"\x08\x09\x7a\x00",
     "a short key": open_request(9, b"short", [1], Sampling()),
@@ -87,6 +91,17 @@ def rounds_out_of_turn(number: int) -> dict[str, list[pb.Request]]:
         "too early": [round_request(9, number + 1, Proposal((1,), (0,)))],
         "where the server drafts": [mode_request(9, server_drafts=True), once],
         "before the turn": [mode_request(9, server_drafts=True), mode_request(9, server_drafts=False), once],
+        "ahead of no round": [ahead_request(9, number, 1, [])],
+        "ahead of a later round": [once, ahead_request(9, number + 1, 1, [])],
+        "one version twice": [once, ahead_request(9, number, 1, []), ahead_request(9, number, 1, [])],
+        "a circle ahead": [
+            once,
+            ahead_request(9, number, 1, [Branch(0, 1, Proposal((1, 2), (1, 0)))]),
+        ],
+        "one outcome twice": [
+            once,
+            ahead_request(9, number, 1, [Branch(0, 1, Proposal((), ()))] * 2),
+        ],
         "a circle": [round_request(9, number, Proposal((1, 2), (1, 0)))],
     }
 
@@ -147,7 +162,7 @@ def test_a_message_above_the_limit_ends_its_stream_alone() -> None:
             good, bad = Stream(port), Stream(port)
             session = Drafting(1, [3])
             await session.open(good)
-            await bad.say(open_request(1, b"k" * 16, [1] * 1_000_000, Sampling()))
+            await bad.say(open_request(1, b"k" * 16, [1] * 2_000_000, Sampling()))
             with pytest.raises(aio.AioRpcError) as caught:
                 await bad.hear()
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -265,5 +280,86 @@ def test_a_second_stream_takes_a_session_over_from_one_that_looks_alive() -> Non
             assert beside.output == continued([4], 60)
             await old.cut()
             await new.cut()
+
+    asyncio.run(scenario())
+
+
+class Foreseeing(Drafting):
+    """It says, while a round is out, what would follow it; `right`, by version: whether it is what does."""
+
+    def __init__(self, number: int, prompt: list[int], right: list[bool]) -> None:
+        super().__init__(number, prompt)
+        self.right = right
+
+    async def ahead(self, stream: Stream, number: int) -> None:
+        for version, right in enumerate(self.right, start=1):
+            branches = [self.branch(number, right=right), Branch(0, 91, Proposal((1,), (0,)))]
+            await stream.say(ahead_request(self.number, number, version, branches))
+
+    def branch(self, number: int, *, right: bool) -> Branch:
+        """A round's right tokens are all accepted; a prompt has none."""
+        sent = number % 4 + 1 if number else 0
+        sure = continued(self.prompt + self.output, sent + 1)
+        after = Drafting(self.number, self.prompt)
+        after.output = self.output + sure
+        return Branch(
+            sent + 1 if sent else 0, sure[-1] if right else sure[-1] + 1, after.proposal(number + 1)
+        )
+
+
+class OneStep:
+    """In the place of an engine's gate: it lets one step through each time."""
+
+    def __init__(self) -> None:
+        self._steps = threading.Semaphore(0)
+
+    def set(self) -> None:
+        self._steps.release()
+
+    def wait(self, timeout: float) -> bool:
+        return self._steps.acquire(timeout=timeout)
+
+
+async def all_taken(stream: Stream, unused: int) -> None:
+    """What was said on the stream: a session that there is not is refused, in its turn, and only once."""
+    await stream.say(mode_request(unused, server_drafts=True))
+    event = await stream.hear()
+    assert isinstance(event, Refused)
+    assert event.session == unused
+
+
+@pytest.mark.parametrize(
+    ("right", "taken"), [([True], 1), ([False], 0), ([False, True], 2), ([True, False], 0), ([], 0)]
+)
+def test_a_round_foreseen_goes_on_by_itself_and_the_output_stays(right: list[bool], taken: int) -> None:
+    async def scenario() -> None:
+        async with serving() as (server, engine, port):
+            engine.gate = OneStep()  # type: ignore[assignment]
+            stream, session, rounds = Stream(port), Foreseeing(1, [3, 4], right), 0
+            assert served_of(await stream.describe()).max_ahead == 32
+            await session.open(stream)
+            for number in count():
+                await session.ahead(stream, number)
+                await all_taken(stream, 100 + number)
+                engine.gate.set()
+                event = await stream.hear()
+                assert isinstance(event, Verdict)
+                assert (event.number, event.taken) == (number, 0 if event.ended else taken)
+                assert len(event.path) == len(event.tokens) - 1 or event.ended
+                session.output += event.tokens
+                if event.ended:
+                    break
+                if not event.taken:
+                    rounds += 1
+                    await stream.say(round_request(1, number + 1, session.proposal(number + 1)))
+            assert session.output == continued(session.prompt, session.max_tokens)
+            assert rounds == (0 if taken else number)
+            verified = [command for command in engine.seen if isinstance(command, Propose)]
+            assert [command.number for command in verified] == list(range(1, number + 1))
+            page = server._metrics.render().decode()
+            labels = '{engine="0",model_name="scripted"}'
+            assert f"specops_edge_server_rounds_total{labels} {number:.1f}" in page
+            assert f"specops_edge_server_rounds_ahead_total{labels} {number - rounds:.1f}" in page
+            await stream.cut()
 
     asyncio.run(scenario())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from specops.edge.asked import Mode, Open, Round
+import pytest
+
+from specops.edge.asked import Ahead, Mode, Open, Round
 from specops.edge.link import Refused, Turn
-from specops.edge.messages import Begin, End, Held, Ruling, SetMode, Stepped
-from specops.edge.proposal import Proposal
-from specops.edge.session import Effects, Limits
+from specops.edge.messages import Begin, End, Held, Propose, Ruling, SetMode, Stepped
+from specops.edge.proposal import Branch, Proposal
+from specops.edge.session import Answer, Effects, Limits, Ruled
 from specops.edge.sessions import Sessions
 from specops.engine.request import Sampling
 
@@ -89,3 +91,166 @@ def test_who_lets_its_turn_pass_gives_its_place_to_others_and_may_come_again() -
     assert (stream, refused.session, refused.reason) == (0, 0, "unknown")
     assert table.asked(0, Round(0, 1, Proposal((), ())), 302.0) == Effects()  # was on its way
     assert isinstance(table.asked(0, Open(0, bytes(16), [1, 0], GREEDY, 0, False), 303.0).commands[0], Begin)
+
+
+# --- rounds sent ahead ------------------------------------------------------------------------
+
+EMPTY, TREE, OTHER = Proposal((), ()), Proposal((5,), (0,)), Proposal((6,), (0,))
+
+
+def ahead(number: int, version: int = 1, *, of: tuple[int, int] = (2, 8), tree: Proposal = TREE) -> Ahead:
+    """A tree for the path that ends at node of[0], with of[1] behind it; and one for the root and 9."""
+    return Ahead(0, number, version, (Branch(*of, tree), Branch(0, 9, OTHER)))
+
+
+def with_round_1_out() -> Sessions:
+    table = opened(server_drafts=False)
+    table.asked(0, Round(0, 1, Proposal((3, 4), (0, 1))), 2.0)
+    return table
+
+
+def ruled(table: Sessions, *, path: tuple[int, ...] = (1, 2), bonus: int = 8, ended: bool = False) -> Effects:
+    """Round 1 is; its first node said 3, its second 4."""
+    tokens = [(3, 4)[node - 1] for node in path]
+    return table.stepped(stepped(Ruling(0, 1, list(path), [*tokens, bonus], ended, 0, evicted=7)), 3.0)
+
+
+def taken_of(effects: Effects) -> list[int]:
+    """By each answer that is a verdict."""
+    return [answer.taken for _, answer in effects.answers if isinstance(answer, Ruled)]
+
+
+def reason_of(effects: Effects) -> str:
+    answers: list[Answer] = [answer for _, answer in effects.answers]
+    assert len(answers) == 1
+    assert isinstance(answers[0], Refused)
+    assert effects.commands == [End(0)]
+    return answers[0].reason
+
+
+@pytest.mark.parametrize(
+    ("path", "bonus", "proposal"),
+    [((1, 2), 8, TREE), ((), 9, OTHER), ((1, 2), 9, None), ((1,), 8, None), ((), 8, None)],
+)
+def test_a_round_goes_on_with_what_was_sent_ahead_for_its_outcome(
+    path: tuple[int, ...], bonus: int, proposal: Proposal | None
+) -> None:
+    table = with_round_1_out()
+    assert table.asked(0, ahead(1), 2.5) == Effects()
+    effects = ruled(table, path=path, bonus=bonus)
+    if proposal is None:
+        assert (effects.commands, taken_of(effects), table.taken) == ([], [0], 0)
+        assert table.asked(0, Round(0, 2, EMPTY), 4.0).commands == [Propose(0, 2, EMPTY, 4.0)]
+        return
+    assert (effects.commands, taken_of(effects), table.taken) == ([Propose(0, 2, proposal, 3.0)], [1], 1)
+    # It is out like any other: it is ruled on, one ahead of it is taken, and a round beside it is nonsense.
+    table.asked(0, ahead(2, of=(0, 30)), 3.5)
+    again = table.stepped(stepped(Ruling(0, 2, [], [30], False, 0, 0)), 4.0)
+    assert (again.commands, taken_of(again)) == ([Propose(0, 3, TREE, 4.0)], [1])
+    assert reason_of(table.asked(0, Round(0, 3, EMPTY), 5.0)) == "nonsense"
+
+
+def test_a_prompt_has_an_outcome_too() -> None:
+    table = Sessions(LIMITS)
+    table.connected(0, "ann", "ann")
+    table.asked(0, Open(0, bytes(16), [1], GREEDY, 0, False), 0.0)
+    table.asked(0, ahead(0, 4, of=(0, 8)), 0.5)
+    effects = table.stepped(stepped(Ruling(0, 0, [], [8], False, 0, 0)), 1.0)
+    assert (effects.commands, taken_of(effects)) == ([Propose(0, 1, TREE, 1.0)], [4])
+
+
+def test_of_versions_the_last_counts_and_counts_whole() -> None:
+    table = with_round_1_out()
+    table.asked(0, ahead(1, 1), 2.1)
+    table.asked(0, ahead(1, 3, tree=OTHER), 2.2)
+    effects = ruled(table)
+    assert (effects.commands, taken_of(effects)) == ([Propose(0, 2, OTHER, 3.0)], [3])
+    table.asked(0, ahead(2, 1, of=(0, 30)), 3.1)  # of another round: versions begin anew
+    table.asked(0, Ahead(0, 2, 2, ()), 3.2)
+    effects = table.stepped(stepped(Ruling(0, 2, [], [30], False, 0, 0)), 4.0)
+    assert (effects.commands, taken_of(effects)) == ([], [0])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_version_that_does_not_rise_is_nonsense(version: int) -> None:
+    table = with_round_1_out()
+    table.asked(0, ahead(1, 2), 2.1)
+    assert reason_of(table.asked(0, ahead(1, version), 2.2)) == "nonsense"
+
+
+def test_what_its_verdict_has_crossed_means_nothing() -> None:
+    table = with_round_1_out()
+    ruled(table)
+    assert table.asked(0, ahead(1), 3.1) == Effects()  # it is the client's turn
+    table.asked(0, Round(0, 2, EMPTY), 3.2)
+    assert table.asked(0, ahead(1, 2), 3.3) == Effects()  # and now the next is out
+    effects = table.stepped(stepped(Ruling(0, 2, [], [9], False, 0, 0)), 4.0)
+    assert (effects.commands, taken_of(effects)) == ([], [0])
+    table = with_round_1_out()
+    ruled(table, ended=True)
+    assert table.asked(0, ahead(1), 3.1) == Effects()
+
+
+def test_ahead_of_a_round_that_is_not_out_is_nonsense() -> None:
+    assert reason_of(with_round_1_out().asked(0, ahead(2), 2.5)) == "nonsense"
+    assert reason_of(opened(server_drafts=False).asked(0, ahead(1), 2.5)) == "nonsense"
+    assert reason_of(opened(server_drafts=True).asked(0, ahead(2), 2.5)) == "nonsense"
+
+
+def test_nothing_is_taken_for_a_session_that_has_ended() -> None:
+    table = with_round_1_out()
+    table.asked(0, ahead(1), 2.5)
+    effects = ruled(table, ended=True)
+    assert (effects.commands, taken_of(effects)) == ([], [0])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_where_the_server_is_to_draft_what_was_sent_ahead_is_dropped(after: bool) -> None:
+    """Whether it came before the client changed its mind or after."""
+    table = with_round_1_out()
+    said = [ahead(1), Mode(0, True)]
+    for asked in reversed(said) if after else said:
+        assert table.asked(0, asked, 2.5) == Effects()
+    effects = ruled(table)
+    assert (effects.commands, taken_of(effects)) == ([SetMode(0, True)], [0])
+    assert table.asked(0, ahead(2), 3.5) == Effects()
+    assert table.asked(0, Mode(0, False), 3.6).commands == [SetMode(0, False)]
+    assert table.asked(0, ahead(2, of=(0, 30)), 3.7) == Effects()  # it drafts still, and a Turn is owed
+    drafted = table.stepped(stepped(Ruling(0, 2, [], [30], False, 0, 0), Held(0, 3)), 4.0)
+    assert (drafted.commands, drafted.answers) == ([], [(0, Turn(0, 3, [30], False))])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_where_a_turn_is_owed_what_was_sent_ahead_is_dropped(after: bool) -> None:
+    table = with_round_1_out()
+    said = [ahead(1), Mode(0, False)]
+    for asked in reversed(said) if after else said:
+        assert table.asked(0, asked, 2.5) == Effects()
+    effects = ruled(table)
+    assert (effects.commands, effects.answers) == ([], [(0, Turn(0, 2, [3, 4, 8], False))])
+
+
+def test_what_was_sent_ahead_does_not_outlive_its_stream() -> None:
+    """Its round does; on the next stream the client does not know what is out, and asks for its turn."""
+    table = with_round_1_out()
+    table.asked(0, ahead(1), 2.1)
+    table.gone(0, 2.2)
+    assert ruled(table) == Effects()
+    table = with_round_1_out()
+    table.asked(0, ahead(1), 2.1)
+    table.connected(1, "ann", "ann")
+    assert table.asked(1, Open(5, bytes(16), [], GREEDY, 1, False), 2.2) == Effects()
+    assert table.asked(0, ahead(1, 2), 2.3) == Effects()  # was on its way there
+    effects = ruled(table)
+    assert (effects.commands, effects.answers) == ([], [(1, Turn(5, 2, [3, 4, 8], False))])
+
+
+def test_a_round_taken_ahead_whose_stream_breaks_is_told_by_the_turn() -> None:
+    table = with_round_1_out()
+    table.asked(0, ahead(1), 2.1)
+    ruled(table)
+    table.gone(0, 3.1)  # with the verdict, perhaps
+    table.connected(1, "ann", "ann")
+    assert table.asked(1, Open(5, bytes(16), [], GREEDY, 1, False), 3.2) == Effects()
+    effects = table.stepped(stepped(Ruling(0, 2, [1], [5, 6], False, 0, 0)), 4.0)
+    assert (effects.commands, effects.answers) == ([], [(1, Turn(5, 3, [3, 4, 8, 5, 6], False))])

@@ -13,12 +13,12 @@ from itertools import count
 
 from hypothesis import settings
 from hypothesis import strategies as some
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from specops.edge.asked import Asked, Close, Mode, Open, Round, WireError
+from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError
 from specops.edge.link import Refused, Turn
 from specops.edge.messages import Begin, Command, End, Held, Propose, Ruling, Stepped
-from specops.edge.proposal import Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.session import Answer, Effects, Limits, Ruled
 from specops.edge.sessions import Sessions
 from specops.engine.request import Sampling
@@ -26,6 +26,7 @@ from specops.engine.request import Sampling
 LENGTH = 12  # output tokens of a session
 GREEDY = Sampling(max_tokens=LENGTH)
 PROPOSAL = Proposal((1,), (0,))
+AHEAD = 100  # and more: tokens of trees that were sent ahead, by the bonus that they follow
 RESUME_S = 100.0
 LIMITS = Limits(sessions=6, per_client=5, resume_s=RESUME_S)
 ROGUE = range(50, 53)  # numbers of the one that keeps to nothing
@@ -50,12 +51,13 @@ class Engine:
             if command.server_drafts:
                 self.drafting.add(command.key)
         elif isinstance(command, End):
-            del self.given[command.key]
+            self.given.pop(command.key, None)  # its last ruling may be on its way
             for each in (self.out, self.drafting, self.stopping):
                 each.discard(command.key)
         elif isinstance(command, Propose):
             assert command.key not in self.out | self.drafting
             assert command.number == self.number[command.key]
+            assert command.proposal == PROPOSAL or command.proposal == foreseen(self.given[command.key] - 1)
             self.out.add(command.key)
         elif command.key in self.given:  # else its last ruling is on its way
             if command.server_drafts:
@@ -85,6 +87,11 @@ class Engine:
         return Stepped(0, 0.001, rulings, held, 0, 0, 0.0)
 
 
+def foreseen(bonus: int) -> Proposal:
+    """The tree for a round that ends with `bonus`; a round accepts nothing here."""
+    return Proposal((AHEAD + bonus,), (0,))
+
+
 @dataclass
 class Wire:
     """A stream's two directions, in order."""
@@ -102,10 +109,13 @@ class Client:
     key: bytes
     output: list[int] = field(default_factory=list)
     wire: Wire | None = None
+    been: set[int] = field(default_factory=set)  # streams on which something of it may be on its way
     begun: bool = False  # an Open with its prompt was sent under this key
     owed: int = 0  # Turns
     server: bool = False
     may: int | None = None  # the round that it may send
+    out: int | None = None  # the one that is out, as far as it knows
+    ahead: list[set[int]] = field(default_factory=list)  # of that: the bonuses foreseen, by version from 1
     ended: bool = False
     lost: bool = False  # the server knows it no longer
 
@@ -115,10 +125,22 @@ class Client:
 
     def open(self, wire: Wire) -> None:
         self.wire, self.may = wire, None
+        self.been.add(wire.number)
+        self.sent(None if self.begun or self.server else 0)
         prompt = [] if self.begun else [1]
         self.owed = 1 if self.begun else 0
         self.begun = True
         self.say(Open(self.number, self.key, prompt, GREEDY, len(self.output), self.server))
+
+    def sent(self, number: int | None) -> None:
+        """That round is out now."""
+        self.out, self.ahead = number, []
+
+    def send_ahead(self, bonuses: set[int]) -> None:
+        assert self.out is not None
+        self.ahead.append(bonuses)
+        branches = tuple(Branch(0, bonus, foreseen(bonus)) for bonus in sorted(bonuses))
+        self.say(Ahead(self.number, self.out, len(self.ahead), branches))
 
     def hear(self, answer: Answer, fresh: bytes, forgotten: bool) -> None:
         if isinstance(answer, Refused):
@@ -126,7 +148,10 @@ class Client:
             if answer.reason == "unknown":
                 assert forgotten or not self.output, "a session was forgotten"
                 self.lost = bool(self.output)
+            assert self.wire is not None
+            self.been.discard(self.wire.number)
             self.key, self.begun, self.wire = fresh, False, None
+            self.sent(None)
             return
         tokens = answer.ruling.tokens if isinstance(answer, Ruled) else answer.tokens
         assert tokens == list(range(len(self.output), len(self.output) + len(tokens)))
@@ -134,10 +159,12 @@ class Client:
         if isinstance(answer, Turn):
             assert self.owed > 0, "a Turn that nobody asked for"
             self.owed -= 1
-            self.ended, due = answer.ended, answer.number
+            self.ended, due, taken = answer.ended, answer.number, 0
         else:
-            self.ended, due = answer.ruling.ended, answer.ruling.number + 1
-        self.may = due if not (self.ended or self.owed or self.server) else None
+            self.ended, due, taken = answer.ruling.ended, answer.ruling.number + 1, answer.taken
+            assert not taken or tokens[-1] in self.ahead[taken - 1], "taken for another outcome"
+        self.may = due if not (self.ended or self.owed or self.server or taken) else None
+        self.sent(due if taken else None)
 
     @property
     def connected(self) -> bool:
@@ -171,11 +198,17 @@ class Talking(RuleBasedStateMachine):
 
     # --- what may happen ----------------------------------------------------------------------
 
+    @initialize()
+    def begin(self) -> None:
+        for place in range(len(self.clients)):
+            self.open(place, place % 2)
+
     @rule(place=some.integers(0, 3), stream=some.integers(0, 1))
     def open(self, place: int, stream: int) -> None:
-        """Also a session that is open already, on the same stream or another."""
+        """Also a session that is open already on another stream: a client goes to a new one, and never
+        back to where an answer to what it said before could be on its way."""
         client = self.clients[place]
-        if not client.ended and not client.lost:
+        if not client.ended and not client.lost and self.wires[stream].number not in client.been:
             client.open(self.wires[stream])
 
     @rule(place=some.integers(0, 3))
@@ -183,7 +216,15 @@ class Talking(RuleBasedStateMachine):
         client = self.clients[place]
         if client.connected and client.may is not None:
             client.say(Round(client.number, client.may, PROPOSAL))
+            client.sent(client.may)
             client.may = None
+
+    @rule(place=some.integers(0, 3), foresees=some.sets(some.integers(0, 4)))
+    def send_ahead(self, place: int, foresees: set[int]) -> None:
+        """Also where the client has just said that the server is to draft, or asked for its turn."""
+        client = self.clients[place]
+        if client.connected and client.out is not None:
+            client.send_ahead({len(client.output) + further for further in foresees})
 
     @rule(place=some.integers(0, 3))
     def change_who_drafts(self, place: int) -> None:
@@ -212,6 +253,21 @@ class Talking(RuleBasedStateMachine):
         if client.wire is wire:
             client.hear(answer, next(self.keys), self.forgot)
 
+    @rule(tokens=some.integers(1, 4), place=some.integers(0, 1), foresees=some.sets(some.integers(0, 4)))
+    def go_round(self, tokens: int, place: int, foresees: set[int]) -> None:
+        """Nothing is late on one stream, nor at the engine, and clients take their turns: else most of what
+        is tried never gets far."""
+        for _ in range(len(self.wires[place].up)):
+            self.deliver_to_server(place)
+        self.step(tokens)
+        for _ in range(len(self.said)):
+            self.hear_engine()
+        for _ in range(len(self.wires[place].down)):
+            self.deliver_to_client(place)
+        for number in range(len(self.clients)):
+            self.propose(number)
+            self.send_ahead(number, foresees)
+
     @rule(tokens=some.integers(1, 4))
     def step(self, tokens: int) -> None:
         self.said.append(self.engine.step(tokens))
@@ -230,6 +286,7 @@ class Talking(RuleBasedStateMachine):
         for client in self.clients:
             if client.wire is gone:
                 client.wire, client.may = None, None
+                client.sent(None)
 
     @rule(seconds=some.sampled_from([1.0, RESUME_S]))
     def wait(self, seconds: float) -> None:
@@ -241,7 +298,7 @@ class Talking(RuleBasedStateMachine):
         stream=some.integers(0, 2),
         session=some.sampled_from(ROGUE),
         number=some.integers(0, 3),
-        kind=some.integers(0, 4),
+        kind=some.integers(0, 5),
         known=some.integers(0, 2),
     )
     def speak_nonsense(self, stream: int, session: int, number: int, kind: int, known: int) -> None:
@@ -252,6 +309,7 @@ class Talking(RuleBasedStateMachine):
             Mode(session, True),
             Mode(session, False),
             Close(session),
+            Ahead(session, number, 1 + known, (Branch(0, number, foreseen(number)),)),
         )[kind]
         self.wires[stream].up.append(asked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.asked import TOTAL, Asked, Close, Mode, Open, Round, WireError, read_request
+from specops.edge.asked import TOTAL, Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.describe import tokenizer_digest
 from specops.edge.link import Refused, Served, Turn, Verdict
 from specops.edge.messages import Ruling
-from specops.edge.proposal import Drawn, Proposal
+from specops.edge.proposal import Branch, Drawn, Proposal
+from specops.edge.server import message_limit
 from specops.edge.wire import (
+    ahead_request,
     close_request,
     description_of,
     event_of,
@@ -42,6 +45,7 @@ SERVED = Served(
     max_sessions=4,
     resume_s=0.1,
     own_tree="chain:3",
+    max_ahead=4,
 )
 TOKEN = some.integers(0, SERVED.vocabulary - 1)
 
@@ -84,6 +88,23 @@ def read_round(message: pb.Round) -> Proposal:
 def test_a_round_arrives_as_it_was_sent(proposal: Proposal, session: int, number: int) -> None:
     sent = round_request(session, number, proposal).SerializeToString()
     assert read_request(sent, SERVED) == Round(session, number, proposal)
+
+
+@some.composite
+def ways(draw: Any) -> list[Branch]:
+    """Branches that may be sent ahead; of trees that are empty, too."""
+    outcome = some.tuples(some.integers(0, SERVED.max_nodes), TOKEN)
+    outcomes = draw(some.lists(outcome, max_size=SERVED.max_ahead, unique=True))
+    tree = some.just(Proposal((), ())) | proposals()
+    return [Branch(end, bonus, draw(tree)) for end, bonus in outcomes]
+
+
+@given(ways(), some.integers(0, 2**32 - 1), some.integers(0, 2**32 - 1), some.integers(1, 2**32 - 1))
+def test_what_is_sent_ahead_arrives_as_it_was(
+    branches: list[Branch], session: int, number: int, version: int
+) -> None:
+    sent = ahead_request(session, number, version, branches).SerializeToString()
+    assert read_request(sent, SERVED) == Ahead(session, number, version, tuple(branches))
 
 
 @given(
@@ -129,6 +150,32 @@ def test_a_greedy_round_of_32_nodes_takes_far_less_than_a_kilobyte() -> None:
         assert len(sent) <= 160
 
 
+@pytest.mark.parametrize("how", [Draw.DETERMINISTIC, Draw.WITHOUT_REPLACEMENT])
+@pytest.mark.parametrize(("nodes", "support", "ahead"), [(32, 32, 32), (64, 64, 32), (1, 1, 1), (8, 4, 0)])
+def test_the_largest_message_fits_into_the_limit(nodes: int, support: int, ahead: int, how: Draw) -> None:
+    """Of the largest vocabulary, and with the heaviest weights that there can be."""
+    served = replace(
+        SERVED, vocabulary=2**32 - 1, max_nodes=nodes, max_support=support, max_ahead=ahead, max_length=1
+    )
+    last = served.vocabulary - 1
+    tokens, parents = tuple(range(last - nodes + 1, last + 1)), tuple(range(nodes))
+    drawn = ()
+    if how is not Draw.DETERMINISTIC:
+        weights = ((TOTAL - 1) // support,) * support
+        before = [(*range(support - 1), token) for token in tokens]  # its children are drawn from these
+        drawn = tuple(
+            Drawn(node, tuple(last - nodes - support + each for each in some[:-1]) + some[-1:], weights)
+            for node, some in enumerate(before)
+        )
+    tree = Proposal(tokens, parents, how, drawn)
+    branches = [Branch(nodes, last - each, tree) for each in range(ahead)]
+    most = 2**32 - 1
+    for sent in (ahead_request(most, most, most, branches), round_request(most, most, tree)):
+        data = sent.SerializeToString()
+        assert len(data) <= message_limit(served)
+        assert read_request(data, served)
+
+
 def spoiled(**changes: Any) -> pb.Round:
     """A good round at temperature > 0, but for `changes`."""
     drawn = changes.pop("drawn", {})
@@ -145,37 +192,83 @@ def test_the_round_that_is_spoiled_below_is_good() -> None:
     assert len(read_round(spoiled()).tokens) == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"tokens": [5, 9]}, "2 nodes cannot have 3 parents"),
-        ({"tokens": list(range(33)), "parents": [0] * 33}, "33 nodes is over the limit of 32"),
-        ({"tokens": [5, 9, 50_000]}, "must be below 50000, not 50000"),
-        ({"parents": [0, 0, 3]}, "node 3 cannot follow node 3"),
-        ({"parents": [0, 9, 0]}, "node 2 cannot follow node 9"),
-        ({"draw": 3}, "the way numbered 3"),
-        ({"draw": -1}, "the way numbered -1"),
-        ({"draw": pb.DETERMINISTIC}, "was not drawn"),
-        ({"tokens": [5, 5, 4]}, "a node is followed by the same token twice"),
-        ({"parents": [0, 0, 0]}, "one distribution for every node"),
-        ({"parents": [0, 0, 2]}, "one distribution for every node"),
-        ({"drawn": {"node": 1}}, "one distribution for every node"),
-        ({"drawn": {"tokens": [5, 3, 9]}}, "do not ascend"),
-        ({"drawn": {"tokens": [5, 9, 9]}}, "do not ascend"),
-        ({"drawn": {"tokens": [3, 5, 8]}}, "its weight is 0"),
-        ({"drawn": {"tokens": [], "weights": []}}, "its weight is 0"),
-        ({"drawn": {"tokens": [5, 9, 50_000]}}, "must be below 50000, not 50000"),
-        ({"drawn": {"weights": [1, 2]}}, "3 tokens of node 0 cannot have 2 weights"),
-        ({"drawn": {"weights": [1, 2, 0]}}, "at least 1"),
-        ({"drawn": {"weights": [1, 2, TOTAL - 3]}}, "less than 2147483648"),
-        ({"drawn": {"tokens": range(5, 14), "weights": [1] * 9}}, "9 tokens is over the limit of 8"),
-    ],
-)
+SPOILED: list[tuple[dict[str, Any], str]] = [
+    ({"tokens": [5, 9]}, "2 nodes cannot have 3 parents"),
+    ({"tokens": list(range(33)), "parents": [0] * 33}, "33 nodes is over the limit of 32"),
+    ({"tokens": [5, 9, 50_000]}, "must be below 50000, not 50000"),
+    ({"parents": [0, 0, 3]}, "node 3 cannot follow node 3"),
+    ({"parents": [0, 9, 0]}, "node 2 cannot follow node 9"),
+    ({"draw": 3}, "the way numbered 3"),
+    ({"draw": -1}, "the way numbered -1"),
+    ({"draw": pb.DETERMINISTIC}, "was not drawn"),
+    ({"tokens": [5, 5, 4]}, "a node is followed by the same token twice"),
+    ({"parents": [0, 0, 0]}, "one distribution for every node"),
+    ({"parents": [0, 0, 2]}, "one distribution for every node"),
+    ({"drawn": {"node": 1}}, "one distribution for every node"),
+    ({"drawn": {"tokens": [5, 3, 9]}}, "do not ascend"),
+    ({"drawn": {"tokens": [5, 9, 9]}}, "do not ascend"),
+    ({"drawn": {"tokens": [3, 5, 8]}}, "its weight is 0"),
+    ({"drawn": {"tokens": [], "weights": []}}, "its weight is 0"),
+    ({"drawn": {"tokens": [5, 9, 50_000]}}, "must be below 50000, not 50000"),
+    ({"drawn": {"weights": [1, 2]}}, "3 tokens of node 0 cannot have 2 weights"),
+    ({"drawn": {"weights": [1, 2, 0]}}, "at least 1"),
+    ({"drawn": {"weights": [1, 2, TOTAL - 3]}}, "less than 2147483648"),
+    ({"drawn": {"tokens": range(5, 14), "weights": [1] * 9}}, "9 tokens is over the limit of 8"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), SPOILED)
 def test_a_spoiled_round_is_refused_by_what_is_wrong_with_it(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(WireError, match=said) as caught:
         read_round(spoiled(**changes))
     assert caught.value.session == 3
     assert caught.value.reason == ("too large" if "over the limit" in said else "nonsense")
+
+
+def with_branch(**changes: Any) -> pb.Request:
+    """Two branches, the second of a good round's tree, but for `changes` to it and to the whole."""
+    version, more = changes.pop("version", 1), changes.pop("more", 0)
+    tree = spoiled(**{name: changes[name] for name in changes.keys() - {"end", "bonus"}})
+    second = pb.Branch(end=changes.get("end", 2), bonus=changes.get("bonus", 8), draw=tree.draw)
+    second.tokens.extend(tree.tokens)
+    second.parents.extend(tree.parents)
+    second.drawn.extend(tree.drawn)
+    others = [pb.Branch(end=0, bonus=bonus) for bonus in range(8, 9 + more)]
+    return pb.Request(session=3, ahead=pb.Ahead(number=1, version=version, branches=[*others, second]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": 0}, "begin with 1"),
+        ({"more": 3}, "5 branches sent ahead is over the limit of 4"),
+        ({"end": 0}, "two branches are for the same outcome"),
+        ({"end": 33}, "no path ends at node 33: a round has at most 32"),
+        ({"bonus": 50_000}, "must be below 50000, not 50000"),
+        *SPOILED,
+    ],
+)
+def test_a_spoiled_branch_is_refused_by_what_is_wrong_with_it(changes: dict[str, Any], said: str) -> None:
+    """The tree of a branch by whatever a round's is refused."""
+    with pytest.raises(WireError, match=said) as caught:
+        read_request(with_branch(**changes).SerializeToString(), SERVED)
+    assert caught.value.session == 3
+    assert caught.value.reason == ("too large" if "over the limit" in said else "nonsense")
+
+
+def test_the_branches_that_are_spoiled_above_are_good() -> None:
+    asked = read_request(with_branch(more=2).SerializeToString(), SERVED)
+    assert isinstance(asked, Ahead)
+    assert len(asked.branches) == SERVED.max_ahead
+    assert asked.branches[-1].proposal == read_round(spoiled())
+
+
+def test_a_server_that_takes_nothing_ahead_takes_no_branch() -> None:
+    with pytest.raises(WireError, match="1 branches sent ahead is over the limit of 0"):
+        read_request(
+            ahead_request(3, 1, 1, [Branch(0, 1, Proposal((), ()))]).SerializeToString(),
+            replace(SERVED, max_ahead=0),
+        )
 
 
 def test_independent_draws_may_repeat() -> None:
@@ -207,6 +300,21 @@ def test_a_round_with_anything_changed_is_good_or_refused(proposal: Proposal, da
         assert round_request(3, 1, read.proposal).round == message  # what was taken is what was sent
 
 
+@given(ways(), some.data())
+def test_what_is_sent_ahead_with_anything_changed_is_good_or_refused(
+    branches: list[Branch], data: some.DataObject
+) -> None:
+    """Bytes of it, since the trees' fields are changed one by one above."""
+    sent = bytearray(ahead_request(3, 1, 1, branches).SerializeToString())
+    for _ in range(data.draw(some.integers(1, 3))):
+        sent[data.draw(some.integers(0, len(sent) - 1))] = data.draw(some.integers(0, 255))
+    read = read_or_refusal(bytes(sent))
+    assert read
+    if isinstance(read, Ahead):
+        again = ahead_request(read.session, read.number, read.version, read.branches)
+        assert read_or_refusal(again.SerializeToString()) == read
+
+
 @given(some.binary(max_size=200), some.booleans())
 def test_any_bytes_are_a_message_or_refused(data: bytes, named: bool) -> None:
     if named:  # a whole message with rubbish behind it
@@ -228,6 +336,9 @@ def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
     ruling = Ruling(11, 4, [1, 3], [8, 9, 10], True, 0.0015, 77)
     verdict = event_of(verdict_response(2, ruling, 0.02).SerializeToString(), 5.0)
     assert verdict == Verdict(2, 4, [1, 3], [8, 9, 10], True, 0.0015, 0.02, 77, 5.0)
+    assert event_of(verdict_response(2, ruling, 0.02, 3).SerializeToString(), 5.0) == replace(
+        verdict, taken=3
+    )
     turn = Turn(2, 5, [1, 2], False)
     assert event_of(turn_response(turn).SerializeToString(), 5.0) == turn
     for reason in ("nonsense", "too large", "busy", "unknown", "draining", "failed"):
@@ -239,9 +350,13 @@ def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
         event_of(b"", 5.0)
 
 
-def test_what_is_served_is_told_whole_and_an_older_revision_is_not_spoken() -> None:
+def test_what_is_served_is_told_whole_and_revisions_before_the_first_are_not_spoken() -> None:
     said = description_of(SERVED)
     assert served_of(said) == SERVED
+    first = pb.Description.FromString(said.SerializeToString())
+    first.revision = 1
+    first.ClearField("max_ahead")  # it knew of none
+    assert served_of(first) == replace(SERVED, max_ahead=0)
     said.revision = 0
     with pytest.raises(EndpointError, match="revision 0"):
         served_of(said)

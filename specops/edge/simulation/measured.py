@@ -11,10 +11,11 @@ from collections.abc import Sequence as Batch
 from copy import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specops.edge.drafting import CHILDREN
+from specops.edge.drafting import likeliest
 from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
 from specops.edge.simulation.model import Heads
@@ -93,10 +94,10 @@ class _Walk:
         )
 
     def _begun(self, sequence: Sequence) -> Growth:
-        growth = Growth([sequence.tokens[-1]], self._settings.room, sequence.ends)
+        growth = Growth(sequence.tokens[-1], self._settings.room, sequence.ends)
         _, logits = self._draft.read([sequence])
         sequence.cached = len(sequence.tokens)
-        _branch(growth, [0], logits)
+        growth.branch([0], *likeliest(logits))
         return growth
 
     def _pass(self, sequence: Sequence, growth: Growth) -> None:
@@ -108,7 +109,7 @@ class _Walk:
         if nodes:
             start = len(growth.run)
             logits = self._draft.grow(growth.levels_of(sequence, nodes))
-            _branch(growth, growth.run[start:], logits)
+            growth.branch(growth.run[start:], *likeliest(logits))
 
     def _ahead(self, sequence: Sequence, growth: Growth, end: int, bonus: int, heads: int) -> int:
         """The pass that runs `bonus` after `end`; 0: none of AHEAD."""
@@ -117,7 +118,7 @@ class _Walk:
             if not nodes:
                 return 0
             self._run(sequence, growth, nodes)
-            child = _child(growth, end, bonus)
+            child = growth.child(end, bonus)
             if child is not None and growth.places[child] >= 0:
                 return by
         return 0
@@ -127,8 +128,8 @@ def _twin(growth: Growth) -> Growth:
     """That grows on by itself; a deep copy takes thirty times as long."""
     twin = copy(growth)
     for name, value in vars(growth).items():
-        if isinstance(value, list):
-            setattr(twin, name, [item[:] if isinstance(item, list) else item for item in value])
+        if isinstance(value, list | np.ndarray):
+            setattr(twin, name, value.copy())
         elif isinstance(value, Tensor):
             setattr(twin, name, value.clone())
     return twin
@@ -138,17 +139,6 @@ def _end(growth: Growth, follow: list[int]) -> tuple[int, int]:
     """Where the path that the text takes through what was sent ends, and how long it is."""
     assert growth.sent is not None
     node, count = 0, 0
-    while (child := _child(growth, node, follow[count])) is not None and child in growth.sent:
+    while (child := growth.child(node, follow[count])) is not None and child in growth.sent:
         node, count = child, count + 1
     return node, count
-
-
-def _child(growth: Growth, node: int, token: int) -> int | None:
-    return next((child for child in growth.children[node] if growth.tokens[child] == token), None)
-
-
-def _branch(growth: Growth, nodes: list[int], logits: Tensor) -> None:
-    best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
-    logs = (best.values - logits.logsumexp(-1, keepdim=True)).tolist()
-    for node, tokens, values in zip(nodes, best.indices.tolist(), logs, strict=True):
-        growth.branch(node, tokens, values)

@@ -137,8 +137,14 @@ class _World:
                     yield self.env.timeout(max(away + ahead * ahead_s - self.env.now, 0.0))
                 tokens = min(fate.accepted + 1, left)
                 promised = self._rounds.tokens(levels) - 1
+                away_s = self.env.now - away  # all of it served: here nothing is sent ahead
                 pacing.learn(
-                    tokens=tokens, promised=promised, home_s=away - since, away_s=self.env.now - away
+                    tokens=tokens,
+                    promised=promised,
+                    home_s=away - since,
+                    away_s=away_s,
+                    served_s=away_s,
+                    way_s=None,
                 )
                 kept, left = min(fate.kept(ahead), self._rounds.levels), left - tokens
                 stream.go_on(fate.accepted + 1)
