@@ -28,6 +28,14 @@ def bench(
     heads: Annotated[
         str | None, typer.Option("--heads", help="One edge arm each, such as 0,1,8. [default: the file's]")
     ] = None,
+    ahead: Annotated[
+        str | None,
+        typer.Option(
+            "--ahead",
+            help="Next trees sent before it is known which it is, such as 0,16; with the most heads one edge "
+            "arm each. [default: the file's]",
+        ),
+    ] = None,
     depth: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +77,7 @@ def bench(
             rtt_ms=rtt,
             clients=_numbers(clients, "--clients", least=1),
             heads=_numbers(heads, "--heads", least=0),
+            ahead=_numbers(ahead, "--ahead", least=0),
             depth=None if depth is None else _depths(depth),
             count=count,
             tokens=tokens,

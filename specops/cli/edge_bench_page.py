@@ -24,7 +24,7 @@ def tables(found: Comparison, currency: str) -> list[Table]:
         of_level = [figure for figure in found.figures if figure.clients == clients]
         pages.append((f"{_clients(clients)} at a time", *_speeds(of_level, currency)))
         if any(figure.edge is not None for figure in of_level):
-            pages.append(("a round, on average", *_rounds(of_level)))
+            pages.append(("a round, on average", *_rounds(of_level, ahead=_sends_ahead(found))))
         if any(figure.accepted for figure in of_level):
             pages.append(("verifications that accepted so many tokens", *_accepted(of_level)))
         if any(ratio.clients == clients for ratio in found.ratios):
@@ -60,10 +60,14 @@ def _speeds(figures: Sequence[Figures], currency: str) -> tuple[Sequence[str], S
     return columns, rows
 
 
-def _rounds(figures: Sequence[Figures]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _sends_ahead(found: Comparison) -> bool:
+    return any(arm.ahead > 0 for arm in found.arms)
+
+
+def _rounds(figures: Sequence[Figures], *, ahead: bool) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     columns = [
-        "arm", "nodes", "passes", "hits", "wasted", "drafting ms", "network ms", "waiting ms", "step ms",
-        "bytes up", "bytes down",
+        "arm", "nodes", "passes", "hits", *(["ahead"] if ahead else []), "wasted", "drafting ms",
+        "network ms", "waiting ms", "step ms", "bytes up", "bytes down",
     ]  # fmt: skip
     rows = []
     for figure in figures:
@@ -74,6 +78,7 @@ def _rounds(figures: Sequence[Figures]) -> tuple[Sequence[str], Sequence[Sequenc
                     f"{edge.nodes:.1f}",
                     f"{edge.passes:.1f}",
                     f"{100 * edge.hit_rate:.0f}%",
+                    *([f"{100 * edge.taken:.0f}%"] if ahead else []),
                     f"{100 * edge.wasted:.0f}%",
                     _ms(edge.draft_ms),
                     _ms(edge.network_ms),
@@ -119,7 +124,10 @@ def lines(found: Comparison) -> list[str]:
     said = [
         "server idle: of the time with sessions, that without a round to verify; "
         "filled: as if others used the server then; "
-        "hits: rounds after which the next root had been drafted already",
+        "hits: rounds after which the next root had been drafted already"
+        + (
+            "; ahead: rounds that had been sent before the verdict before them" if _sends_ahead(found) else ""
+        ),
     ]
     if found.parity:
         same = all(parity.same == parity.of for parity in found.parity)

@@ -14,6 +14,7 @@ import typer
 
 from specops.cli.edge_options import (
     SERVER,
+    AheadOption,
     BeamsOption,
     CopyFlag,
     DepthOption,
@@ -50,6 +51,7 @@ def chat(
     beams: BeamsOption = 16,
     depth: DepthOption = "adaptive",
     heads: HeadsOption = 32,
+    ahead: AheadOption = 16,
     temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
     seed: Annotated[int | None, typer.Option(min=0, help="For the same answer again.")] = None,
@@ -80,6 +82,7 @@ def chat(
         beams=beams,
         depth=depth,
         heads=heads,
+        ahead=ahead,
         streams=1,
         threads=threads,
     )
@@ -177,6 +180,7 @@ def _numbers(figures: Figures) -> dict[str, float | int | None]:
         "tokens_per_second": figures.rate,
         "tokens_per_verification": figures.per_verification,
         "hit_rate": figures.hit_rate,
+        "ahead_rate": figures.ahead_rate,
         "rtt_ms": None if figures.rtt_s is None else figures.rtt_s * 1e3,
     }
 
@@ -189,6 +193,8 @@ def _line(figures: Figures) -> str:
         parts.append(f"{figures.per_verification:.2f} a verification")
     if figures.hit_rate is not None:
         parts.append(f"{figures.hit_rate:.0%} guessed ahead")
+    if figures.ahead_rate:
+        parts.append(f"{figures.ahead_rate:.0%} sent ahead")
     if figures.rtt_s is not None:
         parts.append(f"round trip {figures.rtt_s * 1e3:.1f} ms")
     return ", ".join(parts)

@@ -52,6 +52,13 @@ HeadsOption = Annotated[
         help="Outcomes of a tree to draft ahead for while it is away. 0: none; 1: as SpecEdge does.",
     ),
 ]
+AheadOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Of these outcomes, those whose next trees are sent before it is known which it is. 0: none.",
+    ),
+]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
 
 
@@ -83,6 +90,7 @@ def client_maker(
     beams: int,
     depth: str,
     heads: int,
+    ahead: int,
     streams: int,
     threads: int | None,
 ) -> Callable[[], EdgeEngine]:
@@ -101,7 +109,9 @@ def client_maker(
     if drafting not in fallbacks:
         raise UsageError(f"--drafting {drafting} is nobody", hint=f"give one of {', '.join(fallbacks)}")
     destination = Destination(server, os.environ.get(TOKEN) or None, tls_ca, insecure)
-    settings = Drafting(nodes=nodes, beams=beams, depth=parse_depth(depth), heads=heads, streams=streams)
+    settings = Drafting(
+        nodes=nodes, beams=beams, depth=parse_depth(depth), heads=heads, ahead=ahead, streams=streams
+    )
     folder = draft_folder(draft)
 
     return partial(

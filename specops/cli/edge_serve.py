@@ -11,6 +11,7 @@ import typer
 
 from specops.cli.edge_options import (
     SERVER,
+    AheadOption,
     BeamsOption,
     CopyFlag,
     DepthOption,
@@ -43,6 +44,7 @@ def serve(
     beams: BeamsOption = 16,
     depth: DepthOption = "adaptive",
     heads: HeadsOption = 32,
+    ahead: AheadOption = 16,
     max_batch: Annotated[
         int, typer.Option(min=1, help="Sequences that run at the same time, over one connection.")
     ] = 4,
@@ -76,6 +78,7 @@ def serve(
         beams=beams,
         depth=depth,
         heads=heads,
+        ahead=ahead,
         streams=max_batch,
         threads=threads,
     )

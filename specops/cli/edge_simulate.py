@@ -79,7 +79,8 @@ def simulate(
     """Which depth is best at each RTT, how many clients a server carries, up to which RTT the edge is ahead.
 
     A discrete-event simulation: nothing is served. Costs are the file's `stand_in`, others (--costs) or
-    the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge
+    the options'; what rounds bring is measured on the file's pair, here, or given. Rounds sent ahead are
+    not simulated: every round goes there and back. Exit 1 where the edge
     is behind server-only speculation at the lowest RTT, whatever the number of clients.
     """
     if plot is not None and plot.suffix not in PLOTS:

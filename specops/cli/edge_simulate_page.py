@@ -32,7 +32,8 @@ def page(result: Result) -> list[str]:
         "",
         sentence(result.reason),
         "Nothing was served: passes take the times above, streams walk the texts that were measured (where",
-        "shares were given, rounds are independent draws), and a tree that was kept fares as a new one.",
+        "shares were given, rounds are independent draws), a tree that was kept fares as a new one, and",
+        "every round goes there and back: none is sent ahead.",
     ]
 
 

@@ -63,6 +63,12 @@ class Edge(Section):
         description="Guesses that are drafted on from while the server verifies; 0: none, 1: as in the "
         "paper, more: a cache of outcomes. One arm each.",
     )
+    ahead: list[NonNegativeInt] = Field(
+        default=[0, 16],
+        min_length=1,
+        description="Of these outcomes, those whose next trees are sent before it is known which it is; 0: "
+        "none, as in the paper. With the most heads, one arm each.",
+    )
     depth: list[Depth] = Field(
         default=["adaptive"],
         min_length=1,

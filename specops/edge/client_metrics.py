@@ -39,9 +39,12 @@ def edge_series(state: ClientState, labels: dict[str, str]) -> Iterator[Metric]:
     yield gauge("connected", "1 while the verify-server can be reached.", state.connected)
     yield gauge("server_drafts", "1 while the server drafts for itself.", state.server_drafts)
     yield counter("rounds", "Trees that were verified.", rounds)
+    yield counter("rounds_ahead", "Of these, those sent ahead of the verdict before them.", counters.taken)
     yield counter("verdicts", "All verdicts, also on what the server drafted.", counters.verdicts)
     yield counter("nodes", "Nodes sent.", counters.nodes)
-    yield seconds("network", "Of a round: there and back.", counters.network_s)
+    yield seconds(
+        "network", "Of a round: there and back; next to nothing of one sent ahead.", counters.network_s
+    )
     yield seconds("server_wait", "Of a round: at the server before its step.", counters.waited_s)
     yield seconds("server_step", "Of a round: the server's step.", counters.step_s)
     yield seconds("draft", "Of a round: drafting that the stream waited for.", counters.draft_s)

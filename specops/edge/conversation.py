@@ -58,6 +58,7 @@ class Figures:
     verifications: int
     rounds: int  # trees of ours that were verified
     hits: int  # of these, after which the next tree went on from what was drafted ahead
+    taken: int  # of these, which had been sent ahead of the verdict before them
     network_s: float
 
     @staticmethod
@@ -68,6 +69,7 @@ class Figures:
             after.verdicts - before.verdicts,
             after.rounds - before.rounds,
             after.hits - before.hits,
+            after.taken - before.taken,
             after.network_s - before.network_s,
         )
 
@@ -85,6 +87,12 @@ class Figures:
         return self.hits / self.rounds if self.rounds else None
 
     @property
+    def ahead_rate(self) -> float | None:
+        return self.taken / self.rounds if self.rounds else None
+
+    @property
     def rtt_s(self) -> float | None:
-        """There and back, without the server's wait and step."""
-        return self.network_s / self.rounds if self.rounds else None
+        """There and back, without the server's wait and step: of the rounds that went there when it was their
+        turn. What was sent ahead has been there by then."""
+        waited = self.rounds - self.taken
+        return self.network_s / waited if waited > 0 else None

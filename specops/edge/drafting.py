@@ -30,6 +30,11 @@ def likeliest(logits: Tensor) -> tuple[Ints, Floats]:
     return best.indices.numpy(), logs.double().numpy()
 
 
+AHEAD_DRAWN = 4
+"""Trees that are sent ahead at once at temperature > 0: with what they were drawn from they are twenty times as
+long, and to read them takes the server's one event loop that much longer."""
+
+
 class Drafts(Protocol):
     """What a client drafts with. A sequence has a place here from `begin` to `end`, and begins away: its
     first verdict is its prompt's."""
@@ -235,6 +240,7 @@ class Grown:
         if growth is None:
             return []
         deepest, sampled = sequence.depth_left, not sequence.greedy
+        count = min(count, AHEAD_DRAWN) if sampled else count
         return growth.branch_off(count, self._nodes, deepest, worth, sampled=sampled)
 
     def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:

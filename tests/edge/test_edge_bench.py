@@ -13,8 +13,10 @@ from specops.phases.edge_bench.figures import figures, summed
 from specops.phases.edge_bench.judging import Comparison, compare, verdict
 from specops.phases.edge_bench.records import Answer, ClientEffort, Lateness, ServerEffort, VisitRecord
 
-ARMS = arms_of([0, 1], ["adaptive"])
+ARMS = arms_of([0, 1], ["adaptive"], [0])
 BARE, PAPER = (arm.name for arm in ARMS if arm.kind == "edge")
+WITH_AHEAD = arms_of([0, 1], ["adaptive"], [0, 16])
+AHEAD = WITH_AHEAD[-1].name
 PRICES = Prices(3600.0, 360.0)  # 1 a second, and a tenth
 
 
@@ -28,7 +30,7 @@ def answer(prompt: str, gap: float, a_round: int, *, rounds: int = 4, last: int 
 def visit(
     arm: str, answers: list[Answer], *, clients: int = 1, block: int = 0, busy: float = 1.0
 ) -> VisitRecord:
-    drafts = arm in (BARE, PAPER)
+    drafts = arm in (BARE, PAPER, AHEAD)
     rounds = sum(a.verifications for a in answers)
     effort = ClientEffort(
         verdicts=rounds,
@@ -43,6 +45,7 @@ def visit(
                 "rounds": rounds, "nodes": 8 * rounds, "hits": rounds // 2, "misses": rounds - rounds // 2,
                 "passes": 4 * rounds, "run": 8 * rounds, "wasted": rounds,
                 "draft_s": 0.02 * rounds, "network_s": 0.015 * rounds,
+                "taken": rounds // 4 if arm == AHEAD else 0,
             }
         )  # fmt: skip
     return VisitRecord(
@@ -99,6 +102,7 @@ def test_a_round_by_hand_and_none_where_the_server_drafts() -> None:
     edge = figures([visit(PAPER, [answer("a", 0.04, 4)]), visit(PAPER, [answer("b", 0.08, 2)])], None).edge
     assert edge is not None
     assert (edge.nodes, edge.passes, edge.hit_rate, edge.wasted) == (8.0, 4.0, 0.5, 0.125)
+    assert edge.taken == 0
     assert (edge.draft_ms, edge.network_ms, edge.waited_ms, edge.step_ms) == pytest.approx((20, 15, 10, 30))
     assert (edge.up_bytes, edge.down_bytes) == (100, 40)
     served = figures([visit(SERVER_ONLY, [answer("a", 0.04, 4)])], PRICES)
@@ -106,9 +110,15 @@ def test_a_round_by_hand_and_none_where_the_server_drafts() -> None:
     assert served.cost_per_million == pytest.approx(2.0 / 17 * 1e6)  # nobody pays for an edge
 
 
+def test_rounds_that_had_been_sent_ahead_are_a_share_of_all() -> None:
+    edge = figures([visit(AHEAD, [answer("a", 0.04, 4), answer("b", 0.08, 2)])], None).edge
+    assert edge is not None
+    assert (edge.hit_rate, edge.taken) == (0.5, 0.25)
+
+
 def test_efforts_are_summed() -> None:
-    one = ClientEffort(verdicts=2, nodes=3, draft_s=0.5)
-    assert summed([one, one]) == ClientEffort(verdicts=4, nodes=6, draft_s=1.0)
+    one = ClientEffort(verdicts=2, nodes=3, taken=1, draft_s=0.5)
+    assert summed([one, one]) == ClientEffort(verdicts=4, nodes=6, taken=2, draft_s=1.0)
     assert summed([]) == ClientEffort()
 
 
@@ -118,11 +128,31 @@ def test_one_answer_of_one_token_has_no_pace() -> None:
 
 
 def test_arms_and_their_names() -> None:
-    assert [arm.name for arm in arms_of([8, 0, 1, 1], ["adaptive"])] == [
+    assert [arm.name for arm in arms_of([8, 0, 1, 1], ["adaptive"], [0])] == [
         AUTOREGRESSIVE, SERVER_ONLY, "edge, 0 heads", "edge, 1 head", "edge, 8 heads",
     ]  # fmt: skip
-    assert [arm.name for arm in arms_of([1], ["included:4", "excluded:4"])][2:] == [
+    assert [arm.name for arm in arms_of([1], ["included:4", "excluded:4"], [0])][2:] == [
         "edge, 1 head, included:4", "edge, 1 head, excluded:4",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("heads", "ahead", "expected"),
+    [
+        ([0, 1, 8], [16, 0, 4], [(0, 0), (1, 0), (8, 0), (8, 4), (8, 16)]),
+        ([1, 8], [16, 4, 4], [(1, 4), (8, 4), (8, 16)]),  # as few as were asked for
+        ([0], [0, 16], [(0, 0)]),  # there is nothing to send ahead
+    ],
+)
+def test_rounds_are_sent_ahead_with_the_most_heads(
+    heads: list[int], ahead: list[int], expected: list[tuple[int, int]]
+) -> None:
+    assert [(arm.heads, arm.ahead) for arm in arms_of(heads, ["adaptive"], ahead)[2:]] == expected
+
+
+def test_what_is_sent_ahead_is_in_the_arms_name() -> None:
+    assert [arm.name for arm in arms_of([0, 8], ["included:4", "adaptive"], [0, 16])][-3:] == [
+        "edge, 0 heads, adaptive", "edge, 8 heads, adaptive", "edge, 8 heads, 16 ahead, adaptive",
     ]  # fmt: skip
 
 
@@ -208,6 +238,22 @@ def test_the_page_has_every_arm_and_every_ratio() -> None:
     assert [row[0] for row in pages[1][2]] == [BARE, PAPER]
     assert any(row[0] == f"{PAPER} over {SERVER_ONLY}" and "2.00×" in row[1] for row in pages[3][2])
     assert "too slow for some of the declared times" in lines(found)[-1]
+
+
+def test_rounds_sent_ahead_are_shown_where_some_are_and_compared_with_none() -> None:
+    gaps = {AUTOREGRESSIVE: 0.2, SERVER_ONLY: 0.1, BARE: 0.08, PAPER: 0.06, AHEAD: 0.04}
+    found = compare(WITH_AHEAD, all_arms(gaps), PRICES, greedy=True, confidence=0.95)
+    over = {name: found.ratio("latency", AHEAD, name, 1) for name in (BARE, PAPER)}
+    assert over[BARE] is not None
+    assert over[PAPER] is not None
+    assert (over[BARE].estimate, over[PAPER].estimate) == pytest.approx((2.0, 1.5))
+    _, columns, rows = tables(found, "USD")[1]
+    shares = {row[0]: row[columns.index("ahead")] for row in rows}
+    assert shares == {BARE: "0%", PAPER: "0%", AHEAD: "25%"}
+    assert "ahead: rounds that had been sent before the verdict before them" in lines(found)[0]
+    without = judged({arm: gap for arm, gap in gaps.items() if arm != AHEAD})
+    assert "ahead" not in tables(without, "USD")[1][1]
+    assert "ahead:" not in lines(without)[0]
 
 
 def test_what_is_kept_can_be_read_again() -> None:

@@ -39,6 +39,7 @@ pools:
 edge:
   nodes: 8
   heads: [0, 4]
+  ahead: [0, 4]
   rtt_ms: 4.0
   clients: [1, 2]
   stand_in: {{verify: {STAND_IN}, server_draft: {STAND_IN}, edge_draft: {STAND_IN}}}
@@ -80,11 +81,13 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
         assert served.edge is None
         assert plain.itl_ms is not None
         assert plain.itl_ms >= 2.0  # never faster than declared
-        for heads in ("0 heads", "4 heads"):
-            edge = found.at(f"edge, {heads}", clients)
+        for arm in ("0 heads", "4 heads", "4 heads, 4 ahead"):
+            edge = found.at(f"edge, {arm}", clients)
             assert edge.tokens == served.tokens == plain.tokens == 4 * 8
             assert edge.edge is not None
-            assert edge.edge.network_ms >= 4.0  # the relay's way there and back
+            if "ahead" not in arm:
+                assert edge.edge.network_ms >= 4.0  # the relay's way there and back
+                assert edge.edge.taken == 0
             assert edge.edge.step_ms >= 2.0
             assert 0 < edge.edge.up_bytes < 1024
             assert edge.cost_per_million is not None
@@ -97,6 +100,7 @@ def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) 
         (["--clients", "none"], "--clients is 'none'"),
         (["--clients", "0"], "--clients is '0'"),
         (["--depth", "deep"], "'deep'"),
+        (["--ahead", "all"], "--ahead is 'all'"),
         (["--rtt", "inf"], "--rtt"),
         (["--temperature", "inf"], "--temperature"),
         (["--count", "1", "--clients", "2"], "could not bench 2 clients on 1 prompts"),

@@ -97,6 +97,9 @@ def test_as_json(chat: Chat, answers: Callable[..., str]) -> None:
     assert said["text"] == answers(("user", "measure"))
     assert (said["tokens"], said["finish_reason"]) == (12, "length")
     assert end.stderr == ""
+    waits = json.loads(chat("measure", "--json", "--drafting", "edge", "--ahead", "0").stdout)
+    assert waits["ahead_rate"] == 0
+    assert waits["text"] == said["text"]
     refused = chat("--json", typed=[])
     assert refused.returncode == 2
     assert "--json is for one answer" in refused.stderr
@@ -178,10 +181,12 @@ def test_without_a_template_texts_are_continued(tiny_pair: tuple[Path, Path]) ->
 
 
 def test_figures_are_differences() -> None:
-    before = EdgeCounters(rounds=10, verdicts=12, hits=4, network_s=1.0)
-    after = EdgeCounters(rounds=14, verdicts=17, hits=7, network_s=1.06)
+    before = EdgeCounters(rounds=10, verdicts=12, hits=4, taken=3, network_s=1.0)
+    after = EdgeCounters(rounds=14, verdicts=17, hits=7, taken=4, network_s=1.045)
     figures = Figures.between(before, after, tokens=20, seconds=2.0)
     assert (figures.rate, figures.per_verification, figures.hit_rate) == (10, 4, 0.75)
-    assert figures.rtt_s == pytest.approx(0.015)
+    assert figures.ahead_rate == 0.25
+    assert figures.rtt_s == pytest.approx(0.015)  # of the three that were not sent ahead
     none = Figures.between(before, before, tokens=0, seconds=0.0)
     assert (none.rate, none.per_verification, none.hit_rate, none.rtt_s) == (None, None, None, None)
+    assert none.ahead_rate is None

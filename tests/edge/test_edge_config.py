@@ -29,7 +29,7 @@ def test_the_file_that_ships_says_where_every_cost_is_from() -> None:
     settings = settings_of(rollout)
     assert settings.target.name == "target"
     assert settings.draft.name == "draft"
-    assert settings.edge.heads == [0, 1, 32]
+    assert (settings.edge.beams, settings.edge.heads, settings.edge.ahead) == (64, [0, 1, 128], [0, 16])
     assert settings.prices is not None
     assert settings.prices.server_per_hour == pytest.approx(0.0014028 * 3600, rel=0.01)
     assert settings.prices.edge_per_hour == pytest.approx(0.0000972 * 3600, rel=0.01)
@@ -45,6 +45,7 @@ def test_the_file_that_ships_says_where_every_cost_is_from() -> None:
 def test_without_the_section_there_are_defaults_and_no_stand_ins(tmp_path: Path) -> None:
     settings = settings_of(load(read(tmp_path, "")))
     assert settings.edge == Edge()
+    assert settings.edge.ahead == [0, 16]
     assert settings.edge.stand_in is None
     assert settings.prices is None
     assert settings.server_tree == "chain:3"
@@ -52,8 +53,9 @@ def test_without_the_section_there_are_defaults_and_no_stand_ins(tmp_path: Path)
 
 def test_the_command_line_takes_the_files_place(tmp_path: Path) -> None:
     rollout = load(read(tmp_path, "edge: {rtt_ms: 30.0, heads: [1]}\n"))
-    settings = settings_of(rollout, rtt_ms=5.0, clients=[2], tokens=7, temperature=None)
+    settings = settings_of(rollout, rtt_ms=5.0, clients=[2], ahead=[4], tokens=7, temperature=None)
     assert (settings.edge.rtt_ms, settings.edge.clients, settings.edge.heads) == (5.0, [2], [1])
+    assert settings.edge.ahead == [4]
     assert (settings.tokens, settings.temperature) == (7, 0.0)
 
 
@@ -72,6 +74,8 @@ def test_an_edge_of_the_users_own_costs_nothing(tmp_path: Path) -> None:
         ("edge: {batching: static}", "'static' is no way of batching"),
         ("edge: {heads: [-1]}", "edge.heads"),
         ("edge: {heads: []}", "edge.heads is empty"),
+        ("edge: {ahead: [-1]}", "edge.ahead"),
+        ("edge: {ahead: []}", "edge.ahead is empty"),
         ("edge: {rtt_ms: -1.0}", "edge.rtt_ms"),
         ("edge: {stand_in: {verify: {pass_ms: 1.0}}}", "lacks the key 'server_draft'"),
         ("edge: {rtt: 15.0}", "unknown key 'edge.rtt'"),

@@ -85,6 +85,11 @@ def test_greedy_answers_are_the_targets(edge: Live, alone: Live) -> None:
     labels = '{engine="0",model_name="target"}'
     assert series[f"specops_edge_connected{labels}"] == 1
     assert series[f"specops_edge_rounds_total{labels}"] >= 1
+    assert (
+        0
+        <= series[f"specops_edge_rounds_ahead_total{labels}"]
+        <= series[f"specops_edge_rounds_total{labels}"]
+    )
     assert series[f"vllm:spec_decode_num_accepted_tokens_total{labels}"] >= 1
     assert series[f"specops_edge_network_seconds_count{labels}"] >= 1
 

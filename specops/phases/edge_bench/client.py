@@ -158,6 +158,7 @@ class _Drafting:
             rounds=own.rounds,
             nodes=own.nodes,
             hits=own.hits,
+            taken=own.taken,
             misses=own.misses,
             passes=own.passes,
             run=own.run,

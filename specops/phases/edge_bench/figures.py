@@ -21,6 +21,9 @@ class EdgeFigures(BaseModel):
     hit_rate: float
     """Of all rounds."""
 
+    taken: float = 0.0
+    """Of all rounds, the share that had been sent ahead of the verdict before it."""
+
     passes: float
     wasted: float
     """Of the nodes that the draft ran, the share that was run ahead in vain."""
@@ -142,6 +145,7 @@ def _edge(visits: Sequence[VisitRecord]) -> EdgeFigures | None:
     return EdgeFigures(
         nodes=effort.nodes / effort.rounds,
         hit_rate=effort.hits / judged,
+        taken=effort.taken / judged,
         passes=effort.passes / effort.rounds,
         wasted=effort.wasted / max(effort.run, 1),
         draft_ms=1000 * effort.draft_s / effort.rounds,

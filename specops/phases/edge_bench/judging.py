@@ -68,7 +68,8 @@ def compare(
     }
     edges = [arm for arm in arms if arm.kind == "edge"]
     shared = 1 - (1 - confidence) / max(1, len(edges) * len(levels))
-    bare = {arm.depth: arm.name for arm in arms if arm.kind == "edge" and arm.heads == 0}
+    bare = {arm.depth: arm.name for arm in edges if arm.heads == 0}
+    waiting = {(arm.depth, arm.heads): arm.name for arm in edges if arm.ahead == 0}
     ratios = []
     for clients in levels:
         for arm in edges:
@@ -78,6 +79,8 @@ def compare(
                 ratios += ratios_of(theirs, by[over, clients], prices, level, confidence)
             if arm.heads > 0 and arm.depth in bare:
                 ratios += proactive(theirs, by[bare[arm.depth], clients], confidence)
+            if arm.ahead > 0 and (arm.depth, arm.heads) in waiting:
+                ratios += proactive(theirs, by[waiting[arm.depth, arm.heads], clients], confidence)
         ratios += ratios_of(
             by[SERVER_ONLY, clients], by[AUTOREGRESSIVE, clients], prices, confidence, confidence
         )

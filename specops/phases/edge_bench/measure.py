@@ -30,7 +30,7 @@ def measure(
     goes on; not where nothing was.
     """
     edge = settings.edge
-    arms = arms_of(edge.heads, edge.depth)
+    arms = arms_of(edge.heads, edge.depth, edge.ahead)
     by_name = {arm.name: arm for arm in arms}
     loaded = load_prompts(settings.prompts)
     chosen = loaded.spread(settings.count)

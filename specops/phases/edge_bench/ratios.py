@@ -52,7 +52,7 @@ def ratios_of(
 
 
 def proactive(ours: Sequence[VisitRecord], bare: Sequence[VisitRecord], level: float) -> list[Ratio]:
-    """What drafting on while the server verifies brings: over the same without."""
+    """What drafting on while the server verifies brings, or sending that ahead: over the same without."""
     found = [
         _by_prompt("latency", ours, bare, lambda answer: answer.itl_s, level),
         _by_prompt("tokens a verification", ours, bare, _verifications_a_token, level),

@@ -70,6 +70,9 @@ class ClientEffort(_Record):
     hits: int = 0
     """Rounds whose next root the draft had run already: ahead, or, seldom, without sending it."""
 
+    taken: int = 0
+    """Rounds that had been sent ahead of the verdict before them: the server went on with them at once."""
+
     misses: int = 0
     """The other rounds."""
 

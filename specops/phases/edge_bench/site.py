@@ -214,6 +214,7 @@ def _drafting(arm: Arm, settings: EdgeBenchSettings) -> Drafting:
         beams=settings.edge.beams,
         heads=arm.heads,
         depth=parse_depth(arm.depth),
+        ahead=arm.ahead,
         streams=1,
     )
 
