@@ -119,7 +119,9 @@ class EdgeEngine(Streaming):
         return not self._settings.depth.more(Draft(talk.passes, talk.kept, promise), pace)
 
     def _pass(self) -> bool:
-        """One of the draft, if there is anything to run."""
+        """One of the draft, if there is anything to run, and the only stream is not about to go on."""
+        if len(self._talks) == 1 and self._talks.due_within(self._pass_s):
+            return False
         here = [talk.sequence for talk in self._talks.at(Stage.HERE)]
         away = [talk.sequence for talk in self._talks.at(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
         reads = max((sequence.uncached for sequence in (*here, *away)), default=0)

@@ -31,8 +31,8 @@ def likeliest(logits: Tensor) -> tuple[Ints, Floats]:
 
 
 AHEAD_DRAWN = 4
-"""Trees that are sent ahead at once at temperature > 0: with what they were drawn from they are twenty times as
-long, and to read them takes the server's one event loop that much longer."""
+"""Trees that are sent ahead at once at temperature > 0: with what they were drawn from they are twenty times
+as long, and to read them takes the server's one event loop that much longer."""
 
 
 class Drafts(Protocol):

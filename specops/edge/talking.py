@@ -113,6 +113,18 @@ class Talks:
                 version = len(talk.branches)
                 self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in found])
 
+    def due_within(self, pass_s: float | None) -> bool:
+        """Whether a verdict should come before a pass of the draft would end: what it says would then have to
+        wait for that."""
+        now = self._clock()
+        for talk in self.at(Stage.AWAY):
+            pace = self.pacing[talk.sequence.greedy].pace(pass_s)
+            if pace is not None and talk.proposal is not None:
+                comes = talk.sent_at + pace.served_s + (0.0 if talk.taken else pace.way_s)
+                if now < comes < now + pace.pass_s:
+                    return True
+        return False
+
     def tend(self) -> list[Emission]:
         """What is due by now: sessions to open, drafting to hand over, patience that has run out."""
         now, emissions = self._clock(), []
