@@ -15,11 +15,8 @@ from specops.engine.request import Sampling
 from specops.engine.tree import Draw
 from specops.errors import EndpointError, UsageError
 
-REVISION = 2
+REVISION = 1
 """Of the protocol; within v1 later ones only add."""
-
-_LEAST = 1
-"""The revision that a client can do with: what was added since is asked for only where it is offered."""
 
 SERVICE = "specops.edge.v1.Verification"
 
@@ -192,10 +189,10 @@ def description_of(served: Served) -> pb.Description:
 
 def served_of(said: pb.Description) -> Served:
     """EndpointError where what this client needs of the protocol is not spoken there."""
-    if said.revision < _LEAST:
+    if said.revision < REVISION:
         raise EndpointError(
             f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
-            f"and this client {REVISION}, or at least {_LEAST}"
+            f"and this client {REVISION}"
         )
     return Served(
         model=said.model,

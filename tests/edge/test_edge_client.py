@@ -333,6 +333,31 @@ def test_a_verdict_that_cannot_be_is_refused(
     assert failed.error.startswith("could not take the server's verdict: ")
 
 
+@pytest.mark.parametrize("taken", [1, 9])
+def test_a_server_that_goes_on_with_what_it_was_never_sent_is_refused(
+    taken: int, llama: Pair, logits: Logits, prompts: Prompts
+) -> None:
+    engine = engine_over(llama, LocalLink(logits, served(VOCABULARY)), Drafting(nodes=6, ahead=0))
+    hear = engine._talks.hear
+    engine._talks.hear = lambda events: hear(  # type: ignore[method-assign]
+        [replace(event, taken=taken) if getattr(event, "number", 0) == 1 else event for event in events]
+    )
+    (failed,) = failures(engine, prompts[:1])
+    assert failed.error == "could not take the server's verdict: it goes on with a tree that was not sent"
+
+
+def test_rounds_sent_ahead_are_taken_and_not_sent_again(
+    llama: Pair, logits: Logits, prompts: Prompts
+) -> None:
+    link = LocalLink(logits, served(VOCABULARY))
+    engine = engine_over(llama, link, Drafting(nodes=6, beams=4))
+    for prompt, expected in prompts:
+        assert engine.generate(*asked([(prompt, expected)])[0]).tokens == expected
+    own = engine.own
+    assert 0 < own.taken == len(link.taken) <= own.hits
+    assert own.rounds == len(link.taken) + len(link.proposals)
+
+
 def test_bad_requests_are_refused(llama: Pair, logits: Logits) -> None:
     engine = engine_over(llama, LocalLink(logits, served(VOCABULARY)), Drafting())
     for prompt, sampling, said in [

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.edge.growth import SPARE, Growth, Kept
+from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import WHOLE, Quantised
 from specops.engine.chance import Dice
 from specops.engine.request import Sampling
@@ -127,12 +128,8 @@ def test_a_hit_goes_on_from_the_guess() -> None:
     growth.levels_of(SEQUENCE, [4, 3])  # token 4 below token 1, and token 3
     growth.branch([4], [[5]], [[-1.0]])
     assert growth.follow([1], 4) == Kept([1, 3], [], hit=True)
-    assert (growth.tokens.tolist(), growth.parents.tolist(), growth.sent, growth.levels) == (
-        [4, 5],
-        [-1, 0],
-        None,
-        1,
-    )
+    assert (growth.tokens.tolist(), growth.parents.tolist()) == ([4, 5], [-1, 0])
+    assert (growth.sent, growth.levels) == (None, 1)
     assert growth.scores.tolist() == [0.0, -1.0]
 
 
@@ -167,3 +164,48 @@ def test_where_nothing_more_can_be_sent_the_likeliest_are_guessed() -> None:
     assert len(growth) <= 1 + SPARE
     assert not growth.offered[1:].any()
     assert growth.drawn == {}
+
+
+def always(levels: int, promise: float) -> bool:
+    return True
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 4))
+def test_what_was_sent_ahead_is_what_is_away_once_it_is_taken(
+    seed: int, sampled: bool, versions: int
+) -> None:
+    rng, width = random.Random(seed), 2 if sampled else None
+    growth = grown(rng, nodes=6, passes=2, width=width)
+    growth.propose(6, 9, sampled=sampled)
+    sent = []
+    for _ in range(versions):
+        if ahead := growth.next_ahead(4, 3, 9):
+            grow(growth, ahead, rng, width=width)
+        sent.append(growth.branch_off(3, 4, 9, always, sampled=sampled))
+    if not any(sent):
+        return
+    version = rng.choice([number for number, found in enumerate(sent, start=1) if found])
+    branch, promise = rng.choice(sent[version - 1])
+    assert len({(each.end, each.bonus) for each, _ in sent[version - 1]}) == len(sent[version - 1])
+    assert 0 < len(branch.proposal.tokens) <= 4
+    path, node = [], growth.order[branch.end - 1] if branch.end else 0
+    while node > 0:
+        path.append(growth.sent[node])  # type: ignore[index]
+        node = int(growth.parents[node])
+    assert growth.follow(path[::-1], branch.bonus, version).hit
+    assert growth.tokens[0] == branch.bonus
+    assert growth.promised >= promise - 1e-9  # more of it may have been run since
+    assert growth._proposal(0, growth.order, sampled=sampled) == branch.proposal
+    ahead = growth.next_ahead(4, 3, 9)  # and it grows on below that, as below any tree that is away
+    assert all(node in growth.sent or growth._guesses[node] > 0 for node in ahead)  # type: ignore[operator]
+
+
+def test_what_is_not_worth_it_is_not_sent_ahead() -> None:
+    growth = two_levels()
+    growth.levels_of(SEQUENCE, [4, 3])
+    growth.branch([4, 3], [[5], [6]], [[-1.0], [-2.0]])
+    asked = []
+    assert growth.branch_off(9, 9, 9, lambda *of: bool(asked.append(of)), sampled=False) == []
+    assert asked == [(1, 1.0), (1, 1.0)]  # each has one level below it, whose nodes were not run
+    ((branch, _),) = growth.branch_off(1, 9, 9, always, sampled=False)
+    assert branch == Branch(0, 3, Proposal((6,), (0,))), "3 after the root is likelier than 4 after 1"
