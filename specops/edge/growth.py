@@ -85,7 +85,7 @@ class Growth:
         self._ends = np.array(sorted(ends), np.int64)
         self._head: int | None = None  # the one guess of SpecEdge's, once it is chosen
         self._guesses: Ints = np.array([-1])  # while it is away: the guess that a node is, or is below of
-        self._sees = torch.eye(room + 1, dtype=torch.bool)  # [places, places]
+        self._sees: Flags = np.eye(room + 1, dtype=bool)  # [places, places]
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -142,7 +142,7 @@ class Growth:
             self._sees[start:stop] |= self._sees[parents]
             self.places[here] = np.arange(start, stop)
             self.run += here.tolist()
-            mask = Mask(self._sees[start:stop, 1:stop])
+            mask = Mask(torch.from_numpy(self._sees[start:stop, 1:stop]))
             levels.append(Level(sequence, self.tokens[here].tolist(), parents, start, depth, mask))
         return levels
 
@@ -372,8 +372,8 @@ class Growth:
         number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
         run = [node for node in self.run if node in number]
         places = self.places[run].tolist()
-        sees = torch.eye(self.room + 1, dtype=torch.bool)
-        sees[: len(run), : len(run)] = self._sees[places][:, places]
+        sees = np.eye(self.room + 1, dtype=bool)
+        sees[: len(run), : len(run)] = self._sees[np.ix_(places, places)]
         self.parents = np.searchsorted(kept, self.parents[kept])
         self.parents[0] = -1
         self.tokens, self.offered = self.tokens[kept], self.offered[kept]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from specops.edge.drafting import likeliest
 from specops.edge.growth import Growth
@@ -130,8 +129,6 @@ def _twin(growth: Growth) -> Growth:
     for name, value in vars(growth).items():
         if isinstance(value, list | np.ndarray):
             setattr(twin, name, value.copy())
-        elif isinstance(value, Tensor):
-            setattr(twin, name, value.clone())
     return twin
 
 
