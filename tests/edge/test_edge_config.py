@@ -29,7 +29,7 @@ def test_the_file_that_ships_says_where_every_cost_is_from() -> None:
     settings = settings_of(rollout)
     assert settings.target.name == "target"
     assert settings.draft.name == "draft"
-    assert (settings.edge.beams, settings.edge.heads, settings.edge.ahead) == (64, [0, 1, 128], [0, 16])
+    assert (settings.edge.beams, settings.edge.heads, settings.edge.ahead) == (64, [0, 1, 64], [0, 32])
     assert settings.prices is not None
     assert settings.prices.server_per_hour == pytest.approx(0.0014028 * 3600, rel=0.01)
     assert settings.prices.edge_per_hour == pytest.approx(0.0000972 * 3600, rel=0.01)

@@ -59,6 +59,7 @@ class Cluster:
 def running_cluster(nodes: Sequence[str]) -> Iterator[Cluster]:
     """Each node has one CPU, so that it serves one setting at a time; the first is the head."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short
+    Path(folder, "ray").mkdir()  # the cluster writes its address there, and does not make the folder
     try:
         with (
             Path(folder, "log").open("w") as log,
@@ -68,7 +69,7 @@ def running_cluster(nodes: Sequence[str]) -> Iterator[Cluster]:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | SETTINGS,
+                env=os.environ | SETTINGS | {"RAY_TMPDIR": folder},
                 start_new_session=True,
             ) as process,
         ):
