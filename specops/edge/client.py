@@ -95,8 +95,9 @@ class EdgeEngine(Streaming):
             self._send_what_is_ready()
             self._send_ahead(at_once=False)
             left = until - self._clock()
-            if not self._pass():
-                self._send_ahead(at_once=True)
+            waits = len(self._talks) == 1 and self._talks.due_within(self._pass_s)
+            if waits or not self._pass():
+                self._send_ahead(at_once=not waits)
                 return self._talks.hear(self._link.receive(max(left, 0.0)))
             if left <= 0:
                 return []
@@ -119,9 +120,7 @@ class EdgeEngine(Streaming):
         return not self._settings.depth.more(Draft(talk.passes, talk.kept, promise), pace)
 
     def _pass(self) -> bool:
-        """One of the draft, if there is anything to run, and the only stream is not about to go on."""
-        if len(self._talks) == 1 and self._talks.due_within(self._pass_s):
-            return False
+        """One of the draft, if there is anything to run."""
         here = [talk.sequence for talk in self._talks.at(Stage.HERE)]
         away = [talk.sequence for talk in self._talks.at(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
         reads = max((sequence.uncached for sequence in (*here, *away)), default=0)

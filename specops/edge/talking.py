@@ -104,7 +104,10 @@ class Talks:
             if pace is None or not talk.may_send_ahead:
                 continue
             late = talk.sent_at + pace.served_s - (pace.way_s if talk.taken else 0.0)
-            if not at_once and self._clock() + SLACK * pace.pass_s < late:
+            now = self._clock()
+            if not at_once and now + SLACK * pace.pass_s < late:
+                continue
+            if talk.branches and now > late:  # they would most likely come after the verdict
                 continue
             found = self._drafts.ahead(talk.sequence, count, partial(depth.ahead, pace=pace))
             talk.branches.append({(each.end, each.bonus): (each.proposal, worth) for each, worth in found})
