@@ -18,9 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from continuations import SAMPLE_PROMPT, continue_rows
+from llama import CONTEXT, TARGET, Llama
 from safetensors.torch import load_file
+from text import SEED, Text
 from torch import Tensor
-from train import CONTEXT, SAMPLE_PROMPT, SEED, TARGET, Llama, Text, bf16, continue_rows, save
+from training import bf16, save
 
 HERE = Path(__file__).parent
 ROWS_A_BATCH, BATCHES, CORPUS_ROWS = 256, 13, 800

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from continuations import SAMPLE_PROMPT
 from data import HELD_OUT, Data, Rows
 from torch import Tensor, nn
-from train import SAMPLE_PROMPT, Schedule, save
+from training import Schedule, descend, optimizers_of, save
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,7 @@ def fit(name: str, head: nn.Module, schedule: Schedule, loss_of: Loss, work: Pat
     """Train `head` to the end of its schedule, from its last checkpoint in `work` if there is one."""
     matrices = [p for p in head.parameters() if p.ndim == 2]
     others = [p for p in head.parameters() if p.ndim != 2]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=1.0, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
-    ]
-    if others:
-        optimizers.append(torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.95), weight_decay=0.0))
+    optimizers = optimizers_of(matrices, others)
     path, begun, running = work / f"{name}.pt", 0, None
     if path.exists():
         saved = torch.load(path, weights_only=True)
@@ -97,15 +94,8 @@ def fit(name: str, head: nn.Module, schedule: Schedule, loss_of: Loss, work: Pat
         begun, running = saved["step"], saved["running"]
     started = time.monotonic()
     for step in range(begun, schedule.steps):
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.at(step)
         loss, accepted = loss_of(step)
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        descend(head, optimizers, schedule.at(step), loss)
         before = running or accepted
         running = [0.97 * a + 0.03 * b for a, b in zip(before, accepted, strict=True)]
         done = step + 1

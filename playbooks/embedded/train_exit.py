@@ -16,11 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from continuations import SAMPLE_PROMPT
 from data import HELD_OUT, HERE, Rows, prepare, shipped_target
 from fitting import fit, loss_at
+from llama import TARGET, Llama
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from train import SAMPLE_PROMPT, TARGET, Llama, Schedule, bf16
+from training import Schedule, bf16
 
 LAYERS, ROWS = 2, 6
 SCHEDULE = Schedule(steps=200, lr=1e-2, warmup=30, decay=0.8)

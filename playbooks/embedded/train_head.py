@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from data import HELD_OUT, Data, Rows, prepare
 from fitting import fit, loss_at
+from llama import CONTEXT, DRAFT, VOCAB, Block, rotate
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from train import CONTEXT, DRAFT, VOCAB, Block, Schedule, bf16, rotate
+from training import Schedule, bf16
 
 SCHEDULE = Schedule(steps=1500, lr=3e-3, decay=0.8)
 BATCH, LENGTH, UNROLLED = 16, 256, 3

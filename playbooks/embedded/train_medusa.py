@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F
 from data import prepare
 from fitting import Positions, draw_positions, fit, held_out_positions, loss_at
+from llama import TARGET
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from train import TARGET, Schedule, bf16
+from training import Schedule, bf16
 
 HEADS, POSITIONS = 3, 1024
 SCHEDULE = Schedule(steps=1500, lr=1e-2, warmup=30, decay=0.8)

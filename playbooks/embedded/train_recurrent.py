@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as F
 from data import Data, prepare
 from fitting import Positions, draw_positions, fit, held_out_positions, loss_at
+from llama import TARGET
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from train import TARGET, Schedule, bf16
+from training import Schedule, bf16
 
 UNROLLED, POSITIONS = 3, 1024
 LOUDER = 6.5

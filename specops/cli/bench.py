@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specops.assets import asset
+from specops.cli.extras import extra
 from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json, print_table
+from specops.errors import FileError, UsageError
+
+if TYPE_CHECKING:
+    from specops.progress import Progress
+    from specops.results import Result
 
 bench = typer.Typer(
     help="Measure a pair of models on the embedded engine, and its kernels.", no_args_is_help=True
@@ -23,29 +30,33 @@ DraftOption = Annotated[
     Path | None, typer.Option("--draft", help="Folder of the draft, or exit:LAYERS. [default: the shipped]")
 ]
 PromptsOption = Annotated[Path | None, typer.Option("--prompts", help="Prompt set. [default: the shipped]")]
+CountOption = Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")]
+SeedOption = Annotated[int, typer.Option("--seed")]
 
 
 @bench.callback()
 def _group() -> None: ...
 
 
-@contextmanager
-def _engine_extra() -> Iterator[None]:
-    from specops.errors import EnvironmentFailure
-
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise EnvironmentFailure(
-            f"could not measure the pair: {error.name} is not installed",
-            hint="install the engine extra: pip install 'specops[engine]'",
-        ) from error
+def _pair(target: Path | None, draft: Path | None, prompts: Path | None) -> dict[str, Any]:
+    """Those settings that all benches of a pair have."""
+    shipped = asset("playbooks", "embedded")
+    return {
+        "target": target or shipped / "target",
+        "draft": draft or shipped / "draft",
+        "prompts": prompts or shipped / "prompts.json",
+    }
 
 
-def _or_shipped(folder: Path | None, name: str) -> Path:
-    from specops.assets import asset
+def _kept(measure: Callable[[Progress], Result], out: Path | None, quiet: bool) -> Result:
+    from specops import results
+    from specops.cli.progress import progress
 
-    return folder or asset("playbooks", "embedded", name)
+    with progress(quiet) as shown:
+        result = measure(shown)
+    if out is not None:
+        results.write(out, result)
+    return result
 
 
 @bench.command()
@@ -53,35 +64,27 @@ def acceptance(
     target: TargetOption = None,
     draft: DraftOption = None,
     prompts: PromptsOption = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")] = 32,
+    count: CountOption = 32,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens after each prompt.")] = 64,
     widths: Annotated[int, typer.Option("--widths", min=1, help="Children of a node, up to.")] = 5,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    seed: SeedOption = 0,
     as_json: JsonFlag = False,
     out: OutOption = None,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """How often one of k drafted tokens is accepted, by verification rule and width."""
-    from specops import results
-    from specops.cli.progress import progress
-
-    with _engine_extra():
+    with extra("engine", "measure the pair"):
         from specops.phases.acceptance import AcceptanceSettings, measure, table
 
     settings = AcceptanceSettings(
-        target=_or_shipped(target, "target"),
-        draft=_or_shipped(draft, "draft"),
-        prompts=_or_shipped(prompts, "prompts.json"),
+        **_pair(target, draft, prompts),
         count=count,
         tokens=tokens,
         widths=widths,
         seed=seed,
     )
-    with progress(quiet) as shown:
-        result = measure(settings, shown)
-    if out is not None:
-        results.write(out, result)
+    result = _kept(partial(measure, settings), out, quiet)
     if as_json:
         print_json(result)
         return
@@ -101,29 +104,24 @@ def verifiers(
     tree: Annotated[
         list[str] | None, typer.Option("--tree", help="May be given again. [default: four shapes]")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")] = 16,
+    count: CountOption = 16,
     tokens: Annotated[int, typer.Option("--tokens", min=8, help="Tokens after each prompt.")] = 32,
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Times 8 continuations of a prompt, at most.")
     ] = 3,
     temperature: Annotated[float, typer.Option("--temperature", min=0.01)] = 1.0,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    seed: SeedOption = 0,
     as_json: JsonFlag = False,
     out: OutOption = None,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Tokens a step that each verifier yields of the very same trees, computed and counted, and its time."""
-    from specops import results
-    from specops.cli.progress import progress
-
-    with _engine_extra():
+    with extra("engine", "measure the pair"):
         from specops.phases.verifiers import TREES, Ranking, VerifierSettings, measure, over_naive, table
 
     settings = VerifierSettings(
-        target=_or_shipped(target, "target"),
-        draft=_or_shipped(draft, "draft"),
-        prompts=_or_shipped(prompts, "prompts.json"),
+        **_pair(target, draft, prompts),
         trees=tuple(tree or TREES),
         count=count,
         tokens=tokens,
@@ -131,10 +129,7 @@ def verifiers(
         temperature=temperature,
         seed=seed,
     )
-    with progress(quiet) as shown:
-        result = measure(settings, shown)
-    if out is not None:
-        results.write(out, result)
+    result = _kept(partial(measure, settings), out, quiet)
     if as_json:
         print_json(result)
         return
@@ -150,7 +145,7 @@ def specinfer(
     prompts: PromptsOption = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Prompts of each class.")] = 16,
     tokens: Annotated[int, typer.Option("--tokens", min=16, help="Tokens after each prompt.")] = 64,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Four prompts of each class.")] = False,
     as_json: JsonFlag = False,
     out: OutOption = None,
@@ -158,25 +153,17 @@ def specinfer(
     debug: DebugFlag = False,
 ) -> None:
     """SpecInfer's tables 1 to 3 of a pair, beside the paper's; the prompt set's classes are the datasets."""
-    from specops import results
-    from specops.cli.progress import progress
-
-    with _engine_extra():
+    with extra("engine", "measure the pair"):
         from specops.phases.specinfer.measure import SpecInferSettings, measure
         from specops.phases.specinfer.tables import Tables, pages
 
     settings = SpecInferSettings(
-        target=_or_shipped(target, "target"),
-        draft=_or_shipped(draft, "draft"),
-        prompts=_or_shipped(prompts, "prompts.json"),
+        **_pair(target, draft, prompts),
         count=min(count, 4) if quick else count,
         tokens=tokens,
         seed=seed,
     )
-    with progress(quiet) as shown:
-        result = measure(settings, shown)
-    if out is not None:
-        results.write(out, result)
+    result = _kept(partial(measure, settings), out, quiet)
     if as_json:
         print_json(result)
         return
@@ -199,29 +186,15 @@ def kernels(
     debug: DebugFlag = False,
 ) -> None:
     """The Triton kernels on this machine's GPU: first checked, then timed beside PyTorch's and others'."""
-    from specops import results
-    from specops.cli.progress import progress
-    from specops.errors import EnvironmentFailure, FileError, UsageError
-
-    try:
+    with extra("kernels", "measure the kernels"):
         from specops.phases import kernels as phase
-    except ModuleNotFoundError as error:
-        raise EnvironmentFailure(
-            f"could not measure the kernels: {error.name} is not installed",
-            hint="install the kernels extra: pip install 'specops[kernels]'",
-        ) from error
-
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(
             f"could not measure the kernels: {dtype!r} is not a type that they take",
             hint="--dtype bfloat16, float16 or float32",
         )
     settings = phase.KernelSettings.model_validate({"dtype": dtype, "quick": quick})
-    machine = phase.this_machine()
-    with progress(quiet) as shown:
-        result = phase.measure(settings, machine, shown)
-    if out is not None:
-        results.write(out, result)
+    result = _kept(partial(phase.measure, settings, phase.this_machine()), out, quiet)
     if page is not None:
         try:
             with page.open("a", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.edge_options import edge_extra
+from specops.cli.extras import extra
 from specops.cli.load_options import wrong_option
 from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json, print_table
 
@@ -68,7 +68,7 @@ def bench(
     from specops.errors import SpecopsError
     from specops.results import Result
 
-    with edge_extra("bench edge drafting"):
+    with extra("edge", "bench edge drafting"):
         from specops.phases.edge_bench.measure import comparison_of, measure
         from specops.phases.edge_bench.settings import settings_of
     try:

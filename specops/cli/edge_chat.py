@@ -24,11 +24,13 @@ from specops.cli.edge_options import (
     InsecureFlag,
     NodesOption,
     ServerOption,
-    ThreadsOption,
     TlsCaOption,
     client_maker,
 )
+from specops.cli.load_options import TopPOption
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_error, print_json
+from specops.cli.serve_options import ThreadsOption
+from specops.edge.settings import DEFAULT
 from specops.errors import EndpointError, SpecopsError, UsageError
 
 if TYPE_CHECKING:
@@ -47,13 +49,13 @@ def chat(
     tls_ca: TlsCaOption = None,
     insecure: InsecureFlag = False,
     drafting: DraftingOption = "auto",
-    nodes: NodesOption = 32,
-    beams: BeamsOption = 16,
+    nodes: NodesOption = DEFAULT.nodes,
+    beams: BeamsOption = DEFAULT.beams,
     depth: DepthOption = "adaptive",
-    heads: HeadsOption = 32,
-    ahead: AheadOption = 16,
+    heads: HeadsOption = DEFAULT.heads,
+    ahead: AheadOption = DEFAULT.ahead,
     temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus sampling.")] = 1.0,
+    top_p: TopPOption = 1.0,
     seed: Annotated[int | None, typer.Option(min=0, help="For the same answer again.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 256,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,

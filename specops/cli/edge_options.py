@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.assets import asset
-from specops.errors import EnvironmentFailure, UsageError
+from specops.cli.extras import extra
+from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.edge.client import EdgeEngine
@@ -59,19 +59,6 @@ AheadOption = Annotated[
         help="Of these outcomes, those whose next trees are sent before it is known which it is. 0: none.",
     ),
 ]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
-
-
-@contextmanager
-def edge_extra(what: str) -> Iterator[None]:
-    """Around imports. EnvironmentFailure, that `what` could not be done, where one of them is not there."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise EnvironmentFailure(
-            f"could not {what}: {error.name} is not installed",
-            hint="install the edge extra: pip install 'specops[edge]'",
-        ) from error
 
 
 def draft_folder(draft: Path | None) -> Path:
@@ -95,7 +82,7 @@ def client_maker(
     threads: int | None,
 ) -> Callable[[], EdgeEngine]:
     """What makes the client, wherever it is called; what is wrong with the options is said at once."""
-    with edge_extra("draft here"):
+    with extra("edge", "draft here"):
         from specops.edge.depth import parse_depth
         from specops.edge.destination import Destination
         from specops.edge.fallback import Fallback

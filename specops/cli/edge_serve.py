@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Annotated
@@ -21,43 +20,47 @@ from specops.cli.edge_options import (
     InsecureFlag,
     NodesOption,
     ServerOption,
-    ThreadsOption,
     TlsCaOption,
     client_maker,
     draft_folder,
-    edge_extra,
 )
+from specops.cli.extras import extra
 from specops.cli.output import DebugFlag, QuietFlag
 from specops.cli.serve import API_KEY
+from specops.cli.serve_options import (
+    GraceOption,
+    HostOption,
+    MaxQueueOption,
+    PortOption,
+    ThreadsOption,
+    log_to_stderr,
+)
+from specops.edge.settings import DEFAULT
 
 
 def serve(
     server: ServerOption = SERVER,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
     draft: DraftOption = None,
     copy: CopyFlag = False,
     tls_ca: TlsCaOption = None,
     insecure: InsecureFlag = False,
     drafting: DraftingOption = "auto",
-    nodes: NodesOption = 32,
-    beams: BeamsOption = 16,
+    nodes: NodesOption = DEFAULT.nodes,
+    beams: BeamsOption = DEFAULT.beams,
     depth: DepthOption = "adaptive",
-    heads: HeadsOption = 32,
-    ahead: AheadOption = 16,
+    heads: HeadsOption = DEFAULT.heads,
+    ahead: AheadOption = DEFAULT.ahead,
     max_batch: Annotated[
         int, typer.Option(min=1, help="Sequences that run at the same time, over one connection.")
     ] = 4,
-    max_queue: Annotated[
-        int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
-    ] = 256,
+    max_queue: MaxQueueOption = 256,
     served_model_name: Annotated[
         str | None, typer.Option(help="What clients call the model; default: what the server calls it.")
     ] = None,
     threads: ThreadsOption = None,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
-    ] = 30.0,
+    grace: GraceOption = 30.0,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
@@ -82,7 +85,7 @@ def serve(
         streams=max_batch,
         threads=threads,
     )
-    with edge_extra("start the server"):
+    with extra("edge", "start the server"):
         from specops.edge.client_metrics import edge_series
         from specops.engine.load import load_tokenizer
         from specops.serve.run import ServeSettings, bind, serve_engine
@@ -91,11 +94,7 @@ def serve(
     def announce(url: str) -> None:
         print(f"serving {settings.model} on {url} (verified at {server})", file=sys.stderr, flush=True)
 
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(levelname)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(quiet=quiet)
     with bind(host, port) as bound, in_process(make, [bound]) as worker:
         settings = ServeSettings(
             model=served_model_name or worker.ready.model,

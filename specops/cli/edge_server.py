@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.assets import asset
-from specops.cli.edge_options import TOKEN, edge_extra
+from specops.cli.edge_options import TOKEN
+from specops.cli.extras import extra
 from specops.cli.output import DebugFlag, QuietFlag
 from specops.cli.serve import EMBEDDED
+from specops.cli.serve_options import HostOption, PortOption, ThreadsOption, log_to_stderr
 from specops.errors import UsageError
 from specops.net import is_loopback
 from specops.trees import parse_tree
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def verify_server(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8500,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8500,
     target: Annotated[
         Path | None, typer.Option(help="Folder of the model to verify with; without it, the shipped one.")
     ] = None,
@@ -83,7 +85,7 @@ def verify_server(
         int | None,
         typer.Option(min=0, max=65535, help="Port of /metrics and /health on the same address; 0: free."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")] = None,
+    threads: ThreadsOption = None,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
@@ -92,7 +94,7 @@ def verify_server(
     SIGTERM or Ctrl-C lets the running sessions finish; a second one ends the server at once. Where
     SPECOPS_EDGE_TOKEN is set in the environment, or --token-file is given, clients must send a token.
     """
-    with edge_extra("start the server"):
+    with extra("edge", "start the server"):
         from specops.edge.access import own_token, read_tokens
         from specops.edge.batching import Batching
         from specops.edge.describe import tokenizer_digest
@@ -134,11 +136,7 @@ def verify_server(
             flush=True,
         )
 
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(levelname)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(quiet=quiet)
     if not tokens and not is_loopback(f"//{_address(host, 0)}"):
         logging.warning("no token is asked for: whoever reaches %s may use this server", host)
     chosen = Batching.parse(batching)

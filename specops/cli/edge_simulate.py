@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.assets import asset
-from specops.cli.edge_options import edge_extra
+from specops.cli.extras import extra
 from specops.cli.load_options import wrong_option
 from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
 from specops.errors import UsageError
@@ -85,7 +85,7 @@ def simulate(
     """
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
-    with edge_extra("simulate"):
+    with extra("edge", "simulate"):
         for name in ("torch", "simpy", "google.protobuf"):
             import_module(name)
     from specops import results

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.assets import asset
+from specops.cli.extras import extra
 from specops.cli.load_options import wrong_option
 from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
-from specops.errors import EnvironmentFailure, UsageError
+from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.phases.plan import PlanSettings
@@ -56,13 +57,8 @@ def explain(
     from specops import results
     from specops.cli.progress import progress
 
-    try:
+    with extra("engine", "plan"):
         from specops.phases.plan import Explained, explain
-    except ModuleNotFoundError as error:
-        raise EnvironmentFailure(
-            f"could not plan: {error.name} is not installed",
-            hint="install the engine extra: pip install 'specops[engine]'",
-        ) from error
     from specops.cli.plan_page import page
 
     if rollout is not None and (target or draft or prompts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from functools import partial
@@ -12,16 +11,25 @@ from typing import Annotated
 import typer
 
 from specops.assets import asset
+from specops.cli.extras import extra
 from specops.cli.output import DebugFlag, QuietFlag
-from specops.errors import EnvironmentFailure, UsageError
+from specops.cli.serve_options import (
+    GraceOption,
+    HostOption,
+    MaxQueueOption,
+    PortOption,
+    ThreadsOption,
+    log_to_stderr,
+)
+from specops.errors import UsageError
 
 API_KEY = "SPECOPS_API_KEY"
 EMBEDDED = "specops-embedded"  # the shipped pair's name
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
     target: Annotated[
         Path | None, typer.Option(help="Folder of the model to serve; without it, the shipped pair.")
     ] = None,
@@ -43,13 +51,11 @@ def serve(
         int | None,
         typer.Option(min=2, help="Tokens of one sequence, prompt and output; default: the model's."),
     ] = None,
-    max_queue: Annotated[
-        int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
-    ] = 256,
+    max_queue: MaxQueueOption = 256,
     served_model_name: Annotated[
         str | None, typer.Option(help="What clients call the model; default: its folder's name.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")] = None,
+    threads: ThreadsOption = None,
     device: Annotated[str, typer.Option(help="Where target and draft run: cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     attention: Annotated[
@@ -63,9 +69,7 @@ def serve(
         str | None,
         typer.Option(help="tensor:2 or pipeline:2: lay the target on several devices of this machine."),
     ] = None,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
-    ] = 30.0,
+    grace: GraceOption = 30.0,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
@@ -74,18 +78,13 @@ def serve(
     SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
     SPECOPS_API_KEY is set in the environment, clients must send it.
     """
-    try:
+    with extra("serve", "start the server"):
         from specops.engine import load_engine
         from specops.engine.load import load_tokenizer
         from specops.engine.offload import Offload
         from specops.engine.ranks import Parallel
         from specops.serve.run import ServeSettings, bind, serve_engine
         from specops.serve.worker import in_process
-    except ModuleNotFoundError as error:
-        raise EnvironmentFailure(
-            f"could not start the server: {error.name} is not installed",
-            hint="install the serve extra: pip install 'specops[serve]'",
-        ) from error
     if no_speculation and draft is not None:
         raise UsageError("--draft and --no-speculation exclude each other", hint="leave one of them out")
     if target is None:
@@ -99,11 +98,7 @@ def serve(
         drafts = "no speculation" if no_speculation else tree
         print(f"serving {settings.model} on {url} ({drafts}, batch {max_batch})", file=sys.stderr, flush=True)
 
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(levelname)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(quiet=quiet)
     settings = ServeSettings(
         model=served_model_name or name,
         capacity=max_batch + max_queue,

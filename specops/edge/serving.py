@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-
-import torch
 
 from specops.edge.remote import Remote
 from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafts import Drafting, grower_of, open_draft
-from specops.engine.load import load_tokenizer
-from specops.engine.model import FeatureModel, Shape, eos_token_ids, load_model
+from specops.engine.load import PREFILL_CHUNK, load_target
+from specops.engine.model import FeatureModel, Shape
 from specops.engine.step import Engine
 from specops.engine.verifiers import make_verifier
 from specops.engine.verifiers.by_draw import ByDraw
@@ -50,7 +48,7 @@ class EngineSettings:
     max_nodes: int = 64
     """Of a round."""
 
-    prefill_chunk: int = 256
+    prefill_chunk: int = PREFILL_CHUNK
     threads: int | None = None
 
 
@@ -78,23 +76,20 @@ def load_verifier(
         raise UsageError(
             f"the tree {settings.tree!r} needs a draft", hint="name one, or draft ngram:8 or none"
         )
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    loaded = load_model(settings.target)
-    length = _length(settings, loaded.shape)
-    rows = _rows(settings, loaded.shape, length)
+    target = load_target(settings.target, threads=settings.threads)
+    shape, length = target.model.shape, target.length(settings.max_length)
+    rows = _rows(settings, shape, length)
     growers = []
     if spec.needs_draft and settings.draft is not None:
-        draft = open_draft(settings.draft, settings.target, loaded)
+        draft = open_draft(settings.draft, settings.target, target.model)
         growers = [grower_of(draft if pace_draft is None else pace_draft(draft))]
     verifier = ByDraw(chosen)
     own: Drafter = make_drafter(settings.tree, verifier.prefers, growers, rows, length)
-    return Engine(
-        loaded if pace is None else pace(loaded),
-        Remote(own, settings.max_nodes, loaded.shape.vocab),
+    if pace is not None:
+        target = replace(target, model=pace(target.model))
+    return target.engine(
+        Remote(own, settings.max_nodes, shape.vocab),
         verifier,
-        load_tokenizer(settings.target),
-        eos_token_ids(settings.target),
         max_batch=rows,
         max_length=length,
         prefill_chunk=settings.prefill_chunk,
@@ -105,15 +100,6 @@ def row_bytes(shape: Shape, length: int, nodes: int) -> int:
     """Of the KV of one session of up to `length` tokens, with a tree of `nodes` behind it."""
     values = shape.layers * (length + nodes) * 2 * shape.kv_heads * shape.head_dim
     return values * shape.dtype.itemsize
-
-
-def _length(settings: EngineSettings, shape: Shape) -> int:
-    length = shape.max_positions if settings.max_length is None else settings.max_length
-    if not 2 <= length <= shape.max_positions:
-        raise UsageError(
-            f"max_length must be from 2 to the target's {shape.max_positions} positions, not {length}"
-        )
-    return length
 
 
 def _rows(settings: EngineSettings, shape: Shape, length: int) -> int:

@@ -3,26 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from specops.engine.drafters import make_drafter
+from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.auto import Auto
 from specops.engine.drafters.grower import Draft
 from specops.engine.drafts import grower_of, open_draft
 from specops.engine.model import FeatureModel, eos_token_ids, load_model
 from specops.engine.offload import Offload
-from specops.engine.place import find_place
+from specops.engine.place import PLAIN, Backend, find_backend
 from specops.engine.planning.warm_up import warm_up
 from specops.engine.ranks import Parallel, Ranks
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
-from specops.engine.verifiers import best_verifier, make_verifier
+from specops.engine.verifiers import Verifier, best_verifier, make_verifier
 from specops.errors import ModelError, UsageError
 from specops.trees import parse_tree
+
+PREFILL_CHUNK = 256
+"""Tokens of prompts that one step reads."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model, and what its folder says beside the weights: what all engines over it share."""
+
+    model: FeatureModel
+    tokenizer: Any
+    eos: frozenset[int]
+
+    def length(self, wanted: int | None) -> int:
+        """Tokens that a sequence may have, prompt included; None: all that the model has positions for.
+
+        Raises UsageError.
+        """
+        positions = self.model.shape.max_positions
+        length = positions if wanted is None else wanted
+        if not 2 <= length <= positions:
+            raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
+        return length
+
+    def engine(
+        self,
+        drafter: Drafter,
+        verifier: Verifier | None = None,
+        *,
+        max_batch: int,
+        max_length: int,
+        prefill_chunk: int = PREFILL_CHUNK,
+        make: Callable[..., Engine] = Engine,
+    ) -> Engine:
+        """verifier: None: the best that is lossless for what `drafter` draws. make: a kind of Engine."""
+        engine = make(
+            self.model,
+            drafter,
+            verifier or best_verifier(drafter.draws),
+            self.tokenizer,
+            self.eos,
+            max_batch=max_batch,
+            max_length=max_length,
+            prefill_chunk=prefill_chunk,
+        )
+        if isinstance(drafter, Auto):
+            warm_up(engine, drafter)
+        return engine
+
+
+def load_target(
+    folder: str | Path,
+    backend: Backend = PLAIN,
+    *,
+    threads: int | None = None,
+    offload: Offload | None = None,
+    ranks: Ranks | None = None,
+) -> Target:
+    """From a local folder in transformers' format. threads: of torch; None leaves them as they are.
+
+    Raises ModelError.
+    """
+    folder = Path(folder)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model = load_model(
+        folder, backend.dtype, device=backend.device, kernel=backend.kernel, offload=offload, ranks=ranks
+    )
+    return Target(model, load_tokenizer(folder), eos_token_ids(folder))
 
 
 def load_engine(
@@ -34,7 +104,7 @@ def load_engine(
     speculate: bool = True,
     max_batch: int = 8,
     max_length: int | None = None,
-    prefill_chunk: int = 256,
+    prefill_chunk: int = PREFILL_CHUNK,
     threads: int | None = None,
     device: str = "cpu",
     dtype: str = "float32",
@@ -82,28 +152,16 @@ def load_engine(
                 "attention": attention,
             },
         )
-    if threads is not None:
-        torch.set_num_threads(threads)
     if max_batch < 1 or prefill_chunk < 1:
         raise UsageError(
             f"max_batch and prefill_chunk must be at least 1, not {max_batch} and {prefill_chunk}"
         )
     spec = parse_tree(tree if speculate else "none")
     chosen = make_verifier(verifier) if verifier is not None else None
-    place = find_place(device if ranks is None else f"{device}:{ranks.rank}", dtype, attention)
-    model = load_model(
-        Path(target),
-        place.dtype,
-        device=place.device,
-        kernel=place.kernel,
-        offload=offload,
-        ranks=ranks,
-    )
-    positions = model.shape.max_positions
-    length = positions if max_length is None else max_length
-    if not 2 <= length <= positions:
-        raise UsageError(f"max_length must be from 2 to the target's {positions} positions, not {length}")
-    growers = [load_draft(folder, target, model) for folder in folders if spec.takes_draft]
+    backend = find_backend(device if ranks is None else f"{device}:{ranks.rank}", dtype, attention)
+    loaded = load_target(target, backend, threads=threads, offload=offload, ranks=ranks)
+    length = loaded.length(max_length)
+    growers = [load_draft(folder, target, loaded.model) for folder in folders if spec.takes_draft]
     draw = chosen.prefers if chosen is not None else Draw.WITHOUT_REPLACEMENT
     drafter = make_drafter(tree if speculate else "none", draw, growers, max_batch, length)
     make: Callable[..., Engine] = Engine
@@ -112,19 +170,9 @@ def load_engine(
         from specops.engine.parallel import ParallelEngine
 
         drafter, make = DataParallel(drafter, ranks), partial(ParallelEngine, ranks)
-    engine = make(
-        model,
-        drafter,
-        chosen or best_verifier(drafter.draws),
-        load_tokenizer(Path(target)),
-        eos_token_ids(Path(target)),
-        max_batch=max_batch,
-        max_length=length,
-        prefill_chunk=prefill_chunk,
+    return loaded.engine(
+        drafter, chosen, max_batch=max_batch, max_length=length, prefill_chunk=prefill_chunk, make=make
     )
-    if isinstance(drafter, Auto):
-        warm_up(engine, drafter)
-    return engine
 
 
 def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Draft:

@@ -7,21 +7,15 @@ from pathlib import Path
 import torch
 
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.auto import Auto
 from specops.engine.drafts import grower_of, open_draft
 from specops.engine.head import Head
-from specops.engine.load import load_tokenizer
+from specops.engine.load import load_target
 from specops.engine.medusa import Medusa
-from specops.engine.model import eos_token_ids, load_model
 from specops.engine.offload import Offload
-from specops.engine.planning.warm_up import warm_up
 from specops.engine.recurrent import Recurrent
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
-from specops.engine.verifiers import Verifier, best_verifier
-
-PREFILL_CHUNK = 256
-"""Tokens; what `load_engine` takes, so that prompts are read as a served engine reads them."""
+from specops.engine.verifiers import Verifier
 
 
 class Pair:
@@ -34,15 +28,11 @@ class Pair:
 
         Raises ModelError.
         """
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.folder = target
-        self.target = load_model(target, offload=offload)
+        self._loaded = load_target(target, threads=threads, offload=offload)
+        self.folder, self.target, self.tokenizer = target, self._loaded.model, self._loaded.tokenizer
         self.draft = open_draft(draft, target, self.target)
         self.grower = grower_of(self.draft)
-        self.tokenizer = load_tokenizer(target)
         self.threads = torch.get_num_threads()
-        self._eos = eos_token_ids(target)
 
     @property
     def positions(self) -> int:
@@ -68,16 +58,4 @@ class Pair:
     ) -> Engine:
         """An engine over the two; without `verifier`, the best that is lossless for `tree`."""
         drafter = make_drafter(tree, draw, [self.grower], max_batch, max_length)
-        engine = Engine(
-            self.target,
-            drafter,
-            verifier or best_verifier(drafter.draws),
-            self.tokenizer,
-            self._eos,
-            max_batch=max_batch,
-            max_length=max_length,
-            prefill_chunk=PREFILL_CHUNK,
-        )
-        if isinstance(drafter, Auto):
-            warm_up(engine, drafter)
-        return engine
+        return self._loaded.engine(drafter, verifier, max_batch=max_batch, max_length=max_length)

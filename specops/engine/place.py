@@ -15,13 +15,17 @@ ATTENTION = ("reference", "kernel")
 
 
 @dataclass(frozen=True)
-class Place:
+class Backend:
     device: torch.device
     dtype: torch.dtype
     kernel: bool
 
 
-def find_place(device: str, dtype: str, attention: str) -> Place:
+PLAIN = Backend(torch.device("cpu"), torch.float32, kernel=False)
+"""What every machine has."""
+
+
+def find_backend(device: str, dtype: str, attention: str) -> Backend:
     """UsageError for what there is not; EnvironmentFailure for what is not here."""
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (number.isascii() and number.isdigit())):
@@ -48,7 +52,7 @@ def find_place(device: str, dtype: str, attention: str) -> Place:
             hint="take device cuda, or attention reference",
         )
     found = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
-    return Place(found, DTYPES[dtype], kernel)
+    return Backend(found, DTYPES[dtype], kernel)
 
 
 def compute_with(threads: int) -> None:

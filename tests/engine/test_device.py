@@ -19,7 +19,7 @@ from tiny_models import Pair, clear_prompts, drain, tokens_of
 from specops.engine import Sampling, load_engine
 from specops.engine.model import load_model
 from specops.engine.offload import Offload
-from specops.engine.place import find_place
+from specops.engine.place import find_backend
 from specops.errors import EnvironmentFailure, ModelError, UsageError
 
 COUNT = 12
@@ -85,7 +85,7 @@ def test_offloaded_on_a_gpu(source: str, llama: Pair) -> None:
 
 @ON_GPU
 def test_heads_are_for_cpus(llama: Pair, tmp_path: Path) -> None:
-    from test_head import save_head
+    from drafts_cases import save_head
 
     with pytest.raises(ModelError, match="CPUs alone"):
         load_engine(llama.target, save_head(tmp_path / "head", 32), device="cuda")
@@ -94,21 +94,21 @@ def test_heads_are_for_cpus(llama: Pair, tmp_path: Path) -> None:
 def test_what_there_is_not() -> None:
     for device in ("tpu", "cuda:x", "cpu0", ""):
         with pytest.raises(UsageError, match="there is no device"):
-            find_place(device, "float32", "reference")
+            find_backend(device, "float32", "reference")
     with pytest.raises(UsageError, match="float8"):
-        find_place("cpu", "float8", "reference")
+        find_backend("cpu", "float8", "reference")
     with pytest.raises(UsageError, match="'flash'"):
-        find_place("cpu", "float32", "flash")
+        find_backend("cpu", "float32", "flash")
 
 
 def test_what_is_not_here(monkeypatch: pytest.MonkeyPatch, llama: Pair) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(EnvironmentFailure, match="PyTorch sees 1 CUDA devices"):
-        find_place("cuda:1", "bfloat16", "reference")
+        find_backend("cuda:1", "bfloat16", "reference")
     monkeypatch.setattr("specops.engine.place.find_spec", lambda name: object())
     with pytest.raises(UsageError, match="runs on a GPU"):
         load_engine(llama.target, speculate=False, attention="kernel")
     monkeypatch.setattr("specops.engine.place.find_spec", lambda name: None)
     with pytest.raises(EnvironmentFailure, match="triton is not installed"):
-        find_place("cpu", "float32", "kernel")
+        find_backend("cpu", "float32", "kernel")

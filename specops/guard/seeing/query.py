@@ -108,29 +108,30 @@ class Asked:
         """By the name in `Seen`, over the last `window_s` seconds, starts over `started_s`; of each class,
         class_e2e and class_n."""
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
-        of_pool = {POOL: "speculative"} | self._ours
-        pool = Signals(self.series, of_pool, window)
-        e2e = f"{self.series.e2e}_count{selector(of_pool)}"
-        time_in_system = f"rate({self.series.e2e}_sum{selector(of_pool)}[{window}])"
-        timed = self.series.e2e if self.series.tpot_of_events else self.series.tpot
-        running = f"{self.series.running}{selector(of_pool)}[{window}]"
+        labels = {POOL: "speculative"} | self._ours
+        pool, of_pool = Signals(self.series, labels, window), selector(labels)
+        e2e = f"{self.series.e2e}_count"
+        ends = f"{e2e}{of_pool}[{lately}]"
+        time_in_system = f"rate({self.series.e2e}_sum{of_pool}[{window}])"
+        timed = e2e if self.series.tpot_of_events else f"{self.series.tpot}_count"
+        running = f"{self.series.running}{of_pool}[{window}]"
         return {
             "finished": pool.finished(),
             "drafted": pool.drafted(),
             "acceptance": pool.acceptance(),
             "tpot": pool.mean("tpot"),
-            "tpot_n": f"sum(increase({timed}_count{selector(of_pool)}[{window}]))",
+            "tpot_n": _total(timed, window, labels),
             "e2e": pool.mean("e2e"),
-            "e2e_n": f"sum(increase({e2e}[{window}]))",
+            "e2e_n": _total(e2e, window, labels),
             "tokens": pool.answer_tokens(),
             # Little's law: time spent in a server over the time that passed. A server counts by what it does.
             "load": f"sum({time_in_system} ^ 2) / (sum({time_in_system}) > 0)",
             "spread": f"sum(stdvar_over_time({running})) / (sum(avg_over_time({running})) > 0)",
             "gauged": f"sum(count_over_time({running}))",
-            "restarts": f"sum(resets({e2e}[{lately}])) + (count(count_over_time({e2e}[{lately}])"
-            f" unless count_over_time({e2e}[{lately}] offset {lately})) or vector(0))",
-            "targets": f"count(up{selector(of_pool)})",
-            "up": f"sum(up{selector(of_pool)})",
+            "restarts": f"sum(resets({ends})) + (count(count_over_time({ends})"
+            f" unless count_over_time({ends} offset {lately})) or vector(0))",
+            "targets": f"count(up{of_pool})",
+            "up": f"sum(up{of_pool})",
         } | (self._routed(window) if self.routed else self._aborted(window))
 
     @property
@@ -143,35 +144,44 @@ class Asked:
 
         ours, others = 'pool="speculative"', 'pool="standard"'
         broken, elsewhere = 'status="5xx"', ('served="standard"', 'status!="5xx"')
-        of_class = selector(self._ours | {"pool": "speculative"})
-        duration = f"sum by (class) (rate({ROUTE_DURATION}_sum{of_class}[{window}]))"
-        count = f"sum by (class) (rate({ROUTE_DURATION}_count{of_class}[{window}]))"
+        of_pool = selector(self._ours | {"pool": "speculative"})
+
+        def by_class(function: str, part: str) -> str:
+            return f"sum by (class) ({function}({ROUTE_DURATION}_{part}{of_pool}[{window}]))"
+
         return {
             "asked": grown(ours),
             # A label that no request had yet is no series: then none failed.
             "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
             "others_asked": grown(others),
             "others_failed": f"{grown(others, broken)} or vector(0)",
-            "class_e2e": f"{duration} / ({count} > 0)",
-            "class_n": f"sum by (class) (increase({ROUTE_DURATION}_count{of_class}[{window}]))",
+            "class_e2e": f"{by_class('rate', 'sum')} / ({by_class('rate', 'count')} > 0)",
+            "class_n": by_class("increase", "count"),
         }
 
     def _aborted(self, window: str) -> dict[str, str]:
-        found = {}
-        for prefix, pool, series in (
-            ("", "speculative", self.series),
-            ("others_", "standard", self.standard),
-        ):
-            labels = {POOL: pool} | self._ours
-            reasons = [f'finished_reason=~"{series.aborted_reasons}"'] if series.aborted_reasons else []
-            ended = _total(series.finished, window, labels)
-            found[f"{prefix}asked"] = ended
-            # A counter with labels may be there only from its first count on.
-            found[f"{prefix}failed"] = f"{_total(series.aborted, window, labels, *reasons)} or {ended} * 0"
-            if pool == "speculative":  # vllm/v1/engine/__init__.py: "abort - aborted by client"
-                left = ['finished_reason="abort"'] if series.aborted_reasons else []
-                found["cancelled"] = _total(series.aborted, window, labels, *left)
-        return found
+        asked, failed, left = _ended(self.series, window, {POOL: "speculative"} | self._ours)
+        others_asked, others_failed, _ = _ended(self.standard, window, {POOL: "standard"} | self._ours)
+        return {
+            "asked": asked,
+            "failed": failed,
+            "cancelled": left,
+            "others_asked": others_asked,
+            "others_failed": others_failed,
+        }
+
+
+def _ended(series: Series, window: str, labels: Mapping[str, str]) -> tuple[str, str, str]:
+    """Requests that ended, those that the engine aborted, and of these those whose client may have left."""
+
+    def aborted(reasons: str) -> str:
+        return _total(series.aborted, window, labels, *([reasons] if series.aborted_reasons else []))
+
+    ended = _total(series.finished, window, labels)
+    failed = aborted(f'finished_reason=~"{series.aborted_reasons}"')
+    left = aborted('finished_reason="abort"')  # vllm/v1/engine/__init__.py: "abort - aborted by client"
+    # A counter with labels may be there only from its first count on.
+    return ended, f"{failed} or {ended} * 0", left
 
 
 def _total(name: str, window: str, labels: Mapping[str, str], *matchers: str) -> str:
