@@ -1,8 +1,11 @@
-"""What lies between the matrix products of a forward pass on a CPU, compiled once (Numba).
+"""What lies between the matrix products of a forward pass on a CPU, compiled once (Numba); and whole passes
+of draft heads over one token.
 
 Of a small model's step on a few tokens, half the time went to small operators: four for a norm, five for a
 rotation, and an attention over a view of the cache that had to be laid out first. Here each is one call of
-a few microseconds, over the very buffers of PyTorch. The arithmetic is float32's, in another order.
+a few microseconds, over the very buffers of PyTorch. The arithmetic is float32's, in another order. A draft
+head's pass over one token is so short that the calls between its products take longer than they do: it is
+one call, products and all.
 
 A call keeps the interpreter's lock: it is over before another thread could have had it.
 """
@@ -10,6 +13,7 @@ A call keeps the interpreter's lock: it is over before another thread could have
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from pickle import UnpicklingError
@@ -17,13 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
 _FLOATS, _COUNT, _FLOAT = types.CPointer(types.float32), types.int64, types.float32
-_COUNTS = types.CPointer(types.int64)
-_CTYPES = {_FLOATS: ctypes.c_void_p, _COUNTS: ctypes.c_void_p, _COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float}
+_COUNTS, _BYTES = types.CPointer(types.int64), types.CPointer(types.uint8)
+_CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float}  # all others are pointers
 # Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
 _ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
 f32 = np.float32
@@ -41,7 +46,8 @@ def _compiled(*arguments: Any) -> Callable[[Callable[..., None]], Callable[..., 
         # No place, neither beside this file nor in a home; none left on it; or what lies there is torn.
         except (RuntimeError, OSError, EOFError, UnpicklingError):
             made = cfunc(signature, **options)(function)
-        call: Callable[..., None] = ctypes.PYFUNCTYPE(None, *(_CTYPES[a] for a in arguments))(made.address)
+        taken: list[Any] = [_CTYPES.get(argument, ctypes.c_void_p) for argument in arguments]
+        call: Callable[..., None] = ctypes.PYFUNCTYPE(None, *taken)(made.address)
         _kept.append(made)  # its code lives as long as it does
         return call
 
@@ -51,18 +57,38 @@ def _compiled(*arguments: Any) -> Callable[[Callable[..., None]], Callable[..., 
 _kept: list[Any] = []
 
 
+def _pointer(element: Any) -> Any:
+    """What makes the pointer that an integer holds."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def at(context: Any, address: Any) -> Any:
+        pointer = types.CPointer(element)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+        return pointer(types.int64), generate
+
+    return at
+
+
+_bytes_at, _halves_at = _pointer(types.uint8), _pointer(types.int16)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
-def _bytes_at(context: Any, address: Any) -> Any:
-    """The pointer that an integer holds."""
-    pointer = types.CPointer(types.uint8)
+def _half(context: Any, bits: Any) -> Any:
+    """The float32 that a float16's bits, an int16, stand for."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
 
-    return pointer(types.int64), generate
+    return types.float32(types.int16), generate
 
 
-@njit(fastmath=_ARITHMETIC, inline="always")  # type: ignore[untyped-decorator]
+_inlined = njit(fastmath=_ARITHMETIC, error_model="numpy", inline="always")
+
+
+@_inlined  # type: ignore[untyped-decorator]
 def _exp(x: Any) -> Any:
     """e^x, to a few roundings of x, for x up to 88; 0 below -80, before what is computed with it gets
     denormal, which takes ten times as long. The library's is called for one number at a time."""
@@ -107,18 +133,80 @@ def _norm(x_: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
             h[i, j] = x[i, j] * r * weight[j]
 
 
+@_inlined  # type: ignore[untyped-decorator]
+def _gate_row(y: Any, scale: Any, h: Any, width: Any) -> None:
+    for j in range(width):
+        v = y[j] * scale
+        h[j] = v / (f32(1) + _exp(-v)) * (y[width + j] * scale)
+
+
 @_compiled(_FLOATS, _FLOAT, _FLOATS, _COUNT, _COUNT)
 def _gate(y_: Any, scale: Any, h_: Any, n: Any, width: Any) -> None:
-    y, h = carray(y_, (n, 2, width)), carray(h_, (n, width))
+    y, h = carray(y_, (n, 2 * width)), carray(h_, (n, width))
     for i in range(n):
+        _gate_row(y[i], scale, h[i], width)
+
+
+# Loops over counts that are known are unrolled and held in registers, which is a third of their time. So what
+# a caller compiles for given heads inlines these, and hands them constants.
+
+
+@_inlined  # type: ignore[untyped-decorator]
+def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
+    for d in range(dim // 2):
+        a, b = pairs[2 * d] * scale, pairs[2 * d + 1] * scale
+        cos, sin = rope[at, 2 * d], rope[at, 2 * d + 1]
+        pairs[2 * d] = a * cos - b * sin
+        pairs[2 * d + 1] = a * sin + b * cos
+
+
+@_inlined  # type: ignore[untyped-decorator]
+def _attend_span(
+    q: Any, cache: Any, sees: Any, scale: Any, scores: Any, seen: Any, kv_heads: Any, tile: Any, dim: Any
+) -> None:
+    """One sequence's tokens. q [n, heads or more, dim]; cache [width, 2 * kv_heads, dim], up to the last slot
+    that is seen; sees [n, last], of the last slots; scores [n * tile, width]; seen [n, heads, dim]."""
+    n, last = sees.shape
+    width = cache.shape[0]
+    for k in range(kv_heads):
+        # Every key is read once, for all nodes and all heads of its group.
         for j in range(width):
-            v = y[i, 0, j] * scale
-            h[i, j] = v / (f32(1) + _exp(-v)) * (y[i, 1, j] * scale)
+            for i in range(n):
+                for u in range(tile):
+                    total = f32(0)
+                    for d in range(dim):
+                        total += q[i, k * tile + u, d] * cache[j, k, d]
+                    scores[i * tile + u, j] = total * scale
+        for i in range(n):
+            for j in range(last):
+                if sees[i, j] == 0:
+                    for u in range(tile):
+                        scores[i * tile + u, width - last + j] = f32(-np.inf)
+            for u in range(tile):
+                r = i * tile + u
+                most = scores[r, 0]
+                for j in range(width):
+                    most = max(most, scores[r, j])
+                total = f32(0)
+                for j in range(width):
+                    e = _exp(scores[r, j] - most)
+                    scores[r, j] = e
+                    total += e
+                share = f32(1) / total
+                for j in range(width):
+                    scores[r, j] *= share
+                for d in range(dim):
+                    seen[i, k * tile + u, d] = f32(0)
+        for j in range(width):
+            for i in range(n):
+                for u in range(tile):
+                    share = scores[i * tile + u, j]
+                    for d in range(dim):
+                        seen[i, k * tile + u, d] += share * cache[j, kv_heads + k, d]
 
 
 @lru_cache
 def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Loops over counts that are known are unrolled and held in registers: a third of the time."""
     tile, turned = heads // kv_heads, heads + kv_heads
 
     @_compiled(_FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _COUNT, _COUNTS, _COUNT)
@@ -140,13 +228,9 @@ def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None],
             rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (first + n,))
             cache = carray(cache_, ((row + 1) * capacity, 2 * kv_heads, dim))
             for i in range(first, first + n):
-                at, slot = positions[i], row * capacity + start + i - first
+                slot = row * capacity + start + i - first
                 for h in range(turned):
-                    for d in range(dim // 2):
-                        a, b = qkv[i, h, 2 * d] * scale, qkv[i, h, 2 * d + 1] * scale
-                        cos, sin = rope[at, 2 * d], rope[at, 2 * d + 1]
-                        qkv[i, h, 2 * d] = a * cos - b * sin
-                        qkv[i, h, 2 * d + 1] = a * sin + b * cos
+                    _rotate(qkv[i, h], scale, rope, positions[i], dim)
                 for h in range(kv_heads):
                     for d in range(dim):
                         cache[slot, h, d] = qkv[i, heads + h, d]
@@ -176,44 +260,140 @@ def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None],
             cache = carray(cache_, (slot + width, 2 * kv_heads, dim))[slot:]
             sees = carray(_bytes_at(spans[s, 4]), (n, last))
             scores = carray(scores_, (n * tile, width))
-            for k in range(kv_heads):
-                # Every key is read once, for all nodes and all heads of its group.
-                for j in range(width):
-                    for i in range(n):
-                        for u in range(tile):
-                            total = f32(0)
-                            for d in range(dim):
-                                total += q[i, k * tile + u, d] * cache[j, k, d]
-                            scores[i * tile + u, j] = total * scale
-                for i in range(n):
-                    for j in range(last):
-                        if sees[i, j] == 0:
-                            for u in range(tile):
-                                scores[i * tile + u, width - last + j] = f32(-np.inf)
-                    for u in range(tile):
-                        r = i * tile + u
-                        most = scores[r, 0]
-                        for j in range(width):
-                            most = max(most, scores[r, j])
-                        total = f32(0)
-                        for j in range(width):
-                            e = _exp(scores[r, j] - most)
-                            scores[r, j] = e
-                            total += e
-                        share = f32(1) / total
-                        for j in range(width):
-                            scores[r, j] *= share
-                        for d in range(dim):
-                            seen[i, k * tile + u, d] = f32(0)
-                for j in range(width):
-                    for i in range(n):
-                        for u in range(tile):
-                            share = scores[i * tile + u, j]
-                            for d in range(dim):
-                                seen[i, k * tile + u, d] += share * cache[j, kv_heads + k, d]
+            _attend_span(q, cache, sees, scale, scores, seen, kv_heads, tile, dim)
             first += n
 
     return store, attend
+
+
+@_inlined  # type: ignore[untyped-decorator]
+def _dot(halves: Any, x: Any) -> Any:
+    total = f32(0)
+    for j in range(halves.shape[0]):
+        total += _half(halves[j]) * x[j]
+    return total
+
+
+@_inlined  # type: ignore[untyped-decorator]
+def _product(address: Any, x: Any, scale: Any, y: Any) -> None:
+    """y = scale * W x, of the float16 matrix W at an address."""
+    weight = carray(_halves_at(address), (y.shape[0], x.shape[0]))
+    for row in range(y.shape[0]):
+        y[row] = _dot(weight[row], x) * scale
+
+
+@_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
+def _recurrent(
+    state_: Any,
+    token_: Any,
+    weights_: Any,
+    scales_: Any,
+    scratch_: Any,
+    after_: Any,
+    logits_: Any,
+    width: Any,
+    inter: Any,
+    vocab: Any,
+) -> None:
+    weights, scales = carray(weights_, (3,)), carray(scales_, (3,))
+    entered = width + 2 * inter
+    scratch = carray(scratch_, (entered + inter,))
+    y, h = scratch[:entered], scratch[entered:]
+    token, state, after = carray(token_, (entered,)), carray(state_, (width,)), carray(after_, (width,))
+    _product(weights[0], state, scales[0], y)
+    for j in range(entered):
+        y[j] += token[j]
+    _gate_row(y[width:], f32(1), h, inter)
+    _product(weights[1], h, scales[1], after)
+    for j in range(width):
+        after[j] += y[j]
+    _product(weights[2], after, scales[2], carray(logits_, (vocab,)))
+
+
+@lru_cache
+def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
+    tile, queries, keys = heads // kv_heads, heads * dim, kv_heads * dim
+
+    @_compiled(
+        *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
+        *(_FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
+    )
+    def eagle(
+        entered_: Any,
+        features_: Any,
+        weights_: Any,
+        scales_: Any,
+        norm_: Any,
+        eps: Any,
+        rope_: Any,
+        positions_: Any,
+        cache_: Any,
+        sees_: Any,
+        scratch_: Any,
+        guess_: Any,
+        logits_: Any,
+        start: Any,
+        n: Any,
+        last: Any,
+        width: Any,
+        inter: Any,
+        vocab: Any,
+    ) -> None:
+        weights, scales = carray(weights_, (5,)), carray(scales_, (5,))
+        end, stop = n - 1, start + n
+        out = width + queries + 2 * keys
+        entered, features = carray(entered_, (n, out)), carray(features_, (n, width))
+        enter = carray(_halves_at(weights[0]), (out, width))
+        for r in range(out):
+            # What stands before the keys is wanted of the last token alone.
+            for i in range(end if r < width + queries else 0, n):
+                entered[i, r] += _dot(enter[r], features[i]) * scales[0]
+        rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
+        cache = carray(cache_, (stop, 2 * kv_heads, dim))
+        for i in range(n):
+            new = entered[i, width + queries :]
+            for h in range(kv_heads):
+                _rotate(new[h * dim :], f32(1), rope, positions[i], dim)
+                for d in range(dim):
+                    cache[start + i, h, d] = new[h * dim + d]
+                    cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
+        scratch = carray(scratch_, (2 * queries + width + 3 * inter + tile * stop,))
+        q, scratch = scratch[:queries], scratch[queries:]
+        seen, scratch = scratch[:queries], scratch[queries:]
+        h_, scratch = scratch[:width], scratch[width:]
+        gate_up, scratch = scratch[: 2 * inter], scratch[2 * inter :]
+        gated, scores = scratch[:inter], scratch[inter:]
+        q[:] = entered[end, width : width + queries]
+        for u in range(heads):
+            _rotate(q[u * dim :], f32(1), rope, positions[end], dim)
+        _attend_span(
+            q.reshape((1, heads, dim)),
+            cache,
+            carray(sees_, (n, last))[end:],
+            f32(dim**-0.5),
+            scores.reshape((tile, stop)),
+            seen.reshape((1, heads, dim)),
+            kv_heads,
+            tile,
+            dim,
+        )
+        guess, norm = carray(guess_, (width,)), carray(norm_, (width,))
+        _product(weights[1], seen, scales[1], guess)
+        total = f32(0)
+        for j in range(width):
+            guess[j] += entered[end, j]
+            total += guess[j] * guess[j]
+        share = f32(1) / np.sqrt(total / f32(width) + eps)
+        for j in range(width):
+            h_[j] = guess[j] * share * norm[j]
+        _product(weights[2], h_, scales[2], gate_up)
+        _gate_row(gate_up, f32(1), gated, inter)
+        _product(weights[3], gated, scales[3], h_)
+        for j in range(width):
+            guess[j] += h_[j]
+        _product(weights[4], guess, scales[4], carray(logits_, (vocab,)))
+
+    return eagle
 
 
 SPAN = 5
@@ -266,3 +446,73 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: Tensor, scores: Tensor, 
     to = scale, scores.data_ptr(), seen.data_ptr()
     of(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.data_ptr(), len(spans), *to)
     return seen
+
+
+class Halves:
+    """The matrices of a pass that is one call: float16 each, and what brings it back to its size."""
+
+    def __init__(self, *weights: Tensor) -> None:
+        """Rounded to float16, [out, in] each. A draft may be a little off."""
+        ups = [2.0 ** (14 - math.frexp(float(weight.abs().max()))[1]) for weight in weights]
+        self._bits = [(weight * up).half().contiguous() for weight, up in zip(weights, ups, strict=True)]
+        self.addresses = torch.tensor([bits.data_ptr() for bits in self._bits])
+        self.scales = torch.tensor([1 / up for up in ups])
+        self.shapes = [tuple(bits.shape) for bits in self._bits]
+
+    @classmethod
+    def of_small(cls, *weights: Tensor) -> Halves | None:
+        """None where products take so long that calls between them do not count, and threads would."""
+        return cls(*weights) if sum(weight.numel() for weight in weights) <= SMALL else None
+
+
+SMALL = 2**23
+"""Weights."""
+
+
+def recurrent(state: Tensor, token: Tensor, of: Halves) -> tuple[Tensor, Tensor]:
+    """A recurrent head's pass over one token (recurrent.py) -> the next state [1, width], [1, V] logits.
+
+    state [1, width]; token [1, width + 2 * inter], what the head makes of it. `of`: R, D, the output layer.
+    """
+    (width, inter), (vocab, _) = of.shapes[1:]
+    after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
+    scratch = state.new_empty(width + 3 * inter)
+    _recurrent(
+        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), of.scales.data_ptr()),
+        *(scratch.data_ptr(), after.data_ptr(), logits.data_ptr(), width, inter, vocab),
+    )
+    return after, logits
+
+
+def eagle(
+    entered: Tensor,
+    features: Tensor,
+    of: Halves,
+    norm: Tensor,
+    eps: float,
+    rope: Tensor,
+    positions: Tensor,
+    cache: Tensor,
+    start: int,
+    sees: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """An EAGLE head's pass over n tokens of one sequence (head.py) -> of the last of them the guess,
+    [1, width], and [1, V] logits; of the others keys and values alone are made.
+
+    entered: [n, width + queries + keys + values], what the head makes of the tokens; overwritten.
+    features: [n, width]; `of`: what it makes of features, its output projection, gate and up, down, and the
+    output layer. rope: as in `store`; positions: [n]. cache: [capacity, 2 * kv_heads, dim], of the sequence;
+    the tokens go to `start` and on. sees: [n, last] bool, of the last slots.
+    """
+    n, last = sees.shape
+    _, kv, dim = cache.shape
+    (width, queries), (_, inter), (vocab, _) = of.shapes[1], of.shapes[3], of.shapes[4]
+    guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
+    scores = 2 * queries // (dim * kv) * (start + n)
+    scratch = features.new_empty(2 * queries + width + 3 * inter + scores)
+    _eagle_of(queries // dim, kv // 2, dim)(
+        *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), of.scales.data_ptr()),
+        *(norm.data_ptr(), eps, rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr()),
+        *(scratch.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
+    )
+    return guess, logits

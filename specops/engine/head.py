@@ -18,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine import compiled
-from specops.engine.attention import Layout, attend_rotated
+from specops.engine.attention import SHORT, Layout, Span, attend_rotated
+from specops.engine.cache import KVCache
 from specops.engine.lean import Norm, adjacent, rotations
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape, reason_of
@@ -82,19 +83,31 @@ class Head:
                 hint="a head is trained for one target; take that one's",
             )
         self._width = width
-        self._enter_with(layer.self_attn, fuse, weights.get(FUSE_BIAS), embedding)
-        self._out = Linear(layer.self_attn.o_proj.weight, layer.self_attn.o_proj.bias)
+        of_feature = self._enter_with(layer.self_attn, fuse, weights.get(FUSE_BIAS), embedding)
+        attention, mlp = layer.self_attn, layer.mlp
+        self._out = Linear(attention.o_proj.weight, attention.o_proj.bias)
         self._norm = Norm(layer.post_attention_layernorm.weight, config.rms_norm_eps)
-        mlp = layer.mlp
         bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
-        self._gate_up = Linear(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)), bias)
+        gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+        self._gate_up = Linear(gate_up, bias)
         self._down = Linear(mlp.down_proj.weight, mlp.down_proj.bias)
         rotary = LlamaRotaryEmbedding(config)
         self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
-        self.logits = Linear(target.output.float())  # [n, hidden] features -> [n, vocab]
+        output = target.output.float()
+        self.logits = Linear(output)  # [n, hidden] features -> [n, vocab]
+        biased = attention.o_proj.bias is not None or bias is not None or mlp.down_proj.bias is not None
+        self._in_one_call: compiled.Halves | None = None
+        if not biased:
+            matrices = (of_feature, attention.o_proj.weight, gate_up, mlp.down_proj.weight, output)
+            self._in_one_call = compiled.Halves.of_small(*matrices)
 
-    def _enter_with(self, attention: Any, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor) -> None:
-        """Nothing stands between fc and the projections: one matrix does both, and of tokens a table."""
+    def _enter_with(
+        self, attention: Any, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor
+    ) -> Tensor:
+        """Nothing stands between fc and the projections: one matrix does both, and of tokens a table.
+
+        Returns what it does to features.
+        """
         shape = self.shape
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         weights = [p.weight for p in projections]
@@ -112,6 +125,35 @@ class Head:
         if fuse_bias is not None:
             bias = behind @ fuse_bias + (0 if bias is None else bias)
         self._of_token = TokenTable(embedding, whole[:, : self._width], bias)
+        return whole[:, self._width :]
+
+    def draft(
+        self, tokens: list[int], features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Of the `wanted` places in `tokens`, ascending, guesses [wanted, hidden] and [wanted, V] logits.
+
+        features: [n, hidden] of the positions before the tokens. spans: as they follow each other in
+        `tokens`; where there is one, what is wanted of it is all, or its last token.
+        """
+        fed = torch.tensor(tokens)
+        if len(spans) == 1 and len(wanted) == 1 and len(tokens) <= SHORT and self._in_one_call is not None:
+            (span,), norm = spans, self._norm
+            return compiled.eagle(
+                self._of_token(fed),
+                features,
+                self._in_one_call,
+                norm.weight,
+                norm.eps,
+                self._rope,
+                span.positions,
+                cache.layers[0][span.row],
+                span.start,
+                span.mask.sees,
+            )
+        layout = Layout(spans, cache, self.shape.tile)
+        rows = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
+        guessed = self.forward(fed, features, layout, rows)
+        return guessed, self.logits(guessed)
 
     def forward(
         self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None

@@ -33,13 +33,13 @@ class Norm:
     """RMSNorm."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight, self._eps = weight.contiguous(), eps
+        self.weight, self.eps = weight.contiguous(), eps
 
     def __call__(self, x: Tensor, due: Due | None = None) -> Tensor:
         """Of x, to which what is due is added first, in place."""
         if due is None:
-            return compiled.norm(x, self._weight, self._eps)
-        return compiled.add_norm(x, *due, self._weight, self._eps)
+            return compiled.norm(x, self.weight, self.eps)
+        return compiled.add_norm(x, *due, self.weight, self.eps)
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,15 @@ class Recurrent:
         self._down = Linear(down)
         self._of_token = TokenTable(output, token)
         self.logits = Linear(output)  # [n, width] states -> [n, vocab]
+        self._in_one_call = compiled.Halves.of_small(recurrent, down, output)
+
+    def draft(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
+        """states [n, width] before the tokens -> [n, width] after them, and their [n, V] logits."""
+        fed = torch.tensor(tokens)
+        if len(tokens) == 1 and self._in_one_call is not None:
+            return compiled.recurrent(states, self._of_token(fed), self._in_one_call)
+        states = self.forward(states, fed)
+        return states, self.logits(states)
 
     def forward(self, states: Tensor, tokens: Tensor) -> Tensor:
         """states [n, width] before the tokens -> [n, width] after them."""

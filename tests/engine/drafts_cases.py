@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tiny_models import VOCABULARY
 from torch import Tensor
 
 from specops.engine import medusa, recurrent
@@ -24,6 +25,37 @@ def _saved(folder: Path, weights: dict[str, Tensor], config: dict[str, object]) 
     save_file(weights, str(folder / "model.safetensors"))
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def save_head(folder: Path, hidden: int, *, vocabulary: int = VOCABULARY, seed: int = 0) -> Path:
+    """In the form of EAGLE's checkpoints."""
+    random = _random(seed)
+    inter, heads, kv = 2 * hidden, 4, 2
+    dim = hidden // heads
+    weights = {
+        "embed_tokens.weight": random(vocabulary, hidden),
+        "fc.weight": random(hidden, 2 * hidden),
+        "layers.0.self_attn.q_proj.weight": random(hidden, hidden),
+        "layers.0.self_attn.k_proj.weight": random(kv * dim, hidden),
+        "layers.0.self_attn.v_proj.weight": random(kv * dim, hidden),
+        "layers.0.self_attn.o_proj.weight": random(hidden, hidden),
+        "layers.0.post_attention_layernorm.weight": 1 + random(hidden),
+        "layers.0.mlp.gate_proj.weight": random(inter, hidden),
+        "layers.0.mlp.up_proj.weight": random(inter, hidden),
+        "layers.0.mlp.down_proj.weight": random(hidden, inter),
+    }
+    config = {
+        "architectures": ["EagleLlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": inter,
+        "num_hidden_layers": 1,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "max_position_embeddings": 512,
+    }
+    return _saved(folder, weights, config)
 
 
 def save_recurrent(folder: Path, width: int, *, inter: int = 48, seed: int = 0) -> Path:

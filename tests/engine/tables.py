@@ -14,7 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from specops.engine.attention import Layout, attend
+from specops.engine.attention import Layout, Span, attend
+from specops.engine.cache import KVCache
 from specops.engine.model import Shape
 
 Prefix = tuple[int, ...]
@@ -83,16 +84,17 @@ class TableModel:
 class TableHead(TableModel):
     """A draft head: the feature before a token and the token make the feature, and the table reads it."""
 
-    def forward(  # type: ignore[override]
-        self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None
-    ) -> Tensor:
-        n = len(tokens)
+    def draft(
+        self, tokens: list[int], features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        n, layout = len(tokens), Layout(spans, cache, self.shape.tile)
         zeros = torch.zeros(n, 2, self.shape.head_dim, dtype=torch.float64)
         attend(layout, 0, zeros[:, :1], zeros)  # the slots are written as a head's are
         after = features.view(n, -1, VOCABULARY).clone()
         # The slot of a token beside the feature at i is i; the token itself stands at i + 1.
         after[torch.arange(n), layout.positions + 1, tokens] = 1.0
-        return after.flatten(1) if wanted is None else after.flatten(1)[wanted]
+        guessed = after.flatten(1)[wanted]
+        return guessed, self.logits(guessed)
 
 
 class TableRecurrent(TableModel):
@@ -100,10 +102,10 @@ class TableRecurrent(TableModel):
 
     vocab = VOCABULARY
 
-    def forward(self, states: Tensor, tokens: Tensor) -> Tensor:  # type: ignore[override]
+    def draft(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
         after = states.view(len(tokens), -1, VOCABULARY).clone()
         after[torch.arange(len(tokens)), after.sum((1, 2)).round().long(), tokens] = 1.0
-        return after.flatten(1)
+        return after.flatten(1), self.logits(after.flatten(1))
 
 
 class TableMedusa(TableModel):

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from drafts_cases import save_head
 from enumeration import Script, distribution_of, total_variation
 from joint import after_cuts, continuations
 from tables import Prefix, TableHead, TableModel, random_table
-from test_head import save_head
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 from tokenizers import Tokenizer, models
 

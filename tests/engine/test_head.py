@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafts_cases import save_head
 from safetensors.torch import load_file, save_file
 from tiny_models import VOCABULARY, Pair, clear_prompts, drain, tokens_of
 from torch import Tensor
@@ -20,44 +21,6 @@ from specops.errors import ModelError
 
 LENGTHS = [1, 2, 9, 23, 40]
 ENDS = [12, 3, 11, 12, 7]
-
-
-def save_head(folder: Path, hidden: int, *, vocabulary: int = VOCABULARY, seed: int = 0) -> Path:
-    """A random head in the form of EAGLE's checkpoints."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator) * 0.3
-
-    inter, heads, kv = 2 * hidden, 4, 2
-    dim = hidden // heads
-    weights = {
-        "embed_tokens.weight": random(vocabulary, hidden),
-        "fc.weight": random(hidden, 2 * hidden),
-        "layers.0.self_attn.q_proj.weight": random(hidden, hidden),
-        "layers.0.self_attn.k_proj.weight": random(kv * dim, hidden),
-        "layers.0.self_attn.v_proj.weight": random(kv * dim, hidden),
-        "layers.0.self_attn.o_proj.weight": random(hidden, hidden),
-        "layers.0.post_attention_layernorm.weight": 1 + random(hidden),
-        "layers.0.mlp.gate_proj.weight": random(inter, hidden),
-        "layers.0.mlp.up_proj.weight": random(inter, hidden),
-        "layers.0.mlp.down_proj.weight": random(hidden, inter),
-    }
-    folder.mkdir(parents=True)
-    save_file(weights, str(folder / WEIGHTS))
-    config = {
-        "architectures": ["EagleLlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": vocabulary,
-        "hidden_size": hidden,
-        "intermediate_size": inter,
-        "num_hidden_layers": 1,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "max_position_embeddings": 512,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.mark.parametrize("tree", ["chain:3", "expand:3,2,1", "dynamic:8:3"])

@@ -21,8 +21,8 @@ import pytest
 import ranks_cases
 import torch
 import torch.distributed as dist
+from drafts_cases import save_head
 from ranks_cases import FAMILIES, KINDS, MOMENT, TREES
-from test_head import save_head
 from test_models import TOKENS, in_parts
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 

@@ -49,20 +49,21 @@ class Eagle(Cached):
                 ends.append(len(tokens) - 1)
         if not tokens:
             return [], torch.empty(0, self._head.shape.vocab)
-        wanted = torch.tensor(ends, dtype=torch.int64) if len(ends) < len(tokens) else None
-        guessed = self._run(tokens, features, spans, wanted)
+        guessed, logits = self._head.draft(tokens, _joined(features), spans, self._cache, ends)
         for index, guess in zip(ready, guessed[:, None].unbind(), strict=True):
             self._guessed[sequences[index].row] = [guess]
-        return ready, self._head.logits(guessed)
+        return ready, logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]
         parents = [self._guessed[level.sequence.row][place] for level in levels for place in level.parents]
-        guessed = self._run(tokens, parents, [self._level_span(level) for level in levels])
+        spans = [self._level_span(level) for level in levels]
+        wanted = list(range(len(tokens)))
+        guessed, logits = self._head.draft(tokens, _joined(parents), spans, self._cache, wanted)
         rows = iter(guessed[:, None].unbind())
         for level in levels:
             self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
-        return self._head.logits(guessed)
+        return logits
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
         assert features is not None
@@ -76,8 +77,6 @@ class Eagle(Cached):
         super().release(sequence)
         self._known[sequence.row] = []
 
-    def _run(
-        self, tokens: list[int], features: list[Tensor], spans: list[Span], wanted: Tensor | None = None
-    ) -> Tensor:
-        beside = features[0] if len(features) == 1 else torch.cat(features)
-        return self._head.forward(torch.tensor(tokens), beside, self._layout(spans), wanted)
+
+def _joined(rows: list[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(rows)

@@ -32,19 +32,19 @@ class RecurrentGrower:
                 features.append(feature)
         if not ready:
             return [], torch.empty(0, self._head.vocab)
-        states = self._head.forward(_joined(features), torch.tensor(tokens))
+        states, logits = self._head.draft(_joined(features), tokens)
         for index, state in zip(ready, states[:, None].unbind(), strict=True):
             self._states[sequences[index].row] = [state]
-        return ready, self._head.logits(states)
+        return ready, logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]
         parents = [self._states[level.sequence.row][place] for level in levels for place in level.parents]
-        states = self._head.forward(_joined(parents), torch.tensor(tokens))
+        states, logits = self._head.draft(_joined(parents), tokens)
         rows = iter(states[:, None].unbind())
         for level in levels:
             self._states[level.sequence.row] += [next(rows) for _ in level.tokens]
-        return self._head.logits(states)
+        return logits
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
         assert features is not None

@@ -128,7 +128,7 @@ class Proposals:
 
     def forget(self, tokens: list[int]) -> None:
         """They were rejected, being drawn from what the child in turn was: draws that follow know."""
-        if self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
+        if self._left and self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
             self._q[self._source] = _without(self.q, tokens)
 
 
