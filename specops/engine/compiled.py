@@ -13,7 +13,6 @@ A call keeps the interpreter's lock: it is over before another thread could have
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from pickle import UnpicklingError
@@ -21,17 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
 _FLOATS, _COUNT, _FLOAT = types.CPointer(types.float32), types.int64, types.float32
-_COUNTS, _BYTES = types.CPointer(types.int64), types.CPointer(types.uint8)
+_COUNTS, _BYTES, _SHORTS = (types.CPointer(t) for t in (types.int64, types.uint8, types.int16))
 _CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float}  # all others are pointers
 # Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
 _ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
-f32 = np.float32
+f32, i32 = np.float32, np.int32
 
 
 def _compiled(*arguments: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -72,23 +70,14 @@ def _pointer(element: Any) -> Any:
     return at
 
 
-_bytes_at, _halves_at = _pointer(types.uint8), _pointer(types.int16)
+_bytes_at, _weights_at, _floats_at = _pointer(types.uint8), _pointer(types.int8), _pointer(types.float32)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _half(context: Any, bits: Any) -> Any:
-    """The float32 that a float16's bits, an int16, stand for."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.int16), generate
-
-
+_part = njit(fastmath=_ARITHMETIC, error_model="numpy")
 _inlined = njit(fastmath=_ARITHMETIC, error_model="numpy", inline="always")
 
 
-@_inlined  # type: ignore[untyped-decorator]
+@_part  # type: ignore[untyped-decorator]
 def _exp(x: Any) -> Any:
     """e^x, to a few roundings of x, for x up to 88; 0 below -80, before what is computed with it gets
     denormal, which takes ten times as long. The library's is called for one number at a time."""
@@ -133,7 +122,7 @@ def _norm(x_: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
             h[i, j] = x[i, j] * r * weight[j]
 
 
-@_inlined  # type: ignore[untyped-decorator]
+@_part  # type: ignore[untyped-decorator]
 def _gate_row(y: Any, scale: Any, h: Any, width: Any) -> None:
     for j in range(width):
         v = y[j] * scale
@@ -147,11 +136,7 @@ def _gate(y_: Any, scale: Any, h_: Any, n: Any, width: Any) -> None:
         _gate_row(y[i], scale, h[i], width)
 
 
-# Loops over counts that are known are unrolled and held in registers, which is a third of their time. So what
-# a caller compiles for given heads inlines these, and hands them constants.
-
-
-@_inlined  # type: ignore[untyped-decorator]
+@_part  # type: ignore[untyped-decorator]
 def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
     for d in range(dim // 2):
         a, b = pairs[2 * d] * scale, pairs[2 * d + 1] * scale
@@ -160,6 +145,8 @@ def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
         pairs[2 * d + 1] = a * sin + b * cos
 
 
+# Loops over counts that are known are unrolled and held in registers. So what is compiled for given heads
+# has this in it, and hands it constants.
 @_inlined  # type: ignore[untyped-decorator]
 def _attend_span(
     q: Any, cache: Any, sees: Any, scale: Any, scores: Any, seen: Any, kv_heads: Any, tile: Any, dim: Any
@@ -266,63 +253,79 @@ def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None],
     return store, attend
 
 
-@_inlined  # type: ignore[untyped-decorator]
-def _dot(halves: Any, x: Any) -> Any:
-    total = f32(0)
-    for j in range(halves.shape[0]):
-        total += _half(halves[j]) * x[j]
-    return total
+@_part  # type: ignore[untyped-decorator]
+def _quantise(x: Any, short: Any) -> Any:
+    """short = x in whole steps -> one step. As fine as leaves room for a sum of products with int8."""
+    most = f32(0)
+    for j in range(x.shape[0]):
+        most = max(most, abs(x[j]))
+    step = most / min(f32(32767), f32(1.6e7) / f32(x.shape[0]))
+    per = f32(1) / step if step > 0 else f32(0)
+    for j in range(x.shape[0]):
+        short[j] = np.int16(np.floor(x[j] * per + f32(0.5)))
+    return step
 
 
-@_inlined  # type: ignore[untyped-decorator]
-def _product(address: Any, x: Any, scale: Any, y: Any) -> None:
-    """y = scale * W x, of the float16 matrix W at an address."""
-    weight = carray(_halves_at(address), (y.shape[0], x.shape[0]))
+@_part  # type: ignore[untyped-decorator]
+def _dot(weights: Any, short: Any) -> Any:
+    total = i32(0)
+    for j in range(weights.shape[0]):  # 16-bit products, summed by pairs: the processor has a word for it
+        total = i32(total + i32(i32(weights[j]) * i32(short[j])))
+    return f32(total)
+
+
+@_part  # type: ignore[untyped-decorator]
+def _product(matrix: Any, x: Any, short: Any, y: Any) -> None:
+    """y = W x, of a quantised matrix: where its weights are, and where what each row's are multiplied by."""
+    weights = carray(_weights_at(matrix[0]), (y.shape[0], x.shape[0]))
+    scales = carray(_floats_at(matrix[1]), (y.shape[0],))
+    step = _quantise(x, short)
     for row in range(y.shape[0]):
-        y[row] = _dot(weight[row], x) * scale
+        y[row] = _dot(weights[row], short) * scales[row] * step
 
 
-@_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
+@_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
 def _recurrent(
     state_: Any,
     token_: Any,
-    weights_: Any,
-    scales_: Any,
+    matrices_: Any,
     scratch_: Any,
+    short_: Any,
     after_: Any,
     logits_: Any,
     width: Any,
     inter: Any,
     vocab: Any,
 ) -> None:
-    weights, scales = carray(weights_, (3,)), carray(scales_, (3,))
+    matrices, short = carray(matrices_, (3, 2)), carray(short_, (1 << 40,))
     entered = width + 2 * inter
     scratch = carray(scratch_, (entered + inter,))
     y, h = scratch[:entered], scratch[entered:]
     token, state, after = carray(token_, (entered,)), carray(state_, (width,)), carray(after_, (width,))
-    _product(weights[0], state, scales[0], y)
+    _product(matrices[0], state, short, y)
     for j in range(entered):
         y[j] += token[j]
     _gate_row(y[width:], f32(1), h, inter)
-    _product(weights[1], h, scales[1], after)
+    _product(matrices[1], h, short, after)
     for j in range(width):
         after[j] += y[j]
-    _product(weights[2], after, scales[2], carray(logits_, (vocab,)))
+    _product(matrices[2], after, short, carray(logits_, (vocab,)))
 
 
 @lru_cache
-def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
+def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
+    """What `eagle` calls. Compiling it takes seconds the first time: better when a head is loaded than in a
+    request."""
     tile, queries, keys = heads // kv_heads, heads * dim, kv_heads * dim
 
     @_compiled(
-        *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
-        *(_FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
+        *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
+        *(_FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
     )
     def eagle(
         entered_: Any,
         features_: Any,
-        weights_: Any,
-        scales_: Any,
+        matrices_: Any,
         norm_: Any,
         eps: Any,
         rope_: Any,
@@ -330,6 +333,7 @@ def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         cache_: Any,
         sees_: Any,
         scratch_: Any,
+        short_: Any,
         guess_: Any,
         logits_: Any,
         start: Any,
@@ -339,15 +343,17 @@ def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         inter: Any,
         vocab: Any,
     ) -> None:
-        weights, scales = carray(weights_, (5,)), carray(scales_, (5,))
+        matrices, short = carray(matrices_, (5, 2)), carray(short_, (1 << 40,))
         end, stop = n - 1, start + n
         out = width + queries + 2 * keys
         entered, features = carray(entered_, (n, out)), carray(features_, (n, width))
-        enter = carray(_halves_at(weights[0]), (out, width))
-        for r in range(out):
+        enter = carray(_weights_at(matrices[0, 0]), (out, width))
+        sizes = carray(_floats_at(matrices[0, 1]), (out,))
+        for i in range(n):
+            step = _quantise(features[i], short)
             # What stands before the keys is wanted of the last token alone.
-            for i in range(end if r < width + queries else 0, n):
-                entered[i, r] += _dot(enter[r], features[i]) * scales[0]
+            for r in range(0 if i == end else width + queries, out):
+                entered[i, r] += _dot(enter[r], short) * sizes[r] * step
         rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
         cache = carray(cache_, (stop, 2 * kv_heads, dim))
         for i in range(n):
@@ -378,7 +384,7 @@ def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
             dim,
         )
         guess, norm = carray(guess_, (width,)), carray(norm_, (width,))
-        _product(weights[1], seen, scales[1], guess)
+        _product(matrices[1], seen, short, guess)
         total = f32(0)
         for j in range(width):
             guess[j] += entered[end, j]
@@ -386,12 +392,12 @@ def _eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         share = f32(1) / np.sqrt(total / f32(width) + eps)
         for j in range(width):
             h_[j] = guess[j] * share * norm[j]
-        _product(weights[2], h_, scales[2], gate_up)
+        _product(matrices[2], h_, short, gate_up)
         _gate_row(gate_up, f32(1), gated, inter)
-        _product(weights[3], gated, scales[3], h_)
+        _product(matrices[3], gated, short, h_)
         for j in range(width):
             guess[j] += h_[j]
-        _product(weights[4], guess, scales[4], carray(logits_, (vocab,)))
+        _product(matrices[4], guess, short, carray(logits_, (vocab,)))
 
     return eagle
 
@@ -448,38 +454,48 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: Tensor, scores: Tensor, 
     return seen
 
 
-class Halves:
-    """The matrices of a pass that is one call: float16 each, and what brings it back to its size."""
+class Quantised:
+    """The matrices of a pass that is one call: an int8 a weight, a float32 a row.
 
-    def __init__(self, *weights: Tensor) -> None:
-        """Rounded to float16, [out, in] each. A draft may be a little off."""
-        ups = [2.0 ** (14 - math.frexp(float(weight.abs().max()))[1]) for weight in weights]
-        self._bits = [(weight * up).half().contiguous() for weight, up in zip(weights, ups, strict=True)]
-        self.addresses = torch.tensor([bits.data_ptr() for bits in self._bits])
-        self.scales = torch.tensor([1 / up for up in ups])
-        self.shapes = [tuple(bits.shape) for bits in self._bits]
+    Their time is that of reading them, and a draft may be a little off.
+    """
+
+    def __init__(self, *matrices: Tensor) -> None:
+        """[out, in] each."""
+        self.shapes = [tuple(matrix.shape) for matrix in matrices]
+        scales = [matrix.abs().amax(1) / 127 for matrix in matrices]
+        scales = [torch.where(scale > 0, scale, 1.0).float() for scale in scales]
+        rounded = [(m / scale[:, None]).round() for m, scale in zip(matrices, scales, strict=True)]
+        self._kept = [(m.to(torch.int8), scale) for m, scale in zip(rounded, scales, strict=True)]
+        self.addresses = torch.tensor([[m.data_ptr(), scale.data_ptr()] for m, scale in self._kept])
+        """[matrices, 2]: of the weights, and of the rows' scales."""
+
+    @property
+    def longest(self) -> int:
+        """Of what they are multiplied with."""
+        return max(count for _, count in self.shapes)
 
     @classmethod
-    def of_small(cls, *weights: Tensor) -> Halves | None:
+    def of_small(cls, *matrices: Tensor) -> Quantised | None:
         """None where products take so long that calls between them do not count, and threads would."""
-        return cls(*weights) if sum(weight.numel() for weight in weights) <= SMALL else None
+        return cls(*matrices) if sum(matrix.numel() for matrix in matrices) <= SMALL else None
 
 
 SMALL = 2**23
 """Weights."""
 
 
-def recurrent(state: Tensor, token: Tensor, of: Halves) -> tuple[Tensor, Tensor]:
+def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
     """A recurrent head's pass over one token (recurrent.py) -> the next state [1, width], [1, V] logits.
 
     state [1, width]; token [1, width + 2 * inter], what the head makes of it. `of`: R, D, the output layer.
     """
     (width, inter), (vocab, _) = of.shapes[1:]
     after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch = state.new_empty(width + 3 * inter)
+    scratch, short = state.new_empty(width + 3 * inter), state.new_empty(of.longest, dtype=torch.int16)
     _recurrent(
-        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), of.scales.data_ptr()),
-        *(scratch.data_ptr(), after.data_ptr(), logits.data_ptr(), width, inter, vocab),
+        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch.data_ptr(), short.data_ptr()),
+        *(after.data_ptr(), logits.data_ptr(), width, inter, vocab),
     )
     return after, logits
 
@@ -487,7 +503,7 @@ def recurrent(state: Tensor, token: Tensor, of: Halves) -> tuple[Tensor, Tensor]
 def eagle(
     entered: Tensor,
     features: Tensor,
-    of: Halves,
+    of: Quantised,
     norm: Tensor,
     eps: float,
     rope: Tensor,
@@ -510,9 +526,10 @@ def eagle(
     guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
     scores = 2 * queries // (dim * kv) * (start + n)
     scratch = features.new_empty(2 * queries + width + 3 * inter + scores)
-    _eagle_of(queries // dim, kv // 2, dim)(
-        *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), of.scales.data_ptr()),
-        *(norm.data_ptr(), eps, rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr()),
-        *(scratch.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
+    short = features.new_empty(of.longest, dtype=torch.int16)
+    eagle_of(queries // dim, kv // 2, dim)(
+        *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), norm.data_ptr(), eps),
+        *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch.data_ptr()),
+        *(short.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
     )
     return guess, logits

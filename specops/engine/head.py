@@ -96,10 +96,11 @@ class Head:
         output = target.output.float()
         self.logits = Linear(output)  # [n, hidden] features -> [n, vocab]
         biased = attention.o_proj.bias is not None or bias is not None or mlp.down_proj.bias is not None
-        self._in_one_call: compiled.Halves | None = None
+        self._in_one_call: compiled.Quantised | None = None
         if not biased:
             matrices = (of_feature, attention.o_proj.weight, gate_up, mlp.down_proj.weight, output)
-            self._in_one_call = compiled.Halves.of_small(*matrices)
+            self._in_one_call = compiled.Quantised.of_small(*matrices)
+            compiled.eagle_of(self.shape.heads, self.shape.kv_heads, self.shape.head_dim)
 
     def _enter_with(
         self, attention: Any, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor

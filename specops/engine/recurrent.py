@@ -59,7 +59,7 @@ class Recurrent:
         self._down = Linear(down)
         self._of_token = TokenTable(output, token)
         self.logits = Linear(output)  # [n, width] states -> [n, vocab]
-        self._in_one_call = compiled.Halves.of_small(recurrent, down, output)
+        self._in_one_call = compiled.Quantised.of_small(recurrent, down, output)
 
     def draft(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
         """states [n, width] before the tokens -> [n, width] after them, and their [n, V] logits."""
