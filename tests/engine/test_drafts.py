@@ -34,15 +34,27 @@ KINDS: dict[str, Callable[[Path, int], str]] = {
 FEATURES = ("recurrent", "medusa")
 
 
+@pytest.fixture(scope="module")
+def expected(llama: Pair) -> list[tuple[list[int], list[int]]]:
+    return clear_prompts(llama.reference, LENGTHS, max(ENDS))
+
+
 @pytest.mark.parametrize("tree", ["chain:4", "expand:3,2,1", "dynamic:8:3"])
 @pytest.mark.parametrize(("chunk", "batch"), [(256, 5), (7, 3), (1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_token_identical(kind: str, chunk: int, batch: int, tree: str, llama: Pair, tmp_path: Path) -> None:
+def test_token_identical(
+    kind: str,
+    chunk: int,
+    batch: int,
+    tree: str,
+    llama: Pair,
+    expected: list[tuple[list[int], list[int]]],
+    tmp_path: Path,
+) -> None:
     draft = KINDS[kind](tmp_path / "draft", llama.target_model.width)
     engine = load_engine(
         llama.target, draft, tree=tree, max_batch=batch, prefill_chunk=chunk, max_length=POSITIONS
     )
-    expected = clear_prompts(llama.reference, LENGTHS, max(ENDS))
     requests = [(prompt, Sampling(max_tokens=end)) for (prompt, _), end in zip(expected, ENDS, strict=True)]
     for emissions, (_, tokens), end in zip(drain(engine, requests), expected, ENDS, strict=True):
         assert tokens_of(emissions) == tokens[:end]
@@ -84,7 +96,8 @@ def test_every_node_is_drafted_from_the_true_feature(
                 assert len(tree) == 1 + min(3, sequence.depth_left)
             for depth in range(1, len(tree)):
                 logits = plain(folder, llama.reference, sequence.tokens, tree.tokens[1:depth])
-                assert logits.max() - logits[tree.tokens[depth]] < 1e-3 * logits.std()
+                # One token is drafted with a byte a weight; of a wrong feature the gap is ten times as wide.
+                assert logits.max() - logits[tree.tokens[depth]] < 0.1 * logits.std()
                 compared += 1
         return trees
 
