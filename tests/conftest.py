@@ -14,12 +14,29 @@ from hypothesis import settings
 if not (Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()):
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Two tests run at a time, and tensors are tiny: a second thread would spin while it waits for the first.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
 
 # A shell that runs this in the background has its children ignore Ctrl-C, and theirs: some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+WAITING = ("serve", "real", "load")
+"""Folders whose tests wait for servers more than they compute, those with the longest files first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait come between files that compute, so that two at a time seldom do the same. pytest-xdist
+    hands files out in this order, by its option in pyproject.toml."""
+    files = list(dict.fromkeys(item.path for item in items))
+    waiting = [file for folder in WAITING for file in files if file.parent.name == folder]
+    computing = [file for file in files if file.parent.name not in WAITING]
+    place = {file: number / len(some) for some in (waiting, computing) for number, file in enumerate(some)}
+    items.sort(key=lambda item: place[item.path])
+
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}\n{% endfor %}"

@@ -4,6 +4,7 @@ distribution of the output is the target's. The client's own code runs under eve
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -110,8 +111,7 @@ def test_the_output_has_the_targets_distribution(
     assert (session.engine.own.spliced > 0) == (settings.heads > 0)  # in all the runs
 
 
-@pytest.mark.parametrize("cut_after", [None, 1, 2])
-@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize(("cut_after", "arrives"), [(None, True), *product((1, 2), (True, False))])
 def test_what_is_sent_ahead(cut_after: int | None, arrives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = drafting(nodes=2, beams=1, width=1, heads=3, room=4, support=2)
     session = Session(settings, HOT, monkeypatch)
@@ -126,8 +126,10 @@ def test_cuts_and_temperature(sampling: Sampling, monkeypatch: pytest.MonkeyPatc
     assert distance(Session(settings, sampling, monkeypatch), sampling) < EXACT
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 2])
-@pytest.mark.parametrize("arrived", [True, False], ids=["verdict lost", "round lost"])
+@pytest.mark.parametrize(
+    ("rounds", "arrived"),
+    [(0, True), *product((1, 2), (True, False))],  # before the first round there is none to arrive
+)
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_a_broken_link(rounds: int, arrived: bool, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn for a round may have been verified or not, and so may what was sent ahead of it: only

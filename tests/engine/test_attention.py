@@ -80,11 +80,10 @@ def naive(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (3, 1)])
-@pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("short", [0, 7, 32])
-@given(batch=batches(), seed=st.integers(0, 100))
+@given(scale=st.sampled_from([None, 0.7]), batch=batches(), seed=st.integers(0, 100))
 def test_attend(
-    heads: int, kv_heads: int, scale: float | None, short: int, batch: list[Row], seed: int
+    heads: int, kv_heads: int, short: int, scale: float | None, batch: list[Row], seed: int
 ) -> None:
     dim, layers = 4, 2
     generator = torch.Generator().manual_seed(seed)

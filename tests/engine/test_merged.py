@@ -47,7 +47,8 @@ def drafter_of(spec: str, draw: Draw, *seeds: int, support: int = 3) -> Drafter:
 @pytest.mark.parametrize("spec", SPECS)
 def test_lossless(spec: str, draw: Draw, verifier: Verifier) -> None:
     drafts = spec.count("chain") + spec.count("expand") + spec.count("dynamic")
-    for seed in range(2):
+    models = 1 if spec == "expand:3+expand:3" else 2  # independent draws of which are 729 trees
+    for seed in range(models):
         drafter = drafter_of(spec, draw, *range(10 * seed + 1, 10 * seed + 1 + drafts))
         p = random_table(seed)
         found = verified(drafted(drafter, PLAIN, REPEATS), verifier, p, 3, REPEATS)

@@ -45,7 +45,7 @@ def target_distribution(pair: Pair, prompt: list[int], sampling: Sampling) -> di
 def test_the_whole_sampler(tree: str, verifier: str | None, llama: Pair) -> None:
     sampling = Sampling(temperature=0.8, top_k=4, top_p=0.95, max_tokens=3)
     engine = llama.engine(tree, verifier=verifier)
-    requests = [(PROMPT, Sampling(**{**vars(sampling), "seed": seed})) for seed in range(1500)]
+    requests = [(PROMPT, Sampling(**{**vars(sampling), "seed": seed})) for seed in range(1000)]
     counts = Counter(tuple(tokens_of(emissions)) for emissions in drain(engine, requests))
     assert p_value(counts, target_distribution(llama, PROMPT, sampling)) > 1e-3
     warmer = Sampling(temperature=1.1, top_k=4, top_p=0.95, max_tokens=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import ancestors, parents
 
@@ -33,6 +33,7 @@ def test_sees_is_the_node_and_its_ancestors(shape: tuple[int, ...]) -> None:
     assert torch.equal(topology.mask.sees, topology.sees)
 
 
+@settings(max_examples=30)
 @given(parents(max_nodes=200))
 def test_ancestor_words_hold_the_same_bits(shape: tuple[int, ...]) -> None:
     topology = Topology(shape)

@@ -73,7 +73,7 @@ def test_from_a_bad_draft_to_a_return_and_what_may_fail_on_the_way(tiny_pair, tm
         router = chain.router
         good = parts.enter_context(chain.speculating(well=True))
         guarding = parts.enter_context(guard(up))
-        traffic = parts.enter_context(Load(router.url))
+        traffic = parts.enter_context(Load(router.url, pause_s=0.1))  # all the while, of two cores
         wait_until(lambda: chain.sees("healthy"), "speculation to be seen to pay", 60)
 
         spoilt = time.time()

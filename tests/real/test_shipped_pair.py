@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from calling import specops
 
 from specops.assets import asset
 from specops.load.workload import load_prompts
@@ -65,10 +64,8 @@ def test_speculation_is_accepted_and_changes_no_greedy_token(draft: str, accepte
 
 def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
     out = tmp_path / "acceptance.json"
-    command = [sys.executable, "-m", "specops", "bench", "acceptance", "--count", "2", "--tokens", "16"]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
-    )
+    done = specops("bench", "acceptance", "--count", "2", "--tokens", "16", "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
     assert "multi-step, without replacement" in done.stdout
     rates = json.loads(out.read_text())["data"]["rates"]
     assert all(len(values) == 5 and values == sorted(values) for values in rates.values())
@@ -77,10 +74,8 @@ def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
 
 def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
     out = tmp_path / "specinfer.json"
-    command = [sys.executable, "-m", "specops", "bench", "specinfer", "--count", "1", "--tokens", "24"]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
-    )
+    done = specops("bench", "specinfer", "--count", "1", "--tokens", "24", "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
     titles = [line[:7] for line in done.stdout.splitlines() if line.startswith("Table")]
     assert titles == ["Table 1", "Table 2", "Table 3"]
     assert re.search(r"paper's Alpaca +1\.87 +2\.38 .*1\.27×", done.stdout)
@@ -99,23 +94,9 @@ def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
 
 def test_verifiers_are_ranked_on_the_very_same_trees(tmp_path: Path) -> None:
     out = tmp_path / "verifiers.json"
-    command = [
-        sys.executable,
-        "-m",
-        "specops",
-        "bench",
-        "verifiers",
-        "--count",
-        "2",
-        "--tokens",
-        "24",
-        "--rounds",
-        "1",
-    ]
-    trees = ["--tree", "chain:3", "--tree", "expand:2"]
-    done = subprocess.run(
-        [*command, *trees, "--out", str(out), "--quiet"], capture_output=True, text=True, check=True
-    )
+    asked = ["--count", "2", "--tokens", "24", "--rounds", "1", "--tree", "chain:3", "--tree", "expand:2"]
+    done = specops("bench", "verifiers", *asked, "--out", str(out), "--quiet")
+    assert done.returncode == 0, done.stderr
     assert "without replacement" in done.stdout
     ranked = json.loads(out.read_text())["data"]["ranked"]
     assert [(one["tree"], one["draw"]) for one in ranked] == [

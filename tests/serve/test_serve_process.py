@@ -33,7 +33,7 @@ def start(tiny_pair: tuple[Path, Path]) -> Iterator[Start]:
             program += f"worker._PATIENCE = {patience}\n"
         program += "main()"
         command = [sys.executable, "-c", program, "serve", "--target", str(target), "--draft", str(draft)]
-        command += ["--tree", "chain:2", "--max-batch", "1", *arguments]
+        command += ["--tree", "chain:2", "--max-batch", "1", "--threads", "1", *arguments]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         return started[-1]
 

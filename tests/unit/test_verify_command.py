@@ -35,7 +35,7 @@ def pair(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_neither_torch_nor_transformers_is_loaded(pair) -> None:
-    loaded = loaded_by("verify-draft", *pair, "--quiet", "--json")
+    (loaded,) = loaded_by(["verify-draft", *pair, "--quiet", "--json"])
     assert "tokenizers" in loaded
     assert loaded.isdisjoint({"torch", "transformers", "openai", "aiohttp", "matplotlib", "huggingface_hub"})
 
