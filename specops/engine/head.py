@@ -20,7 +20,8 @@ from torch import Tensor
 from specops.engine import compiled
 from specops.engine.attention import SHORT, Layout, Span, attend_rotated
 from specops.engine.cache import KVCache
-from specops.engine.lean import Norm, adjacent, rotations
+from specops.engine.family import Weights, as_told, head_dim, layer_shapes, rotation
+from specops.engine.lean import Norm, queries_keys_values, rotations
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape, reason_of
 from specops.engine.token_table import TokenTable
@@ -36,26 +37,19 @@ FUSE_BIAS = "fc.bias"
 class Head:
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError where the folder is damaged or the head is another target's."""
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
-
         try:
             with safe_open(folder / WEIGHTS, framework="pt") as file:
                 weights = {name: file.get_tensor(name).float() for name in list(file.keys())}
-            config = LlamaConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+            config = _config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             if config.hidden_act != "silu":
                 raise ValueError(f"its activation is {config.hidden_act}, not silu")
-            layer = LlamaDecoderLayer(config, 0)
-            prefix = "layers.0."
-            found = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
-            lacking = layer.load_state_dict(found, strict=False).missing_keys
-            if set(lacking) - {"input_layernorm.weight"}:
-                raise KeyError(f"the weights {', '.join(sorted(lacking))} are missing")
+            layer = _layer(Weights(weights).below("layers.0."), layer_shapes(config))
             fuse, embedding = weights[FUSE], weights["embed_tokens.weight"]
             width = config.hidden_size
             if fuse.shape != (width, 2 * width) or embedding.shape != (len(embedding), width):
                 shapes = f"{tuple(fuse.shape)} and {tuple(embedding.shape)}"
                 raise ValueError(f"{FUSE} and embed_tokens.weight are {shapes}, and its width is {width}")
+            turned = rotation(config)
         except (
             OSError,
             SafetensorError,
@@ -66,12 +60,11 @@ class Head:
             RuntimeError,
         ) as error:
             raise ModelError(f"could not load a draft head from {folder}: {reason_of(error)}") from error
-        layer.eval().requires_grad_(False)
         self.shape = Shape(
             layers=1,
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
+            head_dim=head_dim(config),
             vocab=embedding.shape[0],
             max_positions=config.max_position_embeddings,
             dtype=torch.float32,
@@ -83,46 +76,31 @@ class Head:
                 hint="a head is trained for one target; take that one's",
             )
         self._width = width
-        of_feature = self._enter_with(layer.self_attn, fuse, weights.get(FUSE_BIAS), embedding)
-        attention, mlp = layer.self_attn, layer.mlp
-        self._out = Linear(attention.o_proj.weight, attention.o_proj.bias)
-        self._norm = Norm(layer.post_attention_layernorm.weight, config.rms_norm_eps)
-        bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
-        gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-        self._gate_up = Linear(gate_up, bias)
-        self._down = Linear(mlp.down_proj.weight, mlp.down_proj.bias)
-        rotary = LlamaRotaryEmbedding(config)
-        self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
-        output = target.output.float()
+        of_feature = self._enter_with(layer, fuse, weights.get(FUSE_BIAS), embedding)
+        out, gate_up = layer.joined("self_attn.o_proj"), layer.joined("mlp.gate_proj", "mlp.up_proj")
+        down, output = layer.joined("mlp.down_proj"), target.output.float()
+        self._out, self._gate_up, self._down = Linear(*out), Linear(*gate_up), Linear(*down)
+        self._norm = Norm(layer["post_attention_layernorm.weight"], config.rms_norm_eps)
+        self._rope = rotations(*turned, positions=config.max_position_embeddings)
         self.logits = Linear(output)  # [n, hidden] features -> [n, vocab]
-        biased = attention.o_proj.bias is not None or bias is not None or mlp.down_proj.bias is not None
         self._in_one_call: compiled.Quantised | None = None
-        if not biased:
-            matrices = (of_feature, attention.o_proj.weight, gate_up, mlp.down_proj.weight, output)
-            self._in_one_call = compiled.Quantised.of_small(*matrices)
+        if all(bias is None for _, bias in (out, gate_up, down)):
+            self._in_one_call = compiled.Quantised.of_small(of_feature, out[0], gate_up[0], down[0], output)
             compiled.eagle_of(self.shape.heads, self.shape.kv_heads, self.shape.head_dim)
 
     def _enter_with(
-        self, attention: Any, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor
+        self, layer: Weights, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor
     ) -> Tensor:
         """Nothing stands between fc and the projections: one matrix does both, and of tokens a table.
 
         Returns what it does to features.
         """
-        shape = self.shape
-        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        weights = [p.weight for p in projections]
-        biases = [p.bias for p in projections]
-        for index, count in ((0, shape.heads), (1, shape.kv_heads)):
-            weights[index] = adjacent(weights[index], count, shape.head_dim)
-            if biases[index] is not None:
-                biases[index] = adjacent(biases[index][:, None], count, shape.head_dim)[:, 0]
-        behind = torch.cat((torch.eye(self._width), *weights))
+        weight, bias = queries_keys_values(layer, self.shape)
+        behind = torch.cat((torch.eye(self._width), weight))
         whole = behind @ fuse  # [hidden + q, k and v, 2 * hidden]
         self._of_feature = Linear(halved(whole[:, self._width :]))
-        bias = None
-        if biases[0] is not None:
-            bias = torch.cat((torch.zeros(self._width), *biases))
+        if bias is not None:
+            bias = torch.cat((torch.zeros(self._width), bias))
         if fuse_bias is not None:
             bias = behind @ fuse_bias + (0 if bias is None else bias)
         self._of_token = TokenTable(embedding, whole[:, : self._width], bias)
@@ -170,6 +148,26 @@ class Head:
         h = self._norm(x, (self._out.product(seen), self._out.scale))
         h = compiled.gate(self._gate_up.product(h), self._gate_up.scale)
         return torch.add(x, self._down.product(h), alpha=self._down.scale)
+
+
+def _config(told: dict[str, Any]) -> Any:
+    config = as_told(told)
+    if config is None:
+        from transformers import LlamaConfig
+
+        config = LlamaConfig(**told)
+    return config
+
+
+def _layer(found: Weights, wanted: dict[str, tuple[int, ...]]) -> Weights:
+    """Its weights. KeyError where some are missing, ValueError where one has another shape."""
+    lacking = sorted(name for name in wanted if name not in found and name != "input_layernorm.weight")
+    if lacking:
+        raise KeyError(f"the weights {', '.join(lacking)} are missing")
+    for name, shape in wanted.items():
+        if name in found and tuple(found[name].shape) != shape:
+            raise ValueError(f"{name} is {tuple(found[name].shape)}, and its config makes it {shape}")
+    return Weights({name: found[name] for name in wanted if name in found})
 
 
 def halved(weight: Tensor) -> Tensor:

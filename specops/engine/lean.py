@@ -1,5 +1,8 @@
 """A lean forward pass for the Llama family on a CPU: the same arithmetic in a sixth of the operators.
 
+It is made of a config and named weights alone (family.py): transformers' code for models takes seconds to
+import, and none of it would be run.
+
 What a step of a small model costs on a CPU is the number of operators, and how many bytes of weights it
 reads. So at loading time q, k and v become one matrix, gate and up another; the rows of q and k are
 reordered so that rotary embedding turns adjacent pairs; the matrices are kept in the form that reads
@@ -9,6 +12,7 @@ fastest (linear.py); and what lies between two of them is one compiled call (com
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,12 +22,9 @@ from torch import Tensor
 
 from specops.engine import compiled
 from specops.engine.attention import Layout, attend_rotated
+from specops.engine.family import Weights, head_dim, rotation
 from specops.engine.linear import Linear
 from specops.engine.model import Shape
-
-FAMILIES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "MistralForCausalLM"}
-STATIC_ROPE = {"default", "linear", "llama3"}  # frequencies that do not change with the length
-
 
 Due = tuple[Tensor, float]
 """y and a factor: factor * y is to be added to the residual stream still. The norm that follows does both."""
@@ -44,7 +45,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Layer:
-    before_attention: Norm | None
+    before_attention: Norm
     qkv: Linear
     out: Linear
     before_mlp: Norm
@@ -54,8 +55,8 @@ class Layer:
     def __call__(
         self, x: Tensor, due: Due | None, rope: Tensor, layout: Layout, index: int, shape: Shape
     ) -> Due:
-        """x: [n, hidden], which is overwritten; without a norm before the attention nothing may be due."""
-        h = x if self.before_attention is None else self.before_attention(x, due)
+        """x: [n, hidden], which is overwritten."""
+        h = self.before_attention(x, due)
         qkv = self.qkv.product(h).view(x.size(0), -1, shape.head_dim)
         seen = attend_rotated(layout, index, qkv, self.qkv.scale, rope)
         h = self.before_mlp(x, (self.out.product(seen), self.out.scale))
@@ -64,46 +65,30 @@ class Layer:
 
 
 class LeanLlama:
-    def __init__(self, source: Any) -> None:
-        config, body = source.config, source.model
+    def __init__(self, config: Any, weights: Mapping[str, Tensor]) -> None:
+        """`weights`: all of family.py's `shapes`, float32."""
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self._embedding = weights["model.embed_tokens.weight"]
+        self.output = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.shape = Shape(
             layers=config.num_hidden_layers,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-            vocab=source.lm_head.weight.shape[0],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim(config),
+            vocab=len(self.output),
             max_positions=config.max_position_embeddings,
-            dtype=source.dtype,
+            dtype=torch.float32,
         )
         self.width = config.hidden_size
-        self._embedding = body.embed_tokens.weight
-        eps = config.rms_norm_eps
+        named = Weights(weights)
         self._layers = [
-            lean_layer(
-                layer.self_attn,
-                layer.mlp,
-                self.shape,
-                Norm(layer.input_layernorm.weight, eps),
-                Norm(layer.post_attention_layernorm.weight, eps),
-            )
-            for layer in body.layers
+            _layer(named.below(f"model.layers.{index}."), self.shape, config.rms_norm_eps)
+            for index in range(self.shape.layers)
         ]
         self._adapter: Linear | None = None
-        self._norm = Norm(body.norm.weight, eps)
-        self.output = source.lm_head.weight
+        self._norm = Norm(weights["model.norm.weight"], config.rms_norm_eps)
         self._logits = Linear(self.output)
-        rotary = body.rotary_emb
-        self._rope = rotations(rotary.inv_freq, config.max_position_embeddings, rotary.attention_scaling)
-
-    @staticmethod
-    def of(source: Any) -> LeanLlama | None:
-        """None where this forward would not be the model's own."""
-        config = source.config
-        if type(source).__name__ not in FAMILIES or source.dtype != torch.float32:
-            return None
-        if config.hidden_act != "silu" or source.model.rotary_emb.rope_type not in STATIC_ROPE:
-            return None
-        return LeanLlama(source)
+        self._rope = rotations(*rotation(config), positions=config.max_position_embeddings)
 
     def first(self, layers: int, adapter: Tensor | None = None) -> LeanLlama:
         """The same weights without the layers from `layers` on; with an `adapter`, [width, width], the norm
@@ -131,36 +116,31 @@ class LeanLlama:
         return self._logits(features if wanted is None else features[wanted]), features
 
 
-def rotations(frequencies: Tensor, positions: int, scaling: float = 1.0) -> Tensor:
+def rotations(frequencies: Tensor, scaling: float, positions: int) -> Tensor:
     """[positions, 1, dim / 2] complex: what a position turns each pair of a query or key by."""
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies.float())
     return torch.polar(torch.full_like(angles, scaling), angles)[:, None]
 
 
-def lean_layer(
-    attention: Any, mlp: Any, shape: Shape, before_attention: Norm | None, before_mlp: Norm
-) -> Layer:
-    """From transformers' modules."""
-    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    weights, biases = [p.weight for p in projections], [p.bias for p in projections]
-    for index, count in ((0, shape.heads), (1, shape.kv_heads)):
-        weights[index] = adjacent(weights[index], count, shape.head_dim)
-        if biases[index] is not None:
-            biases[index] = adjacent(biases[index][:, None], count, shape.head_dim)[:, 0]
-    gate_up_bias = None if mlp.gate_proj.bias is None else torch.cat((mlp.gate_proj.bias, mlp.up_proj.bias))
+def _layer(weights: Weights, shape: Shape, eps: float) -> Layer:
     return Layer(
-        before_attention,
-        qkv=Linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases)),
-        out=Linear(attention.o_proj.weight, attention.o_proj.bias),
-        before_mlp=before_mlp,
-        gate_up=Linear(torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)), gate_up_bias),
-        down=Linear(mlp.down_proj.weight, mlp.down_proj.bias),
+        Norm(weights["input_layernorm.weight"], eps),
+        qkv=Linear(*queries_keys_values(weights, shape)),
+        out=Linear(*weights.joined("self_attn.o_proj")),
+        before_mlp=Norm(weights["post_attention_layernorm.weight"], eps),
+        gate_up=Linear(*weights.joined("mlp.gate_proj", "mlp.up_proj")),
+        down=Linear(*weights.joined("mlp.down_proj")),
     )
 
 
-def adjacent(weight: Tensor, heads: int, dim: int) -> Tensor:
-    """Reorder rows so that the pairs (i, i + dim/2) that rotary embedding turns lie side by side.
+def queries_keys_values(weights: Weights, shape: Shape) -> tuple[Tensor, Tensor | None]:
+    """A layer's three projections as one, [queries + keys + values, hidden] and its bias.
 
-    q and k are reordered alike, so their products, which is all that attention sees, stay the same.
+    The rows of queries and keys are reordered so that the pairs (i, i + dim/2) that rotary embedding turns
+    lie side by side. Both are reordered alike: their products, all that attention sees, stay the same.
     """
-    return weight.view(heads, 2, dim // 2, -1).transpose(1, 2).reshape(heads * dim, -1)
+    weight, bias = weights.joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    turned = shape.heads + shape.kv_heads
+    place = torch.arange(turned * shape.head_dim).view(turned, 2, -1).transpose(1, 2).flatten()
+    place = torch.cat((place, torch.arange(len(place), len(weight))))
+    return weight[place], None if bias is None else bias[place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -182,10 +183,8 @@ def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Dra
 
 def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer."""
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _tokenizer_class(folder).from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"could not load a tokenizer from {folder}: {reason}") from error
@@ -195,3 +194,14 @@ def load_tokenizer(folder: Path) -> Any:
             hint="save it with transformers as a fast tokenizer",
         )
     return tokenizer
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """AutoTokenizer looks at the model's config too, whose classes take seconds to import: not where the
+    tokenizer's own file says that there is nothing to look up."""
+    import transformers
+
+    path = folder / "tokenizer_config.json"
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    fast = isinstance(told, dict) and told.get("tokenizer_class") == "PreTrainedTokenizerFast"
+    return transformers.PreTrainedTokenizerFast if fast else transformers.AutoTokenizer

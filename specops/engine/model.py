@@ -88,11 +88,6 @@ def load_model(
     ranks: hold the part of this one of them.
     Raises ModelError.
     """
-    from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-
     if not (folder / "config.json").is_file():
         raise ModelError(
             f"could not load a model from {folder}: there is no config.json",
@@ -100,6 +95,22 @@ def load_model(
         )
     if offload is not None:
         return _offloaded(folder, dtype, device, kernel, offload)
+
+    from specops.engine.family import read_family
+    from specops.engine.lean import LeanLlama
+
+    if ranks is None and not kernel and device.type == "cpu" and dtype == torch.float32:
+        read = read_family(folder)
+        if read is not None:
+            _refuse(folder, read[0])
+            return LeanLlama(*read)
+
+    from transformers import AutoModelForCausalLM  # seconds of imports, needed only here
+    from transformers.utils import logging
+
+    from specops.engine.generic import GenericModel
+
+    logging.disable_progress_bar()
     try:
         source, loading = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -118,13 +129,7 @@ def load_model(
         )
     source.eval().requires_grad_(False)
     _refuse(folder, source.config.get_text_config())
-
-    from specops.engine.generic import GenericModel
-    from specops.engine.lean import LeanLlama
-
-    if ranks is not None or kernel or device.type != "cpu":
-        return GenericModel(source, device, kernel=kernel, ranks=ranks)
-    return LeanLlama.of(source) or GenericModel(source)
+    return GenericModel(source, device, kernel=kernel, ranks=ranks)
 
 
 def _offloaded(

@@ -110,7 +110,7 @@ def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> Non
     [
         ({"hidden_act": "gelu"}, "its activation is gelu"),
         ({"num_attention_heads": 5}, "not a multiple of the number of attention heads"),
-        ({"hidden_size": 64}, "size mismatch|its width is 64"),
+        ({"hidden_size": 64}, "its config makes it \\(64, 64\\)"),
     ],
     ids=["activation", "heads", "width"],
 )

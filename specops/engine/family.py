@@ -1,0 +1,175 @@
+"""The Llama family's checkpoints: which weights there are, and how its positions turn.
+
+They are read from config.json and safetensors alone. What is not plainly of the family, and whole, is left to
+transformers, which loads it or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+MODELS = {"llama", "qwen2", "mistral"}
+STATIC_ROPE = {"default", "linear", "llama3"}
+"""Frequencies that do not change with the length."""
+
+
+class Weights(Mapping[str, Tensor]):
+    """Named weights, or those below a prefix."""
+
+    def __init__(self, every: Mapping[str, Tensor], prefix: str = "") -> None:
+        self._every, self._prefix = every, prefix
+
+    def below(self, prefix: str) -> Weights:
+        return Weights(self._every, self._prefix + prefix)
+
+    def joined(self, *modules: str) -> tuple[Tensor, Tensor | None]:
+        """Their matrices as one, row below row, and their biases, where they have any."""
+        biases = [self.get(f"{module}.bias") for module in modules]
+        known = [bias for bias in biases if bias is not None]
+        if known and len(known) < len(modules):
+            raise ValueError(f"of {', '.join(modules)} some have a bias and some have none")
+        return torch.cat([self[f"{module}.weight"] for module in modules]), torch.cat(
+            known
+        ) if known else None
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._every[self._prefix + name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return (name.removeprefix(self._prefix) for name in self._every if name.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def head_dim(config: Any) -> int:
+    """Of a transformers config."""
+    found: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return found
+
+
+def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Of one layer's weights, by their names in it."""
+    hidden, inter, dim = config.hidden_size, config.intermediate_size, head_dim(config)
+    queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
+    into = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}
+    matrices = {
+        **{name: (out, hidden) for name, out in into.items()},
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inter, hidden),
+        "mlp.up_proj": (inter, hidden),
+        "mlp.down_proj": (hidden, inter),
+    }
+    biased: set[str] = set(into) if config.model_type == "qwen2" else set()
+    if getattr(config, "attention_bias", False):
+        biased |= {*into, "self_attn.o_proj"}
+    if getattr(config, "mlp_bias", False):
+        biased |= {name for name in matrices if name.startswith("mlp.")}
+    return {
+        **{f"{name}.weight": shape for name, shape in matrices.items()},
+        **{f"{name}.bias": shape[:1] for name, shape in matrices.items() if name in biased},
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+
+
+def shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Of all weights of a model."""
+    table = config.vocab_size, config.hidden_size
+    found = {"model.embed_tokens.weight": table, "model.norm.weight": (config.hidden_size,)}
+    if not config.tie_word_embeddings:
+        found["lm_head.weight"] = table
+    for index in range(config.num_hidden_layers):
+        of_layer = layer_shapes(config).items()
+        found.update({f"model.layers.{index}.{name}": shape for name, shape in of_layer})
+    return found
+
+
+def rotation(config: Any) -> tuple[Tensor, float]:
+    """What positions turn each pair by, [dim / 2], and what they scale it with."""
+    told, dim = config.rope_parameters, head_dim(config)
+    if told["rope_type"] == "default":
+        return 1.0 / told["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim), 1.0
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    frequencies, scaling = ROPE_INIT_FUNCTIONS[told["rope_type"]](config)
+    return frequencies, float(scaling)
+
+
+def as_told(told: dict[str, Any]) -> Any:
+    """A config.json that tells everything, as transformers' config would have it, whose classes take seconds
+    to import. None where it leaves something to their defaults, or is not of these models."""
+    if told.get("model_type") not in MODELS or not told.keys() >= EXPLICIT:
+        return None
+    rope = told.get("rope_parameters")
+    if rope is None and "rope_theta" in told and told.get("rope_scaling") is None:
+        rope = {"rope_type": "default", "rope_theta": told["rope_theta"]}
+    if not isinstance(rope, dict) or "rope_theta" not in rope or rope.get("rope_type") != "default":
+        return None
+    return SimpleNamespace(**{**told, "rope_parameters": rope})
+
+
+EXPLICIT = {
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "tie_word_embeddings",
+}
+
+
+def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
+    """A model's config and weights, float32. None where they are not plainly these."""
+    try:
+        config = as_told(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        if config is None:
+            from transformers import AutoConfig
+
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        rope = getattr(config, "rope_parameters", None) or {}
+        plain = config.model_type in MODELS and getattr(config, "quantization_config", None) is None
+        if not plain or config.hidden_act != "silu" or rope.get("rope_type") not in STATIC_ROPE:
+            return None
+        stored = _stored(folder)
+        wanted = shapes(config)
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ZeroDivisionError,
+        SafetensorError,
+        StrictDataclassError,
+    ):
+        return None
+    if config.tie_word_embeddings and "lm_head.weight" in stored:
+        return None  # one of the two counts
+    if any(name not in stored or tuple(stored[name].shape) != shape for name, shape in wanted.items()):
+        return None
+    return config, {name: stored[name].float() for name in wanted}
+
+
+def _stored(folder: Path) -> dict[str, Tensor]:
+    index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
+    if not (folder / names[0]).is_file() and index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    found: dict[str, Tensor] = {}
+    for name in names:
+        found.update(load_file(str(folder / name)))
+    return found
