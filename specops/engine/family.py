@@ -7,7 +7,7 @@ transformers, which loads it or says what is wrong with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,20 @@ from torch import Tensor
 MODELS = {"llama", "qwen2", "mistral"}
 STATIC_ROPE = {"default", "linear", "llama3"}
 """Frequencies that do not change with the length."""
+
+EXPLICIT = {
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "hidden_act",
+    "tie_word_embeddings",
+}
+"""What a config must tell for no defaults to be needed."""
 
 
 class Weights(Mapping[str, Tensor]):
@@ -45,7 +59,7 @@ class Weights(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return self._every[self._prefix + name]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[str]:
         return (name.removeprefix(self._prefix) for name in self._every if name.startswith(self._prefix))
 
     def __len__(self) -> int:
@@ -117,20 +131,6 @@ def as_told(told: dict[str, Any]) -> Any:
     if not isinstance(rope, dict) or "rope_theta" not in rope or rope.get("rope_type") != "default":
         return None
     return SimpleNamespace(**{**told, "rope_parameters": rope})
-
-
-EXPLICIT = {
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "hidden_act",
-    "tie_word_embeddings",
-}
 
 
 def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
