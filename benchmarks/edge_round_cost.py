@@ -13,7 +13,9 @@ CPU time, not seconds that passed, so that other work on the machine adds little
 - engine: of the engine's process what is not spent in Engine.step() (the pipe, batching, holding sessions);
 - draft: within Engine.step(), making trees of what came; wall time, as the engine counts it.
 
-`beside` is their sum, in milliseconds a round.
+`beside` is their sum, in milliseconds a round. Beside the forward a step also walks the trees, as it would
+for a server that drafts itself: that is `verify`. What children were drawn from is laid out then, node by
+node; since nearly all is rejected, every node is looked at.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class Cost:
     service: float
     engine: float
     draft: float
+    verify: float  # CPU within the step, walking the trees
     step: float  # CPU of the whole step, for comparison
 
     @property
@@ -66,7 +69,13 @@ def serve(ports: Any, spent: SynchronizedArray[Any]) -> None:
 
     def make() -> Engine:
         engine = load_verifier(EngineSettings(TARGET, max_batch=MAX_BATCH, max_length=512, threads=1))
-        step = engine.step
+        step, verify = engine.step, engine._verify
+
+        def verified(*asked: Any) -> Any:
+            started = time.thread_time()
+            found = verify(*asked)
+            spent[2] += time.thread_time() - started
+            return found
 
         def timed() -> Any:
             started = time.thread_time()
@@ -75,7 +84,7 @@ def serve(ports: Any, spent: SynchronizedArray[Any]) -> None:
             spent[1] = engine.counters.draft_seconds
             return emissions
 
-        engine.step = timed  # type: ignore[method-assign]
+        engine.step, engine._verify = timed, verified  # type: ignore[method-assign]
         return engine
 
     with bind("127.0.0.1", 0) as bound, verify_in_process(make, [bound], max_batch=MAX_BATCH) as worker:
@@ -144,7 +153,7 @@ async def drive(port: int, sessions: int, nodes: int, drawn: bool, rounds: int) 
 def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
     """On a server that is started for it, after a tenth of the rounds to warm up."""
     ours, theirs = multiprocessing.Pipe()
-    spent = multiprocessing.Array("d", 2)
+    spent = multiprocessing.Array("d", 3)
     server = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, spent))
     server.start()
     try:
@@ -155,7 +164,7 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
         asyncio.run(go(max(1, rounds // 10)))
         before = [cpu_s(server.pid), cpu_s(engine), *spent]
         done, up = asyncio.run(go(rounds))
-        service, whole, step, draft = (
+        service, whole, step, draft, verify = (
             after - early
             for after, early in zip([cpu_s(server.pid), cpu_s(engine), *spent], before, strict=True)
         )
@@ -171,6 +180,7 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
         service=service * ms,
         engine=(whole - step) * ms,
         draft=draft * ms,
+        verify=verify * ms,
         step=step * ms,
     )
 
@@ -183,14 +193,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     costs = []
-    print("trees   sessions  rounds  bytes  service  engine   draft  beside    (step)   ms a round")
+    print("trees   sessions  rounds  bytes  service  engine   draft  beside  (verify)   (step)   ms a round")
     for drawn in (False, True):
         for sessions in asked.sessions:
             cost = measure(sessions, asked.nodes, drawn, asked.rounds)
             costs.append(asdict(cost) | {"beside": cost.beside})
             print(
                 f"{cost.trees:7} {cost.sessions:8} {cost.rounds:7} {cost.bytes_up:6.0f} {cost.service:8.3f} "
-                f"{cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} {cost.step:9.3f}",
+                f"{cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} "
+                f"{cost.verify:9.3f} {cost.step:8.3f}",
                 flush=True,
             )
     if asked.json is not None:

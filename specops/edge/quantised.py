@@ -53,11 +53,23 @@ def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
     return Quantised(tuple(token for token, _ in kept), tuple(weight for _, weight in kept))
 
 
-def distributions_of(drawn: Sequence[Drawn], vocabulary: int) -> Tensor:
-    """[n, V] float32, what the children of each node were drawn from: all at once, since one node after the
-    other takes a tenth of a small target's step."""
-    q = torch.zeros(len(drawn) * vocabulary)
-    places = [row * vocabulary + token for row, each in enumerate(drawn) for token in each.tokens]
-    values = [weight / total for each in drawn for total in (sum(each.weights),) for weight in each.weights]
-    q[torch.tensor(places)] = torch.tensor(values)
-    return q.view(len(drawn), vocabulary)
+class Told:
+    """By node of a tree, what its children were drawn from, as a client says.
+
+    Vocabularies are long and paths short: a distribution is laid out when its node is asked for.
+    """
+
+    def __init__(self, drawn: Sequence[Drawn], vocabulary: int) -> None:
+        self._drawn = {each.node: each for each in drawn}
+        self._vocabulary = vocabulary
+
+    def __getitem__(self, node: int) -> tuple[Tensor, ...]:
+        drawn = self._drawn.get(node)
+        return () if drawn is None else (laid_out(drawn, self._vocabulary),)
+
+
+def laid_out(drawn: Drawn, vocabulary: int) -> Tensor:
+    """[V] float32."""
+    q, total = torch.zeros(vocabulary), sum(drawn.weights)
+    q[torch.tensor(drawn.tokens)] = torch.tensor([weight / total for weight in drawn.weights])
+    return q

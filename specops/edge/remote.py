@@ -11,7 +11,7 @@ from collections.abc import Sequence as Batch
 from torch import Tensor
 
 from specops.edge.proposal import Proposal
-from specops.edge.quantised import distributions_of
+from specops.edge.quantised import Told
 from specops.engine.drafters import Drafter, Learner
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
@@ -72,11 +72,7 @@ class Remote:
         tokens = [root, *proposal.tokens]
         if sequence.greedy or proposal.draw is Draw.DETERMINISTIC:
             return TokenTree(topology, tokens, Draw.DETERMINISTIC)
-        q: list[tuple[Tensor, ...]] = [()] * len(tokens)
-        rows = distributions_of(proposal.drawn, self._vocabulary)
-        for drawn, row in zip(proposal.drawn, rows, strict=True):
-            q[drawn.node] = (row,)
-        return TokenTree(topology, tokens, proposal.draw, tuple(q))
+        return TokenTree(topology, tokens, proposal.draw, Told(proposal.drawn, self._vocabulary))
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
         proposed = not sequence.reading and self._proposals.pop(sequence.id, None) is not None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -141,6 +142,11 @@ was drawn from; None where it was not drawn but sure. A token that several draft
 several turns: whatever it was drawn from was drawn, also where it can no longer be accepted."""
 
 
+class Sources(Protocol):
+    def __getitem__(self, node: int, /) -> tuple[Tensor, ...]:
+        """What a node's children were drawn from, [V] each: one for each draft that drew any."""
+
+
 @dataclass(frozen=True)
 class TokenTree:
     """A draft for one sequence: n nodes, the root included."""
@@ -150,8 +156,8 @@ class TokenTree:
     draw: Draw
     """Of what was drawn; in a merged tree other children may be sure."""
 
-    q: tuple[tuple[Tensor, ...], ...] | None = None
-    """By node: the distributions, [V], that children were drawn from, one for each draft that drew any."""
+    q: Sources | None = None
+    """By node; a tuple is one."""
 
     merged: tuple[Turns, ...] | None = None
     """By node; None in the tree of one draft, whose children have a turn each, in their order."""

@@ -20,9 +20,9 @@ from scripted_clients import Clients, Session, verifying_engine
 from tables import VOCABULARY, Prefix, Table, TableModel, random_table
 from tokenizers import Tokenizer, models
 
-from specops.edge import remote
+from specops.edge import quantised
 from specops.edge.proposal import Drawn, Proposal
-from specops.edge.quantised import distributions_of, quantise
+from specops.edge.quantised import laid_out, quantise
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.draft_model import DraftModel
@@ -88,7 +88,7 @@ def given(
     """The distribution of the tokens that a session gets; others are greedy, and ask for no chance."""
 
     if not rounded:
-        monkeypatch.setattr(remote, "distributions_of", lambda *each: distributions_of(*each).double())
+        monkeypatch.setattr(quantised, "laid_out", lambda *each: laid_out(*each).double())
 
     def run(chance: Script) -> Prefix:
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)

@@ -8,7 +8,7 @@ from enumeration import distribution_of as every_outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.quantised import WHOLE, Quantised, distributions_of, quantise
+from specops.edge.quantised import WHOLE, Quantised, Told, quantise
 
 probabilities = st.lists(st.floats(0, 1), min_size=2, max_size=60).filter(lambda row: sum(row) > 1e-3)
 
@@ -36,12 +36,14 @@ def test_the_server_has_what_the_client_drew_from(rows: list[list[float]], suppo
     for index, row in enumerate(rows):
         q[index, : len(row)] = torch.tensor(row) / sum(row)
     drawn = [each.of(node) for node, each in enumerate(quantise(q, support))]
-    there = distributions_of(drawn, vocabulary)
-    for each, row in zip(drawn, there.tolist(), strict=True):
+    there = Told(drawn, vocabulary)
+    assert there[len(rows)] == ()
+    for node, each in enumerate(drawn):
+        (row,) = there[node]
         exact = [0.0] * vocabulary
         for token, weight in zip(each.tokens, each.weights, strict=True):
             exact[token] = weight / WHOLE
-        assert row == exact  # to the last bit
+        assert row.tolist() == exact  # to the last bit
 
 
 def test_draws_are_successive_and_without_replacement() -> None:

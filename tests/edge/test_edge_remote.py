@@ -60,8 +60,9 @@ def proposed(q: Table, widths: tuple[int, ...], draw: Draw, support: int) -> Wei
 
 def doubled(tree: TokenTree) -> TokenTree:
     """The same numbers in float64, so that what is computed with them is not rounded to float32."""
-    assert tree.q is not None
-    return replace(tree, q=tuple(tuple(row.double() for row in rows) for rows in tree.q))
+    q = tree.q
+    assert q is not None
+    return replace(tree, q=tuple(tuple(row.double() for row in q[node]) for node in range(len(tree))))
 
 
 @pytest.mark.parametrize("verifier", [ByDraw(), ByDraw(Ranked()), ByDraw(Naive())])
@@ -83,7 +84,7 @@ def test_a_round_becomes_its_tree() -> None:
     assert tree.topology.parents == (-1, 0, 0, 2)
     assert tree.draw is Draw.WITHOUT_REPLACEMENT
     assert tree.q is not None
-    assert [len(rows) for rows in tree.q] == [1, 0, 1, 0]
+    assert [len(tree.q[node]) for node in range(4)] == [1, 0, 1, 0]
     expected = torch.tensor([0, 2 / 8, 0, 0, 5 / 8, 0, 1 / 8, 0])
     assert torch.equal(tree.q[0][0], expected)
     assert torch.equal(tree.q[2][0], torch.tensor([3 / 4, 0, 0, 1 / 4, 0, 0, 0, 0]))
