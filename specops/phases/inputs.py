@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def _folder(folder: Path) -> str:
 
 
 def _file(path: Path) -> str:
+    told = path.stat()
+    return _digest(path, told.st_size, told.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, size: int, changed_ns: int) -> str:
+    """Of a file that has not changed: a checklist asks of the same weights a dozen times."""
     with path.open("rb") as file:  # weights may be larger than memory
         return hashlib.file_digest(file, "sha256").hexdigest()
 

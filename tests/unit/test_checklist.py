@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,11 @@ from made_monitoring import POOLS
 
 from specops import results
 from specops.config import EndpointPool
-from specops.phases import inputs
 from specops.phases.checklist.items import ITEMS
 from specops.phases.checklist.looking import FRESH_DAYS
 from specops.phases.sweep.wanted import wanted_of
 
 OTHER_K = POOLS | {"speculative": {"engine": "embedded", "speculation": {"tree": "chain:5"}}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _read_once() -> Iterator[None]:
-    """A file that has not changed: to hash the shipped weights anew is most of what a checklist takes."""
-    hashed = inputs._file
-    known = cache(lambda path, size, changed: hashed(path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, "_file", lambda path: known(path, path.stat().st_size, path.stat().st_mtime_ns))
-        yield
 
 
 @pytest.fixture(scope="module")
