@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 PLOTS = (".svg", ".png")
 
 
+BESIDE_PAPER = {"paper", "as_json", "out", "quiet", "debug"}
+
+
 def simulate(
+    context: typer.Context,
     rollout: Annotated[
         Path | None,
         typer.Argument(help="A rollout file with an `edge:` section. [default: the shipped edge.yaml]"),
@@ -94,10 +98,7 @@ def simulate(
     from specops.phases.edge_simulate import replay_paper
 
     if paper:
-        if rollout is not None:
-            raise UsageError("--paper has its own costs and pair", hint="leave the rollout file out")
-        if plot is not None:
-            raise UsageError("--paper has nothing to draw", hint="leave --plot out")
+        _refuse_beside_paper(context)
         with progress(quiet) as shown:
             result = replay_paper(shown)
     else:
@@ -132,6 +133,19 @@ def simulate(
     else:
         typer.echo("\n".join(paper_page(result) if paper else page(result)))
     raise typer.Exit(result.exit_code)
+
+
+def _refuse_beside_paper(context: typer.Context) -> None:
+    for option in context.command.params:
+        if option.name is None or option.name in BESIDE_PAPER:
+            continue
+        source = context.get_parameter_source(option.name)
+        if source is not None and source.name == "COMMANDLINE":
+            named = max(option.opts, key=len) if option.param_type_name == "option" else "the rollout file"
+            raise UsageError(
+                f"--paper has its own costs, pair and settings, and {named} says nothing to them",
+                hint=f"leave {named} out",
+            )
 
 
 def _planned(
