@@ -14,7 +14,7 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Reason, Served
+from specops.edge.link import DRAWN_AHEAD, Reason, Served
 from specops.edge.proposal import Branch, Drawn, Proposal
 from specops.edge.wire import DRAWS
 from specops.engine.request import Sampling
@@ -147,6 +147,9 @@ def _ahead(session: int, said: pb.Ahead, served: Served) -> Ahead:
         raise WireError(
             f"{len(said.branches)} branches sent ahead is over the limit of {served.max_ahead}", "too large"
         )
+    drawn = sum(each.draw != pb.DETERMINISTIC for each in said.branches)
+    if drawn > DRAWN_AHEAD:
+        raise WireError(f"{drawn} drawn branches sent ahead is over the limit of {DRAWN_AHEAD}", "too large")
     branches = tuple(_branch(each, served) for each in said.branches)
     if len({(each.end, each.bonus) for each in branches}) < len(branches):
         raise WireError("two branches are for the same outcome")

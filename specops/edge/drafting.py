@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specops.edge.growth import Floats, Growth, Ints, Kept
+from specops.edge.link import DRAWN_AHEAD
 from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import quantise
 from specops.edge.settings import Drafting
@@ -28,11 +29,6 @@ def likeliest(logits: Tensor) -> tuple[Ints, Floats]:
     best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
     logs = best.values - logits.logsumexp(-1, keepdim=True)
     return best.indices.numpy(), logs.double().numpy()
-
-
-AHEAD_DRAWN = 4
-"""Trees that are sent ahead at once at temperature > 0: with what they were drawn from they are twenty times
-as long, and to read them takes the server's one event loop that much longer."""
 
 
 class Drafts(Protocol):
@@ -240,7 +236,7 @@ class Grown:
         if growth is None:
             return []
         deepest, sampled = sequence.depth_left, not sequence.greedy
-        count = min(count, AHEAD_DRAWN) if sampled else count
+        count = min(count, DRAWN_AHEAD) if sampled else count
         return growth.branch_off(count, self._nodes, deepest, worth, sampled=sampled)
 
     def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:

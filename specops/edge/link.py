@@ -36,7 +36,12 @@ class Served:
     """What it drafts for itself; `none`: one token a step."""
 
     max_ahead: int = 0
-    """Branches of what is sent ahead of a verdict; 0: nothing is to be sent."""
+    """Branches of what is sent ahead of a verdict; 0: nothing is to be sent. Of branches that were drawn,
+    DRAWN_AHEAD at most."""
+
+
+DRAWN_AHEAD = 4
+"""A tree beside what it was drawn from is twenty times as long, and one event loop reads them all."""
 
 
 @dataclass(frozen=True)

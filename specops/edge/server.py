@@ -17,7 +17,7 @@ from aiohttp import web
 from grpc import aio
 
 from specops.edge.access import Access
-from specops.edge.link import Served
+from specops.edge.link import DRAWN_AHEAD, Served
 from specops.edge.messages import Ready
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.service import VerificationService
@@ -106,8 +106,10 @@ class ServiceSettings:
 
 def message_limit(served: Served) -> int:
     """Bytes: what the longest prompt or the largest trees of a message take, and some more."""
-    tree = 32 + served.max_nodes * (32 + 10 * served.max_support)
-    return 4096 + 5 * served.max_length + max(1, served.max_ahead) * tree
+    tree = 32 + 12 * served.max_nodes
+    drawn = served.max_nodes * (20 + 10 * served.max_support)
+    ahead = served.max_ahead * tree + min(served.max_ahead, DRAWN_AHEAD) * drawn
+    return 4096 + 5 * served.max_length + max(ahead, tree + drawn)
 
 
 class VerifyServer:

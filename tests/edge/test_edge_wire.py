@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from specops.edge import verification_pb2 as pb
 from specops.edge.asked import TOTAL, Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.describe import tokenizer_digest
-from specops.edge.link import Refused, Served, Turn, Verdict
+from specops.edge.link import DRAWN_AHEAD, Refused, Served, Turn, Verdict
 from specops.edge.messages import Ruling
 from specops.edge.proposal import Branch, Drawn, Proposal
 from specops.edge.server import message_limit
@@ -168,7 +168,8 @@ def test_the_largest_message_fits_into_the_limit(nodes: int, support: int, ahead
             for node, some in enumerate(before)
         )
     tree = Proposal(tokens, parents, how, drawn)
-    branches = [Branch(nodes, last - each, tree) for each in range(ahead)]
+    bare = Proposal(tokens, parents)
+    branches = [Branch(nodes, last - each, tree if each < DRAWN_AHEAD else bare) for each in range(ahead)]
     most = 2**32 - 1
     for sent in (ahead_request(most, most, most, branches), round_request(most, most, tree)):
         data = sent.SerializeToString()
@@ -261,6 +262,18 @@ def test_the_branches_that_are_spoiled_above_are_good() -> None:
     assert isinstance(asked, Ahead)
     assert len(asked.branches) == SERVED.max_ahead
     assert asked.branches[-1].proposal == read_round(spoiled())
+
+
+def test_few_branches_were_drawn() -> None:
+    drawn = read_round(spoiled())
+    for count in (DRAWN_AHEAD, DRAWN_AHEAD + 1):
+        branches = [Branch(0, bonus, drawn) for bonus in range(count)]
+        sent = ahead_request(3, 1, 1, [*branches, Branch(1, 1, Proposal((), ()))]).SerializeToString()
+        if count > DRAWN_AHEAD:
+            with pytest.raises(WireError, match="5 drawn branches sent ahead is over the limit of 4"):
+                read_request(sent, replace(SERVED, max_ahead=8))
+        else:
+            assert read_request(sent, replace(SERVED, max_ahead=8))
 
 
 def test_a_server_that_takes_nothing_ahead_takes_no_branch() -> None:
