@@ -14,8 +14,9 @@ from hypothesis import settings
 if not (Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()):
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Two tests run at a time, and tensors are tiny: a second thread would spin while it waits for the first.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Where tests run side by side, a second thread for tiny tensors would spin while it waits for the first.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
