@@ -7,7 +7,8 @@ a few microseconds, over the very buffers of PyTorch. The arithmetic is float32'
 head's pass over one token is so short that the calls between its products take longer than they do: it is
 one call, products and all.
 
-A call keeps the interpreter's lock: it is over before another thread could have had it.
+A call keeps the interpreter's lock: it is over before another thread could have had it. All is in one file,
+since Numba takes what it keeps on disk for current as long as the file of the compiled function is.
 """
 
 from __future__ import annotations
@@ -71,7 +72,6 @@ def _pointer(element: Any) -> Any:
 
 
 _bytes_at, _weights_at, _floats_at = _pointer(types.uint8), _pointer(types.int8), _pointer(types.float32)
-
 
 _part = njit(fastmath=_ARITHMETIC, error_model="numpy")
 _inlined = njit(fastmath=_ARITHMETIC, error_model="numpy", inline="always")
