@@ -25,9 +25,9 @@ from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-_FLOATS, _COUNT, _FLOAT = types.CPointer(types.float32), types.int64, types.float32
+_FLOATS, _COUNT, _FLOAT, _DOUBLE = types.CPointer(types.float32), types.int64, types.float32, types.float64
 _COUNTS, _BYTES, _SHORTS = (types.CPointer(t) for t in (types.int64, types.uint8, types.int16))
-_CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float}  # all others are pointers
+_CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float, _DOUBLE: ctypes.c_double}  # others are pointers
 # Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
 _ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
 f32, i32 = np.float32, np.int32
@@ -402,6 +402,24 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
     return eagle
 
 
+@_compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
+def _sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
+    weights, found = carray(weights_, (width,)), carray(found_, (1,))
+    # In float64, or a token far out in the tail would fall between two steps.
+    total = types.float64(0)
+    for j in range(width):
+        total += types.float64(weights[j])
+    aimed, last = chance * total, 0
+    total = types.float64(0)
+    for j in range(width):
+        total += types.float64(weights[j])
+        if weights[j] > f32(0):
+            last = j
+            if total > aimed:
+                break
+    found[0] = last  # where the product was rounded up: the last that has any weight
+
+
 SPAN = 5
 """Of each span: row, first slot, tokens, how many of the last slots its mask is over, and where that is."""
 
@@ -452,6 +470,13 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: Tensor, scores: Tensor, 
     to = scale, scores.data_ptr(), seen.data_ptr()
     of(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.data_ptr(), len(spans), *to)
     return seen
+
+
+def sample(weights: Tensor, chance: float) -> int:
+    """The index of [V] float32 weights at which, cumulated, they first exceed `chance` of their sum."""
+    found = ctypes.c_int64()
+    _sample(weights.data_ptr(), chance, ctypes.addressof(found), weights.size(0))
+    return found.value
 
 
 class Quantised:

@@ -110,3 +110,23 @@ def test_without_a_place_for_what_is_compiled(lacking: str, tmp_path: Path) -> N
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert told.stdout.strip() == "[[1.0, 1.0, 1.0, 1.0]]"
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-30, 1e-9, 0.25, 1.0, 3e7]), min_size=1, max_size=60).filter(any),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_sample_is_where_the_cumulated_weights_exceed_it(weights: list[float], chance: float) -> None:
+    found = compiled.sample(torch.tensor(weights), chance)
+    exact = torch.tensor(weights).double()  # each is a float32
+    sums, total = exact.cumsum(0), float(exact.sum())
+    assert weights[found] > 0
+    rounding = 1e-12 * total
+    assert float(sums[found]) >= chance * total - rounding
+    assert float(sums[found] - exact[found]) <= chance * total + rounding
+
+
+def test_a_sample_at_the_edges() -> None:
+    weights = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
+    samples = [compiled.sample(weights, chance) for chance in (0.0, 0.5 - 1e-16, 0.5, 1 - 1e-16, 1.0)]
+    assert samples == [1, 1, 3, 3, 3]  # and 1.0, which is no chance, takes the last that has any weight
