@@ -75,6 +75,10 @@ def head_dim(config: Any) -> int:
 def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     """Of one layer's weights, by their names in it."""
     hidden, inter, dim = config.hidden_size, config.intermediate_size, head_dim(config)
+    if config.num_attention_heads % config.num_key_value_heads:
+        raise ValueError(
+            f"{config.num_attention_heads} heads cannot share {config.num_key_value_heads} key-value heads"
+        )
     queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
     into = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}
     matrices = {

@@ -57,6 +57,8 @@ class Head:
             ValueError,
             KeyError,
             TypeError,
+            AttributeError,
+            ZeroDivisionError,
             RuntimeError,
         ) as error:
             raise ModelError(f"could not load a draft head from {folder}: {reason_of(error)}") from error
@@ -86,6 +88,7 @@ class Head:
         self._in_one_call: compiled.Quantised | None = None
         if all(bias is None for _, bias in (out, gate_up, down)):
             self._in_one_call = compiled.Quantised.of_small(of_feature, out[0], gate_up[0], down[0], output)
+        if self._in_one_call is not None:
             compiled.eagle_of(self.shape.heads, self.shape.kv_heads, self.shape.head_dim)
 
     def _enter_with(

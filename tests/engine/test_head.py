@@ -110,9 +110,10 @@ def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> Non
     [
         ({"hidden_act": "gelu"}, "its activation is gelu"),
         ({"num_attention_heads": 5}, "not a multiple of the number of attention heads"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3 key-value heads"),
         ({"hidden_size": 64}, "its config makes it \\(64, 64\\)"),
     ],
-    ids=["activation", "heads", "width"],
+    ids=["activation", "heads", "shared", "width"],
 )
 def test_a_head_whose_config_is_not_its_own_is_refused(
     changed: dict[str, object], words: str, llama: Pair, tmp_path: Path
