@@ -1,6 +1,7 @@
 """Tree specs as people write them, in a rollout file or on the command line; read without torch.
 
 chain:K            K tokens in a line, from the draft model
+adaptive:K         up to K in a line, which ends where the draft model is unsure
 expand:3,1,1       SpecInfer's expansion <3,1,1>, from the draft model
 dynamic:N:D        the N best nodes of the draft's most likely continuations, at most D deep
 shape:0,0,1        any shape (Sequoia's trees), from the draft model: parents of nodes 1, 2, …; 0 is the root
@@ -20,7 +21,7 @@ from functools import lru_cache
 from specops.errors import UsageError
 
 FORMS = (
-    "chain:3, expand:3,1,1, dynamic:16:6, shape:0,0,1, ngram:8, suffix:16, chain:3+ngram:8, "
+    "chain:3, adaptive:6, expand:3,1,1, dynamic:16:6, shape:0,0,1, ngram:8, suffix:16, chain:3+ngram:8, "
     "ngram:8/chain:3, auto or none"
 )
 MOST_NODES = 1024
@@ -34,6 +35,7 @@ COPYING = ("ngram", "suffix")
 
 _SIZES = {
     "chain": 1,
+    "adaptive": 1,
     "ngram": 1,
     "suffix": 1,
     "dynamic": 2,
@@ -42,7 +44,8 @@ _SIZES = {
     "auto": 1,
     "none": 0,
 }
-_GROWN = ("chain", "expand", "dynamic", "shape")
+_LINES = ("chain", "adaptive")
+_GROWN = (*_LINES, "expand", "dynamic", "shape")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class TreeSpec:
     @property
     def widths(self) -> tuple[int, ...]:
         """Of an expansion, level by level; a chain is <1,..,1>."""
-        return (1,) * self.sizes[0] if self.kind == "chain" else self.sizes
+        return (1,) * self.sizes[0] if self.kind in _LINES else self.sizes
 
     @property
     def depth(self) -> int:
@@ -92,7 +95,7 @@ class TreeSpec:
             return max(part.depth for part in self.parts)
         if self.kind == "dynamic":
             return self.sizes[1]
-        if self.kind == "chain":
+        if self.kind in _LINES:
             return self.sizes[0]
         if self.kind == "shape":
             depth = [0]
@@ -110,7 +113,7 @@ class TreeSpec:
             return sum(part.nodes for part in self.parts)
         if self.kind == "shape":
             return len(self.sizes)
-        if self.kind in ("none", "chain", "dynamic", "auto", *COPYING):
+        if self.kind in ("none", "dynamic", "auto", *_LINES, *COPYING):
             return self.sizes[0] if self.sizes else 0
         total, level = 0, 1
         for width in self.widths:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from llama import Llama
+from llama import Llama, Past
 from text import SEED, Text
 from torch import Tensor
 from training import bf16, save
@@ -18,7 +18,7 @@ SAMPLE_ROWS, SAMPLE_BATCH, SAMPLE_PROMPT, SAMPLE_TOKENS = 2048, 128, 96, 257
 def continue_rows(target: Llama, rows: Tensor, seed: int) -> Tensor:
     """[batch, n] -> [batch, SAMPLE_TOKENS], even rows greedily and odd ones at temperature 1."""
     generator = torch.Generator().manual_seed(seed)
-    past: list[list[Tensor]] = [[] for _ in target.layers]
+    past = Past(target.shape, len(rows), SAMPLE_TOKENS)
     written = [rows]
     latest = rows
     while sum(w.shape[1] for w in written) < SAMPLE_TOKENS:

@@ -59,8 +59,8 @@ def held_out_positions(data: Data, depth: int, *, greedy: bool) -> Positions:
     return positions_of(data.samples, np.repeat(rows, len(places)), np.tile(places, len(rows)), depth)
 
 
-def loss_at(found: Tensor, wanted: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """[n, V] logits of a head and of the target -> the loss, and [n] what verification accepts at T = 1.
+def loss_at(found: Tensor, p: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """[n, V] a head's logits, the target's distribution -> the loss, [n] what verification accepts at T = 1.
 
     KL(target || head) to be near, and total variation, of which 1 less is what verification accepts. The
     loss is a stand-in with their gradient, written down in place of what autograd would keep and walk
@@ -68,7 +68,7 @@ def loss_at(found: Tensor, wanted: Tensor, weight: Tensor | None = None) -> tupl
     weight: [n], of each position; None: all alike.
     """
     with torch.no_grad():
-        p, q = F.softmax(wanted.float(), -1), F.softmax(found.float(), -1)
+        q = F.softmax(found.float(), -1)
         overlap = torch.minimum(p, q).sum(-1)
         short = q * (q < p)  # what more of a token's probability would add to the overlap
         slope = q * (1 + short.sum(-1, keepdim=True)) - p - short

@@ -17,14 +17,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from continuations import SAMPLE_PROMPT
 from data import HELD_OUT, Data, Rows, prepare
 from fitting import fit, loss_at
 from llama import CONTEXT, DRAFT, VOCAB, Block, rotate
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from training import Schedule, bf16
 
 SCHEDULE = Schedule(steps=1500, lr=3e-3, decay=0.8)
+FURTHER = Schedule(steps=1500, lr=2e-3, decay=1.0)
+"""Of a head that was trained before."""
 BATCH, LENGTH, UNROLLED = 16, 256, 3
 
 
@@ -77,24 +80,24 @@ def _sees(n: int, depth: int) -> Tensor:
     return torch.zeros(seen.shape).masked_fill_(~seen, float("-inf"))
 
 
-def losses(head: Head, rows: Tensor, features: Tensor, output: Tensor) -> tuple[Tensor, list[float]]:
-    """The loss over all depths, and for each depth the acceptance that it had at temperature 1.
+def losses(head: Head, rows: Tensor, features: Tensor, output: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The loss over all depths, and for each depth [batch, n] what is accepted at temperature 1.
 
     rows [batch, LENGTH + 1]; features [batch, LENGTH, hidden].
     """
     n = LENGTH - UNROLLED - 1
     past: list[tuple[Tensor, Tensor]] = []
-    guess, loss, accepted = features[:, :n], torch.zeros(()), []
+    guess, loss, overlaps = features[:, :n].float(), torch.zeros(()), []
+    with torch.no_grad(), bf16():
+        p = F.softmax(F.linear(features.float(), output).float(), -1)
     for depth in range(1, UNROLLED + 1):
         with bf16():
             guess = head(rows[:, depth : depth + n], guess, past)
             found = F.linear(guess, output).flatten(0, 1)
-            with torch.no_grad():
-                wanted = F.linear(features[:, depth : depth + n], output).flatten(0, 1)
-        each, overlap = loss_at(found, wanted)
+        each, overlap = loss_at(found, p[:, depth : depth + n].flatten(0, 1))
         loss = loss + 0.8 ** (depth - 1) * each
-        accepted.append(overlap.mean().item())
-    return loss, accepted
+        overlaps.append(overlap.view(-1, n))
+    return loss, overlaps
 
 
 def batch_of(data: Data, step: int) -> Rows:
@@ -112,15 +115,22 @@ def batch_of(data: Data, step: int) -> Rows:
 
 @torch.no_grad()
 def held_out(head: Head, data: Data) -> list[float]:
-    """Acceptance by depth, at temperature 1, on continuations that were not trained on."""
-    totals = torch.zeros(UNROLLED)
-    starts = range(len(data.samples.tokens) - HELD_OUT, len(data.samples.tokens), BATCH)
-    for start in starts:
-        rows, features = (
-            part[start : start + BATCH] for part in (data.samples.tokens, data.samples.features)
-        )
-        totals += torch.tensor(losses(head, rows.long(), features[:, :LENGTH], data.output)[1])
-    return [round(share, 4) for share in (totals / len(starts)).tolist()]
+    """Acceptance by depth, at temperature 1, along what the target wrote so and nothing was trained on."""
+    rows = range(len(data.samples.tokens) - HELD_OUT + 1, len(data.samples.tokens), 2)  # the odd ones
+    found: list[list[Tensor]] = []
+    for start in range(0, len(rows), BATCH):
+        picked = list(rows[start : start + BATCH])
+        tokens, features = data.samples.tokens[picked].long(), data.samples.features[picked, :LENGTH]
+        overlaps = losses(head, tokens, features, data.output)[1]
+        found.append([overlap[:, SAMPLE_PROMPT:] for overlap in overlaps])
+    return [round(torch.cat(depth).mean().item(), 4) for depth in zip(*found, strict=True)]
+
+
+def load(head: Head, folder: Path) -> None:
+    """The weights of a head that was exported."""
+    weights = load_file(str(folder / "model.safetensors"))
+    del weights["embed_tokens.weight"]
+    head.load_state_dict({k.replace("layers.0.", "block."): v.float() for k, v in weights.items()})
 
 
 def export(head: Head, embedding: Tensor, folder: Path) -> None:
@@ -154,19 +164,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, required=True, help="data and checkpoints; keep it to resume")
     parser.add_argument("--out", type=Path, required=True, help="where head/ goes")
+    parser.add_argument("--begin", type=Path, help="the folder of a head to train on, instead of a new one")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     data = prepare(options.work)
-    head = Head(data.output.clone())
+    head, schedule = Head(data.output.clone()), SCHEDULE
+    if options.begin is not None:
+        load(head, options.begin)
+        schedule = FURTHER
 
     def loss_of(step: int) -> tuple[Tensor, list[float]]:
         rows = batch_of(data, step)
-        return losses(head, rows.tokens, rows.features, data.output)
+        loss, overlaps = losses(head, rows.tokens, rows.features, data.output)
+        return loss, [overlap.mean().item() for overlap in overlaps]
 
-    fit("head", head, SCHEDULE, loss_of, options.work)
+    fit("head", head, schedule, loss_of, options.work)
     export(head, data.output, options.out / "head")
-    summary = {"schedule": asdict(SCHEDULE), "accepted_held_out": held_out(head, data)}
+    summary = {"schedule": asdict(schedule), "accepted_held_out": held_out(head, data)}
     path = options.out / "head" / "training.json"
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(summary), flush=True)

@@ -51,7 +51,7 @@ def loss_over(heads: Heads, at: Positions, output: Tensor) -> tuple[Tensor, list
             found = F.linear(guess, output)
             with torch.no_grad():
                 wanted = F.linear(at.features[:, depth], output)
-        each, overlap = loss_at(found, wanted)
+        each, overlap = loss_at(found, F.softmax(wanted.float(), -1))
         loss = loss + 0.8 ** (depth - 1) * each
         accepted.append(overlap.mean().item())
     return loss, accepted

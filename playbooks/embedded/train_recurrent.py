@@ -83,7 +83,7 @@ def unroll(cell: Cell, at: Positions, output: Tensor, weights: list[Tensor] | No
             found = F.linear(state, output)
             with torch.no_grad():
                 wanted = F.linear(at.features[:, depth + 1], output)
-        each, overlap = loss_at(found, wanted, weights[depth] if weights else None)
+        each, overlap = loss_at(found, F.softmax(wanted.float(), -1), weights[depth] if weights else None)
         loss = loss + 0.8**depth * each
         overlaps.append(overlap)
     return loss, overlaps

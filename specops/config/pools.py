@@ -23,8 +23,8 @@ class Speculation(Section):
     )
     tree: Tree = Field(
         default="chain:3",
-        description="chain:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, ngram:K, suffix:N; unions "
-        "with +; a copy or else a model's tree with /; auto: planned as it goes.",
+        description="chain:K, adaptive:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, ngram:K, "
+        "suffix:N; unions with +; a copy or else a model's tree with /; auto: planned as it goes.",
     )
     verifier: Literal["naive", "mss", "block", "traversal", "ranked"] | None = Field(
         default=None, description="How drafts are accepted; left out: the best that is lossless for the tree."

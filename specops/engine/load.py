@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.auto import Auto
@@ -199,8 +200,6 @@ def load_tokenizer(folder: Path) -> Any:
 def _tokenizer_class(folder: Path) -> Any:
     """AutoTokenizer looks at the model's config too, whose classes take seconds to import: not where the
     tokenizer's own file says that there is nothing to look up."""
-    import transformers
-
     path = folder / "tokenizer_config.json"
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     fast = isinstance(told, dict) and told.get("tokenizer_class") == "PreTrainedTokenizerFast"

@@ -13,6 +13,7 @@ from specops.trees import parse_tree
     [
         ("none", 0, False),
         ("chain:3", 3, True),
+        ("adaptive:6", 6, True),
         ("expand:2,2,1", 2 + 4 + 4, True),
         ("dynamic:16:6", 16, True),
         ("ngram:8", 8, False),

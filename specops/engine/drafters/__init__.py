@@ -70,6 +70,7 @@ def make_drafter(tree: str, draw: Draw, drafts: Batch[Draft], rows: int, length:
 
     Of several parts, every one that needs a draft takes the next of `drafts`; a single one grows them all.
     """
+    from specops.engine.drafters.adaptive import Adaptive
     from specops.engine.drafters.auto import Auto
     from specops.engine.drafters.autoregressive import Autoregressive
     from specops.engine.drafters.dynamic import Dynamic
@@ -111,6 +112,8 @@ def make_drafter(tree: str, draw: Draw, drafts: Batch[Draft], rows: int, length:
         if spec.kind == "dynamic":
             nodes, depth = spec.sizes
             return Dynamic(nodes, depth, draft, rows, length)
+        if spec.kind == "adaptive":
+            return Adaptive(spec.nodes, draw, draft, rows, length)
         shape = Topology.of(spec.parents) if spec.kind == "shape" else Topology.expansion(spec.widths)
         return Expansion(shape, draw, draft, rows, length)
 

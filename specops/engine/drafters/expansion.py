@@ -74,8 +74,11 @@ class _Plan:
         return _Plan.of(Topology.of(self.topology.parents[:kept]))
 
 
-class _Growing:
+class Growing:
     """The tree of one sequence on its way: nodes are grown in the order of their numbers."""
+
+    odds = 1.0
+    """How likely its nodes are all accepted, where that is asked."""
 
     def __init__(self, sequence: Sequence, plan: _Plan) -> None:
         self.sequence = sequence
@@ -130,21 +133,21 @@ class Expansion:
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         ready, logits = self._grower.read(sequences)
         nothing = self._plan.to_depth(0)
-        trees = [_Growing(sequence, nothing) for sequence in sequences]
+        trees = [Growing(sequence, nothing) for sequence in sequences]
         growing = [trees[index] for index in ready]
         for tree in growing:
             tree.plan = self._plan.to_depth(tree.sequence.depth_left)
         for depth in range(self.depth):
             if depth > 0:
                 logits = self._grower.grow([tree.level(depth) for tree in growing])
-            self._branch(growing, depth, logits)
+            self.branch(growing, depth, logits)
             growing = [tree for tree in growing if len(tree.plan.rounds) > depth + 1]
             if not growing:
                 break
         self._places.update((tree.sequence.row, tree.plan.places) for tree in trees)
         return [tree.tree(self.draws) for tree in trees]
 
-    def _branch(self, trees: list[_Growing], depth: int, logits: Tensor) -> None:
+    def branch(self, trees: list[Growing], depth: int, logits: Tensor) -> None:
         """logits: a row for each node of the trees that has children at this depth, tree after tree."""
         rounds = [tree.plan.rounds[depth] for tree in trees]
         best: list[list[int]] | None = None

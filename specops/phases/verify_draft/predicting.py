@@ -157,6 +157,6 @@ def _steps(trace: Trace, spec: TreeSpec) -> Steps:
     if spec.kind == "ngram":
         drafted = tuple(copied(trace, spec.nodes))
         return Steps(len(drafted), drafted)
-    if spec.kind in ("dynamic", "merged"):
+    if spec.kind in ("adaptive", "dynamic", "merged"):
         raise ValueError(f"how a {spec.kind} tree fares does not follow from acceptance by rank")
     return Steps(trace.steps(spec.widths))
