@@ -1,6 +1,6 @@
 """How well `edge simulate` foretells: real servers and clients over a delaying relay, and the same simulated.
 
-    python benchmarks/edge_simulated.py            # about six minutes, on a machine that does nothing else
+    python benchmarks/edge_simulated.py            # about nine minutes, on a machine that does nothing else
     python benchmarks/edge_simulated.py --quick    # two links and fewer prompts
 
 Real are the verify-server, its clients, gRPC and the relay, all on this machine; passes take the times
@@ -38,12 +38,15 @@ from specops.phases.edge_simulate import Measuring, rounds_of
 from specops.progress import Silent
 
 DEPTHS, HEADS = (2, 5), (0, 8)
+AHEAD, AHEAD_DEPTHS = 16, ("included:2", "adaptive")
 CLIENTS = (1, 2, 4)
 RTTS_MS, QUICK_RTTS_MS = (5.0, 15.0, 50.0), (5.0, 50.0)
 CALIBRATED_DEPTH = 5
 SECONDS, SEEDS = 200.0, (0, 1, 2)
 PRICES = Prices(4.05, 0.35)
 MEASURES = ("itl_ms", "tokens_per_s", "idle", "tokens_per_verification")
+TAKEN = "taken"
+"""Rounds that had been sent ahead, as a share: told, and not among the errors."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,12 @@ def _arms() -> list[Arm]:
         for depth in (CALIBRATED_DEPTH, *(depth for depth in DEPTHS if depth != CALIBRATED_DEPTH))
         for heads in HEADS
     ]
-    return [*edge, Arm(name="autoregressive", kind="autoregressive")]
+    most = max(HEADS)
+    ahead = [
+        Arm(name=f"{depth}, {most} heads, {AHEAD} ahead", kind="edge", heads=most, ahead=AHEAD, depth=depth)
+        for depth in AHEAD_DEPTHS
+    ]
+    return [*edge, *ahead, Arm(name="autoregressive", kind="autoregressive")]
 
 
 def _real(base: EdgeBenchSettings, rtt_ms: float) -> Iterator[tuple[Arm, int, Figures]]:
@@ -186,6 +194,7 @@ def _compared(
         depth=arm.depth or "included:4",
         batching=base.edge.batching,
         heads="many" if arm.heads else "none",
+        ahead=arm.ahead,
         nodes=base.edge.nodes,
         beams=base.edge.beams,
         max_batch=base.max_batch,
@@ -200,13 +209,15 @@ def _compared(
         "tokens_per_s": real.tokens_per_s,
         "idle": real.idle,
         "tokens_per_verification": real.tokens_a_verification,
+        TAKEN: 0.0 if real.edge is None else real.edge.taken,
     }
-    return Pair(rtt_ms, arm, clients, found, {name: mean(foretold, name) for name in MEASURES}, calibrates)
+    told = {name: mean(foretold, name) for name in (*MEASURES, TAKEN)}
+    return Pair(rtt_ms, arm, clients, found, told, calibrates)
 
 
 def _page(pairs: Sequence[Pair], costs: EdgeCosts, rounds: Rounds) -> list[str]:
     rows = [["RTT", "arm", "clients", "ITL real", "simulated", "error", "tokens/s", "error"]]
-    rows[0] += ["idle", "error", "tokens a verification", "error"]
+    rows[0] += ["idle", "error", "tokens a verification", "error", "ahead", "simulated"]
     for pair in pairs:
         rows.append(
             [
@@ -222,6 +233,7 @@ def _page(pairs: Sequence[Pair], costs: EdgeCosts, rounds: Rounds) -> list[str]:
                 f"{100 * pair.error('idle'):+.1f} points",
                 f"{pair.real['tokens_per_verification']:.2f}",
                 f"{100 * pair.error('tokens_per_verification'):+.1f}%",
+                *(f"{100 * of[TAKEN]:.0f}%" for of in (pair.real, pair.simulated)),
             ]
         )
     judged = [pair for pair in pairs if not pair.calibrates]

@@ -44,6 +44,13 @@ def simulate(
     heads: Annotated[
         int | None, typer.Option(min=0, help="Guesses drafted on from; 0: none. [default: the file's most]")
     ] = None,
+    ahead: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Next trees sent before it is known which it is; 0: none. [default: the file's most]",
+        ),
+    ] = None,
     batching: Annotated[
         str | None, typer.Option(help="dynamic, static:N or static:N:WAIT_MS. [default: the file's]")
     ] = None,
@@ -83,8 +90,7 @@ def simulate(
     """Which depth is best at each RTT, how many clients a server carries, up to which RTT the edge is ahead.
 
     A discrete-event simulation: nothing is served. Costs are the file's `stand_in`, others (--costs) or
-    the options'; what rounds bring is measured on the file's pair, here, or given. Rounds sent ahead are
-    not simulated: every round goes there and back. Exit 1 where the edge
+    the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge
     is behind server-only speculation at the lowest RTT, whatever the number of clients.
     """
     if plot is not None and plot.suffix not in PLOTS:
@@ -110,6 +116,7 @@ def simulate(
             "jitter_ms": jitter,
             "depth": depth,
             "heads": heads,
+            "ahead": ahead,
             "batching": batching,
             "max_batch": max_batch,
             "prompt_tokens": prompt_tokens,

@@ -114,6 +114,7 @@ def of_file(file: Rollout) -> dict[str, Any]:
             "nodes": file.edge.nodes,
             "beams": file.edge.beams,
             "heads": max(file.edge.heads),
+            "ahead": max(file.edge.ahead),
             "batching": file.edge.batching,
         }
     if file.pools.speculative.engine == "embedded":

@@ -18,13 +18,14 @@ def page(result: Result) -> list[str]:
     )
     return [
         f"simulated  trees of up to {settings['nodes']} nodes, {guesses} drafted on from while they are away,"
+        f"{' the trees below them sent ahead,' if _sends_ahead(result) else ''}"
         f" batching {settings['batching']}",
         f"costs      {data['costs_from']}",
         f"rounds     {data['rounds']['source']}",
         f"prices     {settings['server_per_hour']:g} an hour for the server,"
         f" {settings['edge_per_hour']:g} for each edge",
         "",
-        *_cells(data),
+        *_cells(data, ahead=_sends_ahead(result)),
         "",
         *_carried(data),
         "",
@@ -32,17 +33,27 @@ def page(result: Result) -> list[str]:
         "",
         sentence(result.reason),
         "Nothing was served: passes take the times above, streams walk the texts that were measured (where",
-        "shares were given, rounds are independent draws), a tree that was kept fares as a new one, and",
-        "every round goes there and back: none is sent ahead.",
+        "shares were given, rounds are independent draws), and a tree that was kept fares as a new one.",
+        *(AHEAD if _sends_ahead(result) else ["Every round goes there and back: none is sent ahead."]),
     ]
 
 
-def _cells(data: dict[str, Any]) -> list[str]:
+AHEAD = [
+    "hits: rounds after which the next tree had been begun; ahead: those after which it had been sent, and",
+    "the server went on at once. A tree that was begun and is worth it is taken to be among those sent.",
+]
+
+
+def _sends_ahead(result: Result) -> bool:
+    return bool(result.settings["heads"] and result.settings["ahead"])
+
+
+def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
     served = {one["clients"]: one for one in data["served"]}
     rows = [
         [
             *("RTT", "clients", "best depth", "ITL", "p95", "× server-only", "tokens/s", "× server-only"),
-            *("idle", "batch", "hits", "× tokens for money"),
+            *("idle", "batch", "hits", *(["ahead"] if ahead else []), "× tokens for money"),
         ]
     ]
     for cell in data["cells"]:
@@ -60,6 +71,7 @@ def _cells(data: dict[str, Any]) -> list[str]:
                 _share(figures["idle"]),
                 f"{figures['batch']['mean']:.1f}",
                 _share(figures["hit_rate"]),
+                *([_share(figures["taken"])] if ahead else []),
                 NONE if cell["cost_ratio"] is None else f"{cell['cost_ratio']:.2f}",
             ]
         )

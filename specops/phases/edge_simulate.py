@@ -65,6 +65,7 @@ class PlanSettings(BaseModel):
 
     batching: str = "dynamic"
     heads: int = Field(default=8, ge=0)
+    ahead: int = Field(default=16, ge=0)
     nodes: int = Field(default=32, ge=1, le=256)
     beams: int = Field(default=8, ge=1, le=256)
     max_batch: int = Field(default=32, ge=1)
@@ -84,6 +85,7 @@ class PlanSettings(BaseModel):
             depth=self.depth or "included:4",
             batching=self.batching,
             heads=self.counted,
+            ahead=self.ahead,
             nodes=self.nodes,
             beams=self.beams,
             max_batch=self.max_batch,

@@ -67,6 +67,22 @@ def test_the_shipped_file_declares_what_is_needed() -> None:
     assert found["data"]["costs_from"] == "edge.stand_in of edge.yaml"
 
 
+def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
+    arguments = ["--acceptance", "0.8", "--hit", "0.6", "--rtt", "15", "--clients", "1", *FIXED]
+    itl = {}
+    for asked, ahead in (([], 32), (["--ahead", "0"], 0)):
+        found = json.loads(called(*arguments, *asked, "--json")[1])
+        [cell] = found["data"]["cells"]
+        assert found["settings"]["ahead"] == cell["setting"]["ahead"] == ahead
+        assert (cell["figures"]["taken"]["mean"] > 0.3) == (ahead > 0)
+        itl[ahead] = cell["figures"]["itl_ms"]["mean"]
+    assert itl[32] < itl[0]
+    told = called(*arguments)[1]
+    assert "the trees below them sent ahead" in told
+    assert "hits  ahead" in told
+    assert "Every round goes there and back" in called(*arguments, "--ahead", "0")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -67,14 +67,14 @@ def test_shares_of_texts_are_counted_where_rounds_have_their_roots() -> None:
 def test_a_stream_walks_a_text() -> None:
     rounds = of_texts([text()], "by hand")
     setting = Setting(depth="included:1", heads="one", rtt_s=0.0, tokens=FOREVER)
-    found = simulate(setting, replace(COSTS, draft=straight(0.020)), rounds, seed=1, seconds=5.0)
+    found = simulate(setting, replace(COSTS, draft=straight(0.015)), rounds, seed=1, seconds=5.0)
     rounds_seen = [verdict for verdict in found.verdicts if not verdict.first]
     # Root 0: 1 of 1, run by the second of two passes, which leaves a level: that is sent from root 2.
     # It has nothing to go on by, and a level is drafted from root 4, after which the text begins again.
     assert [verdict.tokens for verdict in rounds_seen[:6]] == [2, 2, 1, 2, 2, 1]
     assert [verdict.hit for verdict in rounds_seen[:6]] == [True, False, False] * 2
     gaps = [later.at - earlier.at for earlier, later in pairwise(rounds_seen[:6])]
-    assert gaps == pytest.approx([0.040, 0.060, 0.060, 0.040, 0.060])
+    assert gaps == pytest.approx([0.030, 0.045, 0.045, 0.030, 0.045])
 
 
 def test_a_greedy_round_of_32_nodes_is_small() -> None:

@@ -13,10 +13,11 @@ pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.edge.cost import Prices
+from specops.edge.simulation.log import Log
 from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import SETTLING, Outcome, outcome, replicate
 from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.edge.simulation.world import Log, simulate
+from specops.edge.simulation.world import simulate
 
 DRAFT, VERIFY, OWN = 0.005, 0.030, 0.004
 COSTS = EdgeCosts(straight(DRAFT), straight(VERIFY), straight(OWN))
@@ -66,28 +67,38 @@ def test_one_client_drafts_sends_and_waits(depth: int) -> None:
     assert found.tokens_per_verification == depth + 1
 
 
-def test_a_pass_begun_ahead_is_ended() -> None:
+def test_no_pass_is_begun_that_the_verdict_would_have_to_wait_for() -> None:
     away = 0.015 + VERIFY  # nine passes of 5 ms, to the very end
     log = simulate(edge(heads="one"), COSTS, sure(), seed=1, seconds=10.0)
     assert periods(log) == pytest.approx([4 * DRAFT + away] * len(periods(log)))
-    slow = replace(COSTS, draft=straight(0.010))  # five of 10 ms: one that the verdict comes in the midst of
+    assert {verdict.ahead for verdict in log.verdicts[2:]} == {9}
+    slow = replace(COSTS, draft=straight(0.010))  # the fifth of 10 ms would outlast it
     log = simulate(edge(heads="one"), slow, sure(), seed=1, seconds=10.0)
-    assert periods(log) == pytest.approx([4 * 0.010 + 0.050] * len(periods(log)))
-    assert {verdict.ahead for verdict in log.verdicts if not verdict.first} == {5}
+    assert periods(log) == pytest.approx([4 * 0.010 + away] * len(periods(log)))
+    assert {verdict.ahead for verdict in log.verdicts[2:]} == {4}
     assert not any(verdict.hit for verdict in log.verdicts)
 
 
-@pytest.mark.parametrize(("run_by", "kept"), [(1, 5), (2, 4), (4, 2), (6, 0)])
+def test_a_pass_begun_ahead_is_ended() -> None:
+    """Of the first round nothing is expected yet."""
+    slow = replace(COSTS, draft=straight(0.010))
+    log = simulate(edge(heads="one"), slow, sure(), seed=1, seconds=1.0)
+    assert log.verdicts[1].ahead == 5
+    assert log.verdicts[1].at - log.verdicts[0].at == pytest.approx(4 * 0.010 + 5 * 0.010)
+
+
+@pytest.mark.parametrize(("run_by", "kept"), [(1, 4), (2, 3), (4, 1), (6, 0)])
 def test_levels_drafted_ahead_need_not_be_drafted_again(run_by: int, kept: int) -> None:
     slow = replace(COSTS, draft=straight(0.010))
+    away = 0.015 + VERIFY  # four passes
     log = simulate(edge(heads="one", depth="included:5"), slow, sure(run_by), seed=1, seconds=10.0)
-    assert periods(log) == pytest.approx([(5 - kept) * 0.010 + 0.050] * len(periods(log)))
+    assert periods(log) == pytest.approx([(5 - kept) * 0.010 + away] * len(periods(log)))
     deeper = simulate(edge(heads="one", depth="excluded:2"), slow, sure(run_by), seed=1, seconds=10.0)
-    assert periods(deeper) == pytest.approx([2 * 0.010 + 0.050] * len(periods(deeper)))
+    assert periods(deeper) == pytest.approx([2 * 0.010 + away] * len(periods(deeper)))
     tokens = {verdict.tokens for verdict in deeper.verdicts[3:]}
     assert tokens == {min(2 + kept, LEVELS) + 1}
     assert {verdict.hit for verdict in log.verdicts[2:]} == {kept > 0}
-    assert {verdict.wasted for verdict in log.verdicts[2:]} == {5 - kept}
+    assert {verdict.wasted for verdict in log.verdicts[2:]} == {4 - kept}
 
 
 def test_a_cache_has_room_for_so_many_passes_ahead() -> None:

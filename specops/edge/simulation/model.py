@@ -45,7 +45,8 @@ class EdgeCosts:
     """Of a server's step beside its passes."""
 
     round_s: float = 0.0
-    """Of a round there and back, beside the network and the step: encoding, gRPC, the way to the engine."""
+    """Of a round there and back, beside the network and the step: encoding, gRPC, the way to the engine. One
+    that the server goes on with at once was found to take it too, between the two steps."""
 
     def __post_init__(self) -> None:
         curves = {"draft": self.draft, "verify": self.verify, "server_draft": self.server_draft}
@@ -117,6 +118,10 @@ class Setting:
     """Which rounds a step takes: dynamic, static:N or static:N:WAIT_MS."""
 
     heads: Heads = "one"
+    ahead: int = 0
+    """Outcomes of a round whose next trees are sent before it is known which it is; 0: none. How many they
+    are makes no difference here: the right one is taken to be among them, if the draft has run it."""
+
     nodes: int = 32
     beams: int = 8
     """Nodes of a draft pass."""
@@ -148,5 +153,9 @@ class Setting:
             raise UsageError(
                 "a server that drafts for itself has a depth, and adaptive is none", hint="such as included:4"
             )
-        if min(self.rtt_s, self.jitter_s, self.prompt_tokens, self.most_ahead) < 0:
-            raise UsageError("times and tokens are not negative", hint="give 0 or more")
+        if min(self.rtt_s, self.jitter_s, self.prompt_tokens, self.most_ahead, self.ahead) < 0:
+            raise UsageError("times and numbers are not negative", hint="give 0 or more")
+
+    def nodes_of(self, levels: int) -> int:
+        """Of a tree so deep."""
+        return (0, min(self.children, self.nodes), self.nodes)[min(levels, 2)]

@@ -9,9 +9,10 @@ from typing import Any
 
 from specops.edge.cost import Prices, Spent
 from specops.edge.proposal import Proposal
+from specops.edge.simulation.log import Log, Verdict
 from specops.edge.simulation.model import EdgeCosts, Setting
 from specops.edge.simulation.rounds import Rounds
-from specops.edge.simulation.world import Log, Verdict, simulate
+from specops.edge.simulation.world import simulate
 from specops.edge.wire import round_request
 from specops.stats import Interval, mean_interval
 from specops.stats.percentile import percentile
@@ -48,6 +49,9 @@ class Outcome:
 
     hit_rate: float | None
     """Of the rounds, whose next root had been drafted on from by the time of the verdict."""
+
+    taken: float | None
+    """Of the rounds, after which the server went on with a tree that had been sent ahead."""
 
     wasted: float | None
     """Of the passes drafted ahead, the share that left nothing."""
@@ -91,6 +95,7 @@ def outcome(log: Log, setting: Setting, prices: Prices) -> Outcome:
         batch=_share(sum(step.trees for step in steps), len(steps)),
         waited_ms=_share(1000 * sum(verdict.waited_s for verdict in rounds), len(rounds)),
         hit_rate=_share(sum(verdict.hit for verdict in rounds), len(rounds)),
+        taken=_share(sum(verdict.taken for verdict in rounds), len(rounds)),
         wasted=_share(sum(verdict.wasted for verdict in rounds), ahead),
         thousands_per_unit=spent.thousands_per_unit(prices),
     )

@@ -115,6 +115,11 @@ class Rounds:
         """How likely a node of the last level is accepted: what another pass would branch from."""
         return self.accepted[levels - 1][-1] if levels else 1.0
 
+    def promised(self, levels: int) -> float:
+        """What the passes of a tree of so many levels promised, each by the nodes that it ran: more than is
+        accepted, which a client learns."""
+        return sum(self.reached(level) for level in range(min(levels, self.levels)))
+
     def hit_share(self, heads: Heads, levels: int, ahead: int) -> float:
         """Of rounds with `ahead` passes drafted while they were away."""
         levels = min(levels, self.levels)

@@ -1,0 +1,252 @@
+"""Simulated clients, each with one stream.
+
+One of the edge drafts, sends, drafts ahead if it may, and goes on by the verdict. When to send is decided by
+the very objects that decide it in a client. Where the server drafts, a stream is ready again as soon as its
+step is over.
+
+What is sent ahead is looked at for the outcome that will be: where the draft has run that guess and the tree
+below it is worth it, it is taken to be among those that are sent, whatever their number. If it is there
+when the step ends, the server goes on with it, and only the way there and back is spared.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from specops.edge.depth import Draft, Pace, Pacing, parse_depth
+from specops.edge.simulation.ahead import TICK, Passes, sent_after
+from specops.edge.simulation.log import Verdict
+from specops.edge.simulation.rounds import Fate
+from specops.edge.simulation.server import Asked, Server, Steps
+
+
+@dataclass(frozen=True)
+class _Version:
+    """Of what is sent ahead: the tree for the outcome that will be."""
+
+    there: float
+    """When the server has it."""
+
+    passes: int
+    """Drafted ahead by then."""
+
+    levels: int
+
+
+@dataclass
+class _Out:
+    """A round that is out."""
+
+    levels: int
+    fate: Fate
+    asked: Asked
+    home_s: float = 0.0
+    """Drafting that the stream waited for."""
+
+    sent_at: float = 0.0
+    """When it left; where it was sent ahead, when the client heard that it is the next."""
+
+    since: float = 0.0
+    """When the client could draft ahead of it."""
+
+    already: int = 0
+    """Passes ahead of it by then."""
+
+    version: _Version | None = None
+    """That it was sent ahead in."""
+
+
+class _Client:
+    def __init__(self, server: Server, number: int, chance: random.Random) -> None:
+        self._server, self._number, self._chance = server, number, chance
+        self._env, self._setting = server.env, server.setting
+        self._rounds = server.rounds
+        self._stream = server.rounds.stream(chance)
+
+    def _across(self) -> Steps:
+        yield self._env.timeout(self._server.way(self._chance))
+
+    def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> Asked:
+        """A tree of so many levels; None: the prompt."""
+        setting = self._setting
+        tokens = max(setting.prompt_tokens, 1) if levels is None else 1 + setting.nodes_of(levels)
+        return self._server.ask(self._number, tokens, own=own, after_s=after_s)
+
+    def _heard(
+        self,
+        since: float,
+        tokens: int,
+        asked: Asked,
+        *,
+        first: bool = False,
+        ahead: int = 0,
+        kept: int = 0,
+        taken: bool = False,
+    ) -> float:
+        """kept: levels drafted ahead below the next root."""
+        now, waited, wasted = self._env.now, asked.began - asked.arrived, max(ahead - kept, 0)
+        self._server.log.verdicts.append(
+            Verdict(self._number, now, since, tokens, first, ahead, kept > 0, wasted, waited, taken)
+        )
+        return now
+
+
+class Served(_Client):
+    """By a server that drafts for it, or by nobody. All that comes, comes later by the way there."""
+
+    def run(self) -> Steps:
+        env, levels = self._env, self._server.own_levels
+        while True:
+            since = env.now
+            yield from self._across()
+            with self._server.rows.request() as row:
+                yield row
+                asked = self._ask(None, own=True)
+                yield asked.stepped
+                since = self._heard(since, 1, asked, first=True)
+                self._stream.begin()
+                left = self._setting.tokens - 1
+                while left > 0:
+                    asked = self._ask(levels, own=True)
+                    yield asked.stepped
+                    tokens = min(self._stream.fate(levels, "none").accepted + 1, left)
+                    self._stream.go_on(tokens)
+                    left -= tokens
+                    since = self._heard(since, tokens, asked)
+            yield from self._across()
+
+
+class Edge(_Client):
+    """At the edge."""
+
+    def __init__(self, server: Server, number: int, chance: random.Random) -> None:
+        super().__init__(server, number, chance)
+        self._depth, self._pacing = parse_depth(self._setting.depth), Pacing()
+        self._ahead_s = server.costs.draft.at(self._setting.beams)
+        self._left = 0  # tokens of the request that are to come
+        self._kept = 0  # levels below the root, drafted ahead
+        self._since = self._received = 0.0  # when it went on last, and when what it went on by had come
+
+    def run(self) -> Steps:
+        while True:
+            yield from self._begin()
+            out = None
+            while self._left > 0:
+                if out is None:
+                    out = yield from self._send()
+                out = yield from self._follow(out)
+
+    def _begin(self) -> Steps:
+        began = self._env.now
+        yield from self._across()
+        asked = self._ask(None, own=False)
+        yield asked.stepped
+        yield from self._across()
+        self._since = self._received = self._heard(began, 1, asked, first=True)
+        self._stream.begin()
+        self._left, self._kept = self._setting.tokens - 1, 0
+
+    def _follow(self, out: _Out) -> Generator[simpy.Event, Any, _Out | None]:
+        """Until its verdict is heard -> the next round, if that is out by then."""
+        pace = self._pacing.pace(self._ahead_s)
+        passes = self._passes(out, pace)
+        versions = self._send_ahead(out, passes, pace)
+        yield out.asked.stepped
+        following = self._go_on(out, versions)
+        yield from self._verdict(out.asked)
+        ahead = passes.begun(self._received)
+        if self._setting.heads != "none":
+            yield self._env.timeout(max(passes.ended(ahead) - self._env.now, 0.0))
+        tokens = min(out.fate.accepted + 1, self._left)
+        self._learn(out, tokens)
+        kept = out.fate.kept(out.already + ahead)
+        self._kept, self._left = min(kept, self._rounds.levels), self._left - tokens
+        if following is None:
+            self._stream.go_on(out.fate.accepted + 1)
+        else:
+            assert following.version is not None
+            following.sent_at, following.since = self._received, self._env.now
+            following.already = out.already + ahead - following.version.passes
+        self._since = self._heard(
+            self._since, tokens, out.asked, ahead=ahead, kept=kept, taken=following is not None
+        )
+        return following
+
+    # --- a round in its turn ------------------------------------------------------------------
+
+    def _send(self) -> Generator[simpy.Event, Any, _Out]:
+        """Draft on from what was kept, and send that."""
+        pace, kept = self._pacing.pace(self._ahead_s), self._kept
+        levels = kept
+        while levels < self._rounds.levels:
+            if not self._depth.more(Draft(levels - kept, kept, self._rounds.reached(levels)), pace):
+                break
+            levels += 1
+        yield self._env.timeout(sum(self._pass_s(level) for level in range(kept, levels)))
+        sent_at = self._env.now
+        fate = self._stream.fate(levels, self._setting.heads)
+        yield from self._across()
+        asked = self._ask(levels, own=False)
+        return _Out(levels, fate, asked, home_s=sent_at - self._received, sent_at=sent_at, since=sent_at)
+
+    def _pass_s(self, levels: int) -> float:
+        """The first reads the bonus and nothing else."""
+        return self._server.costs.draft.at(self._setting.beams if levels else 1)
+
+    def _verdict(self, asked: Asked) -> Steps:
+        """It may have been on its way for some time, and comes after the one before."""
+        way = self._server.way(self._chance)
+        yield self._env.timeout(max(way - (self._env.now - asked.ended), 0.0))
+        self._received = max(asked.ended + way, self._received)
+
+    def _learn(self, out: _Out, tokens: int) -> None:
+        away_s, served_s = self._received - out.sent_at, out.asked.ended - out.asked.arrived
+        self._pacing.learn(
+            tokens=tokens,
+            promised=self._rounds.promised(out.levels),
+            home_s=out.home_s,
+            away_s=away_s,
+            served_s=served_s,
+            way_s=max(away_s - served_s, 0.0) if out.version is None else None,
+        )
+
+    # --- ahead of it --------------------------------------------------------------------------
+
+    def _passes(self, out: _Out, pace: Pace | None) -> Passes:
+        due = math.inf
+        if pace is not None:
+            due = out.sent_at + pace.served_s + (pace.way_s if out.version is None else 0.0)
+        most = 0 if self._setting.heads == "none" else max(self._setting.most_ahead - out.already, 0)
+        return Passes(out.since, self._ahead_s, most, due)
+
+    def _send_ahead(self, out: _Out, passes: Passes, pace: Pace | None) -> list[_Version]:
+        if self._setting.ahead == 0 or self._setting.heads == "none" or pace is None:
+            return []
+        late = out.sent_at + pace.served_s - (0.0 if out.version is None else pace.way_s)
+        versions, there = [], 0.0
+        for count in sent_after(passes, late):
+            drafted = out.already + count
+            levels = min(out.fate.kept(drafted), self._rounds.levels)
+            if levels and self._depth.ahead(levels, self._rounds.promised(levels), pace):
+                # What was sent later is not there earlier.
+                there = max(there, passes.ended(count) + self._server.way(self._chance))
+                versions.append(_Version(there, drafted, levels))
+        return versions
+
+    def _go_on(self, out: _Out, versions: list[_Version]) -> _Out | None:
+        """At the end of its step: what the server verifies next, if that is there."""
+        accepted = out.fate.accepted + 1
+        there = [version for version in versions if version.there <= out.asked.ended + TICK]
+        if not there or accepted >= self._left:
+            return None
+        version = there[-1]
+        self._stream.go_on(accepted)
+        fate = self._stream.fate(version.levels, self._setting.heads)
+        asked = self._ask(version.levels, own=False, after_s=self._server.costs.round_s)
+        return _Out(version.levels, fate, asked, version=version)

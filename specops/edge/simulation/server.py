@@ -1,0 +1,122 @@
+"""The simulated server, and the way to it.
+
+It takes what waits, as much as a step holds, for as long as its passes take; what to batch is decided by the
+very objects that decide it in a server.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from specops.edge.batching import Arrived, Batching, Turns
+from specops.edge.depth import Excluded, Included, parse_depth
+from specops.edge.simulation.log import Log, Step
+from specops.edge.simulation.model import EdgeCosts, Setting
+from specops.edge.simulation.rounds import Rounds
+
+Steps = Generator[simpy.Event, Any, None]
+
+
+@dataclass
+class Asked:
+    """Something that the server has to step."""
+
+    client: int
+    tokens: int
+    own: bool
+    """The server drafts for it."""
+
+    arrived: float
+    stepped: simpy.Event
+    """At the end of its step."""
+
+    began: float = 0.0
+    ended: float = 0.0
+    """Of its step."""
+
+
+class Server:
+    def __init__(
+        self, env: simpy.Environment, setting: Setting, costs: EdgeCosts, rounds: Rounds, log: Log
+    ) -> None:
+        self.env, self.setting, self.costs, self.rounds, self.log = env, setting, costs, rounds, log
+        self.rows = simpy.Resource(env, setting.max_batch)
+        """Of the streams for which it drafts."""
+
+        self._batching = Batching.parse(setting.batching)
+        self._turns = Turns()
+        self._asked: dict[int, Asked] = {}  # by client, of whom it waits
+        self._arrival = env.event()
+
+    def way(self, chance: random.Random) -> float:
+        """Seconds from a client to the engine, or back."""
+        setting = self.setting
+        way = setting.rtt_s / 2 + self.costs.round_s / 2
+        if setting.jitter_s:
+            way += chance.random() * setting.jitter_s
+        return way
+
+    def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> Asked:
+        """after_s: until it is there."""
+        asked = Asked(client, tokens, own, self.env.now + after_s, self.env.event())
+        if after_s:
+            self.env.process(self._arrives(asked, after_s))
+        else:
+            self._arrived(asked)
+        return asked
+
+    def _arrives(self, asked: Asked, after_s: float) -> Steps:
+        yield self.env.timeout(after_s)
+        self._arrived(asked)
+
+    def _arrived(self, asked: Asked) -> None:
+        self._asked[asked.client] = asked
+        self._turns.add(Arrived(asked.client, asked.client, self.env.now))
+        if not self._arrival.triggered:
+            self._arrival.succeed()
+
+    @property
+    def own_levels(self) -> int:
+        """Of the trees that it drafts itself."""
+        depth = parse_depth(self.setting.depth)
+        if self.setting.arm == "autoregressive" or not isinstance(depth, Included | Excluded):
+            return 0
+        return min(depth.depth, self.rounds.levels)
+
+    def run(self) -> Steps:
+        while True:
+            # What comes in this very instant is there: streams that it drafts for ask as their step ends.
+            yield self.env.timeout(0)
+            pause = self._pause()
+            if pause > 0:
+                self._arrival = self.env.event()
+                yield self._arrival | self.env.timeout(pause) if math.isfinite(pause) else self._arrival
+                continue
+            count = min(len(self._turns), self.setting.max_batch)
+            batch = [self._asked.pop(self._turns.take().key) for _ in range(count)]
+            began = self.env.now
+            tokens = sum(asked.tokens for asked in batch)
+            yield self.env.timeout(self._seconds(batch, tokens))
+            self.log.steps.append(Step(began, self.env.now, len(batch), tokens))
+            for asked in batch:
+                asked.began, asked.ended = began, self.env.now
+                asked.stepped.succeed()
+
+    def _pause(self) -> float:
+        if not len(self._turns):
+            return math.inf
+        possible = min(self.setting.clients, self.setting.max_batch)
+        return self._batching.pause(len(self._turns), possible, self._turns.oldest, self.env.now)
+
+    def _seconds(self, batch: list[Asked], tokens: int) -> float:
+        costs, drafting, drafted = self.costs, sum(asked.own for asked in batch), 0.0
+        if drafting:
+            for level in range(self.own_levels):
+                drafted += costs.server_draft.at(drafting * (self.setting.beams if level else 1))
+        return costs.step_s + drafted + costs.verify.at(tokens)
