@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from training import Schedule, bf16
 
 SCHEDULE = Schedule(steps=1500, lr=3e-3, decay=0.8)
-FURTHER = Schedule(steps=1500, lr=2e-3, decay=1.0)
+FURTHER = Schedule(steps=1000, lr=2e-3, decay=1.0)
 """Of a head that was trained before."""
 BATCH, LENGTH, UNROLLED = 16, 256, 3
 

@@ -494,11 +494,15 @@ class Quantised:
         self._kept = [(m.to(torch.int8), scale) for m, scale in zip(rounded, scales, strict=True)]
         self.addresses = torch.tensor([[m.data_ptr(), scale.data_ptr()] for m, scale in self._kept])
         """[matrices, 2]: of the weights, and of the rows' scales."""
+        self.short = torch.empty(max(count for _, count in self.shapes), dtype=torch.int16)
+        """Room for what they are multiplied with. One for all calls: each keeps the interpreter's lock."""
+        self._scratch = torch.empty(0)
 
-    @property
-    def longest(self) -> int:
-        """Of what they are multiplied with."""
-        return max(count for _, count in self.shapes)
+    def scratch(self, count: int) -> Tensor:
+        """Room for so many floats, for one call."""
+        if self._scratch.size(0) < count:
+            self._scratch = torch.empty(2 * count)
+        return self._scratch
 
     @classmethod
     def of_small(cls, *matrices: Tensor) -> Quantised | None:
@@ -517,9 +521,10 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
     """
     (width, inter), (vocab, _) = of.shapes[1:]
     after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch, short = state.new_empty(width + 3 * inter), state.new_empty(of.longest, dtype=torch.int16)
+    scratch = of.scratch(width + 3 * inter)
     _recurrent(
-        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch.data_ptr(), short.data_ptr()),
+        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch.data_ptr()),
+        of.short.data_ptr(),
         *(after.data_ptr(), logits.data_ptr(), width, inter, vocab),
     )
     return after, logits
@@ -550,11 +555,10 @@ def eagle(
     (width, queries), (_, inter), (vocab, _) = of.shapes[1], of.shapes[3], of.shapes[4]
     guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
     scores = 2 * queries // (dim * kv) * (start + n)
-    scratch = features.new_empty(2 * queries + width + 3 * inter + scores)
-    short = features.new_empty(of.longest, dtype=torch.int16)
+    scratch = of.scratch(2 * queries + width + 3 * inter + scores)
     eagle_of(queries // dim, kv // 2, dim)(
         *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), norm.data_ptr(), eps),
         *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch.data_ptr()),
-        *(short.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
+        *(of.short.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
     )
     return guess, logits

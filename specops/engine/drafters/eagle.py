@@ -50,7 +50,7 @@ class Eagle(Cached):
         if not tokens:
             return [], torch.empty(0, self._head.shape.vocab)
         guessed, logits = self._head.draft(tokens, _joined(features), spans, self._cache, ends)
-        for index, guess in zip(ready, guessed[:, None].unbind(), strict=True):
+        for index, guess in zip(ready, _apart(guessed), strict=True):
             self._guessed[sequences[index].row] = [guess]
         return ready, logits
 
@@ -60,7 +60,7 @@ class Eagle(Cached):
         spans = [self._level_span(level) for level in levels]
         wanted = list(range(len(tokens)))
         guessed, logits = self._head.draft(tokens, _joined(parents), spans, self._cache, wanted)
-        rows = iter(guessed[:, None].unbind())
+        rows = iter(_apart(guessed))
         for level in levels:
             self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
         return logits
@@ -76,6 +76,11 @@ class Eagle(Cached):
     def release(self, sequence: Sequence) -> None:
         super().release(sequence)
         self._known[sequence.row] = []
+
+
+def _apart(rows: Tensor) -> list[Tensor]:
+    """[n, hidden] -> n times [1, hidden]."""
+    return [rows] if len(rows) == 1 else list(rows[:, None].unbind())
 
 
 def _joined(rows: list[Tensor]) -> Tensor:

@@ -86,7 +86,7 @@ class Growing:
         self.tokens = [sequence.tokens[-1]]
         self.q: dict[int, tuple[Tensor, ...]] = {}
 
-    def branch(self, depth: int, drawn: list[list[int]], q: Tensor | None) -> None:
+    def branch(self, depth: int, drawn: list[list[int]], q: Batch[Tensor] | None) -> None:
         """drawn[i], from q[i], follow the i-th node that has children at this depth."""
         here = self.plan.rounds[depth]
         for tokens in drawn:
@@ -160,7 +160,8 @@ class Expansion:
                 drawn = [row[:n] for row, n in zip(best[start:stop], here.counts, strict=True)]
                 tree.branch(depth, drawn, None)
                 continue
-            q = distribution(logits[start:stop], sequence.sampling)
+            own = logits if len(logits) == stop - start else logits[start:stop]
+            q = distribution(own, sequence.sampling).unbind()
             chance, replace = sequence.chance, self.draws is Draw.IID
             drawn = [chance.draw(row, n, replace=replace) for row, n in zip(q, here.counts, strict=True)]
             tree.branch(depth, drawn, q)

@@ -84,7 +84,8 @@ class Cached:
 
     def _level_span(self, level: Level) -> Span:
         root, count = self._read[level.sequence.row] - 1, len(level.tokens)
-        positions = self._line[root + level.depth].expand(count)
+        at = root + level.depth
+        positions = self._line[at : at + 1] if count == 1 else self._line[at].expand(count)
         return Span(level.sequence.row, root + level.place, count, positions, level.mask)
 
     def _layout(self, spans: list[Span]) -> Layout:
