@@ -36,6 +36,10 @@ class Dice:
     def accept(self, probability: float) -> bool:
         return self._random.random() < probability
 
+    def several(self, count: int) -> list[float]:
+        """Random numbers in [0, 1): what `accept` and `sample` would have asked for one by one."""
+        return [self._random.random() for _ in range(count)]
+
     def sample(self, weights: Tensor) -> int:
         # By the inverse of the cumulated weights: one random number, where a race of all tokens takes V of
         # them and six times as long. In float64, or a token far out in the tail would fall between two steps.
@@ -67,16 +71,17 @@ class Distributions:
     def __init__(self, logits: Tensor, sampling: Sampling) -> None:
         self._logits = logits  # [n, V]
         self._sampling = sampling
-        self._all = distribution(logits, sampling).unbind() if len(logits) <= FEW else None
+        self.all = distribution(logits, sampling) if len(logits) <= FEW else None
+        """[n, V], of few nodes."""
 
     def __getitem__(self, node: int) -> Tensor:
         """[V]"""
-        if self._all is not None:
-            return self._all[node]
+        if self.all is not None:
+            return self.all[node]
         return distribution(self._logits[node : node + 1], self._sampling)[0]
 
 
-FEW = 4
+FEW = 8
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 _FLOATS, _COUNT, _FLOAT, _DOUBLE = types.CPointer(types.float32), types.int64, types.float32, types.float64
 _COUNTS, _BYTES, _SHORTS = (types.CPointer(t) for t in (types.int64, types.uint8, types.int16))
+_DOUBLES = types.CPointer(types.float64)
 _CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float, _DOUBLE: ctypes.c_double}  # others are pointers
 # Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
 _ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
@@ -402,22 +403,166 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
     return eagle
 
 
-@_compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
-def _sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
-    weights, found = carray(weights_, (width,)), carray(found_, (1,))
+@_part  # type: ignore[untyped-decorator]
+def _found(weights: Any, chance: Any) -> Any:
     # In float64, or a token far out in the tail would fall between two steps.
     total = types.float64(0)
-    for j in range(width):
+    for j in range(weights.shape[0]):
         total += types.float64(weights[j])
     aimed, last = chance * total, 0
     total = types.float64(0)
-    for j in range(width):
+    for j in range(weights.shape[0]):
         total += types.float64(weights[j])
         if weights[j] > f32(0):
             last = j
             if total > aimed:
                 break
-    found[0] = last  # where the product was rounded up: the last that has any weight
+    return last  # where the product was rounded up: the last that has any weight
+
+
+@_compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
+def _sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
+    carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
+
+
+# Verification: `left` holds, of each level on the way down, what is left of the target's distribution and of
+# the draft's. Both rules ask for random numbers in the order in which their files in verifiers/ do.
+
+
+@_part  # type: ignore[untyped-decorator]
+def _open(left: Any, p: Any, q_at: Any) -> None:
+    for j in range(p.shape[0]):
+        left[0, j] = p[j]
+    if q_at != 0:
+        q = carray(_floats_at(q_at), (p.shape[0],))
+        for j in range(p.shape[0]):
+            left[1, j] = q[j]
+
+
+@_part  # type: ignore[untyped-decorator]
+def _refuse(left: Any, token: Any, weight: Any, drawn: Any) -> Any:
+    """Of the target max(0, weight * p - q) is left, normalised, and its sum returned; all, where that is 0."""
+    p, q, share, total = left[0], left[1], f32(weight), f32(0)
+    if drawn:
+        for j in range(p.shape[0]):
+            total += max(share * p[j] - q[j], f32(0))
+        if total > f32(0):
+            for j in range(p.shape[0]):
+                p[j] = max(share * p[j] - q[j], f32(0)) / total
+        return total
+    kept, p[token] = p[token], f32(0)  # q is one-hot
+    for j in range(p.shape[0]):
+        total += p[j]
+    total *= share
+    if total > f32(0):
+        for j in range(p.shape[0]):
+            p[j] = share * p[j] / total
+    else:
+        p[token] = kept
+    return total
+
+
+@_part  # type: ignore[untyped-decorator]
+def _forget(q: Any, token: Any) -> None:
+    """Draws that follow one without replacement know of it."""
+    total, q[token] = f32(0), f32(0)
+    for j in range(q.shape[0]):
+        total += q[j]
+    if total > f32(0):
+        for j in range(q.shape[0]):
+            q[j] /= total
+
+
+_VERIFYING = (_FLOATS, _COUNTS, _COUNTS, _COUNTS, _DOUBLES, _FLOATS, _COUNTS, _COUNT, _COUNT, _COUNT)
+
+
+@_compiled(*_VERIFYING)
+def _multi_step(
+    p_: Any,
+    q_at_: Any,
+    tokens_: Any,
+    family_: Any,
+    dice_: Any,
+    left_: Any,
+    found_: Any,
+    n: Any,
+    vocab: Any,
+    renewed: Any,
+) -> None:
+    p, left, dice = carray(p_, (n, vocab)), carray(left_, (2, vocab)), carray(dice_, (2 * n,))
+    q_at, tokens, found = carray(q_at_, (n,)), carray(tokens_, (n,)), carray(found_, (n + 1,))
+    family = carray(family_, (2 * n,))
+    node = asked = depth = 0
+    _open(left, p[0], q_at[0])
+    turn = family[0]
+    while turn < family[node + 1]:
+        child = family[n + 1 + turn]
+        token, drawn = tokens[child], q_at[node] != 0
+        chance = types.float64(left[0, token]) / (types.float64(left[1, token]) if drawn else 1.0)
+        asked += 1
+        if dice[asked - 1] < chance or _refuse(left, token, 1.0, drawn) <= f32(0):
+            node, turn, depth = child, family[child], depth + 1
+            found[1 + depth] = node
+            _open(left, p[node], q_at[node])
+            continue
+        turn += 1
+        if drawn and renewed and turn < family[node + 1]:
+            _forget(left[1], token)
+    found[0], found[1] = depth, _found(left[0], dice[asked])
+
+
+@_compiled(*_VERIFYING)
+def _traverse(
+    p_: Any,
+    q_at_: Any,
+    tokens_: Any,
+    family_: Any,
+    dice_: Any,
+    left_: Any,
+    found_: Any,
+    n: Any,
+    vocab: Any,
+    renewed: Any,
+) -> None:
+    p, left, dice = carray(p_, (n, vocab)), carray(left_, (n, 2, vocab)), carray(dice_, (2 * n,))
+    q_at, tokens, found = carray(q_at_, (n,)), carray(tokens_, (n,)), carray(found_, (n + 1,))
+    family = carray(family_, (2 * n,))
+    nodes, turns = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    weights = np.ones(n, np.float64)
+    asked = depth = 0
+    _open(left[0], p[0], q_at[0])
+    while True:
+        node = nodes[depth]
+        first, last = family[node], family[node + 1]
+        if first + turns[depth] < last:
+            child = family[n + 1 + first + turns[depth]]
+            token, drawn = tokens[child], q_at[node] != 0
+            share = weights[depth] * types.float64(left[depth, 0, token])
+            weight = min(1.0, share / (types.float64(left[depth, 1, token]) if drawn else 1.0))
+            if weight > 0:
+                depth += 1
+                nodes[depth], turns[depth], weights[depth] = child, 0, weight
+                _open(left[depth], p[child], q_at[child])
+                continue
+        else:
+            asked += 1
+            if dice[asked - 1] < weights[depth]:
+                break
+            depth -= 1
+            node = nodes[depth]
+            first, last = family[node], family[node + 1]
+            token, drawn = tokens[family[n + 1 + first + turns[depth]]], q_at[node] != 0
+        rest = types.float64(_refuse(left[depth], token, weights[depth], drawn))
+        if rest > 0:
+            weights[depth] = rest / (rest + (1.0 - weights[depth]))
+        elif weights[depth] < 1:
+            weights[depth] = 0.0
+        turns[depth] += 1
+        if drawn and renewed and first + turns[depth] < last:
+            _forget(left[depth, 1], token)
+    for level in range(1, depth + 1):
+        found[1 + level] = nodes[level]
+    found[0], found[1] = depth, _found(left[depth, 0], dice[asked])
 
 
 SPAN = 5
@@ -479,6 +624,61 @@ def sample(weights: Tensor, chance: float) -> int:
     return found.value
 
 
+class Scratch:
+    """Room for what a call computes on the way: one for all, since each keeps the interpreter's lock."""
+
+    def __init__(self) -> None:
+        self._room = torch.empty(0)
+
+    def address(self, floats: int) -> int:
+        if self._room.size(0) < floats:
+            self._room = torch.empty(2 * floats)
+        return self._room.data_ptr()
+
+
+_left = Scratch()
+
+
+def verify(
+    rule: Rule,
+    p: Tensor,
+    q_at: list[int],
+    tokens: list[int],
+    family: Tensor,
+    dice: list[float],
+    *,
+    renewed: bool,
+) -> tuple[list[int], int]:
+    """A tree of n nodes -> the accepted nodes from below the root downward, and the token after them.
+
+    p: [n, V] float32, the target's distributions. q_at: by node where what its children were drawn from lies,
+    [V] float32; 0 where they were not drawn but sure. family: Topology.family. dice: 2 * n random numbers.
+    renewed: siblings were drawn without replacement.
+    """
+    n, vocab = p.shape
+    found = (ctypes.c_int64 * (n + 1))()
+    rule(
+        p.data_ptr(),
+        (ctypes.c_int64 * n)(*q_at),
+        (ctypes.c_int64 * n)(*tokens),
+        family.data_ptr(),
+        (ctypes.c_double * (2 * n))(*dice),
+        _left.address(2 * n * vocab),
+        found,
+        n,
+        vocab,
+        renewed,
+    )
+    return found[2 : 2 + found[0]], found[1]
+
+
+Rule = Callable[..., None]
+multi_step: Rule = _multi_step
+"""verifiers/mss.py."""
+traverse: Rule = _traverse
+"""verifiers/traversal.py."""
+
+
 class Quantised:
     """The matrices of a pass that is one call: an int8 a weight, a float32 a row.
 
@@ -495,14 +695,8 @@ class Quantised:
         self.addresses = torch.tensor([[m.data_ptr(), scale.data_ptr()] for m, scale in self._kept])
         """[matrices, 2]: of the weights, and of the rows' scales."""
         self.short = torch.empty(max(count for _, count in self.shapes), dtype=torch.int16)
-        """Room for what they are multiplied with. One for all calls: each keeps the interpreter's lock."""
-        self._scratch = torch.empty(0)
-
-    def scratch(self, count: int) -> Tensor:
-        """Room for so many floats, for one call."""
-        if self._scratch.size(0) < count:
-            self._scratch = torch.empty(2 * count)
-        return self._scratch
+        """Room for what they are multiplied with."""
+        self.scratch = Scratch()
 
     @classmethod
     def of_small(cls, *matrices: Tensor) -> Quantised | None:
@@ -521,9 +715,9 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
     """
     (width, inter), (vocab, _) = of.shapes[1:]
     after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch = of.scratch(width + 3 * inter)
+    scratch = of.scratch.address(width + 3 * inter)
     _recurrent(
-        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch.data_ptr()),
+        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch),
         of.short.data_ptr(),
         *(after.data_ptr(), logits.data_ptr(), width, inter, vocab),
     )
@@ -555,10 +749,10 @@ def eagle(
     (width, queries), (_, inter), (vocab, _) = of.shapes[1], of.shapes[3], of.shapes[4]
     guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
     scores = 2 * queries // (dim * kv) * (start + n)
-    scratch = of.scratch(2 * queries + width + 3 * inter + scores)
+    scratch = of.scratch.address(2 * queries + width + 3 * inter + scores)
     eagle_of(queries // dim, kv // 2, dim)(
         *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), norm.data_ptr(), eps),
-        *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch.data_ptr()),
+        *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch),
         *(of.short.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
     )
     return guess, logits

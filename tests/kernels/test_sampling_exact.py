@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,8 @@ if not os.environ.get("CI"):
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))  # the engine's oracles
 
-from enumeration import Script, total_variation
+from cells import cells
+from enumeration import total_variation
 from joint import PROMPT, continuations, drafted, target_rows
 from sampling_cases import DEVICE, Case, poisoned
 from specops_kernels import sampling, sampling_naive
@@ -41,38 +42,6 @@ from specops.engine.verifiers.traversal import Traversal
 
 Rule = Callable[..., Verified]
 TABLE = random_table(0)
-THINNEST = 1e-9
-"""Volume: cells below it are the rounding of the enumeration itself, as where an answer is 1 - 1e-16 sure."""
-
-
-class Cell(Script):
-    """One line of answers, and the middle of the uniforms that give it."""
-
-    def __init__(self, choices: list[int]) -> None:
-        super().__init__(choices)
-        self.uniforms: list[float] = []
-
-    def accept(self, probability: float) -> bool:
-        answer = super().accept(probability)
-        self.uniforms.append(probability / 2 if answer else (1 + probability) / 2)
-        return answer
-
-    def sample(self, weights: Tensor) -> int:
-        token = super().sample(weights)
-        shares = (weights / weights.sum()).tolist()
-        self.uniforms.append(sum(shares[:token]) + shares[token] / 2)
-        return token
-
-
-def cells(tree: TokenTree, verifier: Verifier, p: Tensor) -> Iterator[tuple[Cell, list[int], int]]:
-    """Every cell, with the path and the bonus token that the engine comes to in it."""
-    script: Script | None = Cell([])
-    while script is not None:
-        cell = Cell(script.choices)
-        found = verifier.verify(tree, p, cell)
-        if cell.weight > THINNEST:
-            yield cell, found.path, found.bonus
-        script = cell.next()
 
 
 def emitted(rule: Rule, verifier: Verifier, spec: str, draw: Draw, tile: int | None) -> dict[Prefix, float]:
