@@ -202,5 +202,9 @@ def _tokenizer_class(folder: Path) -> Any:
     tokenizer's own file says that there is nothing to look up."""
     path = folder / "tokenizer_config.json"
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    fast = isinstance(told, dict) and told.get("tokenizer_class") == "PreTrainedTokenizerFast"
-    return transformers.PreTrainedTokenizerFast if fast else transformers.AutoTokenizer
+    plain = isinstance(told, dict) and told.get("tokenizer_class") in PLAIN_TOKENIZERS
+    return transformers.PreTrainedTokenizerFast if plain else transformers.AutoTokenizer
+
+
+PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""One class by two names: transformers 5 saves the second."""

@@ -31,6 +31,7 @@ from transformers import (
 )
 
 from specops.engine import Sampling, load_engine
+from specops.engine.load import load_tokenizer
 from specops.engine.model import eos_token_ids, load_model
 from specops.engine.tree import Draw
 from specops.errors import ModelError, SpecopsError, UsageError
@@ -354,3 +355,14 @@ def test_a_tree_of_too_many_nodes_is_refused(tree: str) -> None:
 def test_a_tree_that_needs_no_draft_does_not_load_one(llama: Pair, tmp_path: Path) -> None:
     engine = load_engine(llama.target, tmp_path / "nowhere", tree="ngram:4")
     assert engine.generate([1, 2, 3], Sampling(max_tokens=2, ignore_eos=True)).tokens
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "LlamaTokenizer", None])
+def test_a_tokenizer_by_any_name(name: str | None, copy: Path) -> None:
+    """Where its own file says little, transformers looks up what it may be."""
+    path = copy / "tokenizer_config.json"
+    told = {**json.loads(path.read_text()), "tokenizer_class": name}
+    path.write_text(json.dumps({key: value for key, value in told.items() if value is not None}))
+    found = load_tokenizer(copy)
+    assert found.is_fast
+    assert found.decode(found.encode("def main(a, b):", add_special_tokens=False)) == "def main(a, b):"
