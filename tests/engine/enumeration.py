@@ -31,10 +31,11 @@ class Script:
         return self._choose([(True, probability), (False, 1.0 - probability)])
 
     def sample(self, weights: Tensor) -> int:
-        values = weights.double()
-        if not bool((values >= 0).all()) or not bool(values.sum() > 0):
-            raise ValueError(f"cannot sample from the weights {weights.tolist()}")
-        return self._choose(list(enumerate((values / values.sum()).tolist())))
+        values = weights.tolist()
+        total = sum(values)
+        if not (min(values) >= 0 and total > 0):  # nor where one is NaN
+            raise ValueError(f"cannot sample from the weights {values}")
+        return self._choose([(token, value / total) for token, value in enumerate(values)])
 
     def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
         drawn: list[int] = []

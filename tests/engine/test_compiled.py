@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core import caching
 from torch import Tensor
 
 from specops.engine import compiled
@@ -88,28 +89,44 @@ def test_rotated_and_stored(heads: int, kv_heads: int, dim: int, data: st.DataOb
     near(cache, expected.double())
 
 
-@pytest.mark.parametrize(
-    "lacking",
-    [
-        "c.CacheImpl._locator_classes = []",  # as in a container whose file system is read-only
-        "c.IndexDataCacheFile.save = lambda *_: os.write(os.open('/dev/full', os.O_WRONLY), b'x')",
-    ],
-    ids=["no place", "disk full"],
-)
-def test_without_a_place_for_what_is_compiled(lacking: str, tmp_path: Path) -> None:
-    source = tmp_path / "compiled.py"
-    source.write_bytes(Path(compiled.__file__).read_bytes())
-    program = (
-        "import os\n"
-        "import numba.core.caching as c\n"
-        f"{lacking}\n"
-        "import compiled, torch\n"
-        "print(compiled.norm(torch.ones(1, 4), torch.ones(4), 0.0).tolist())\n"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == "[[1.0, 1.0, 1.0, 1.0]]"
+ONE_MORE = """
+from numba import carray
+from specops.engine.compiled import _COUNT, _FLOATS, _compiled
+
+@_compiled(_FLOATS, _COUNT)
+def double(x_, n):
+    x = carray(x_, (n,))
+    for i in range(n):
+        x[i] *= 2
+"""
+
+
+def no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose file system is read-only."""
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(*_: object) -> None:
+        with Path("/dev/full").open("wb", buffering=0) as disk:
+            disk.write(b"x")
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", save)
+
+
+@pytest.mark.parametrize("lacking", [None, no_place, full_disk], ids=["a place", "no place", "disk full"])
+def test_without_a_place_for_what_is_compiled(
+    lacking: Callable[[pytest.MonkeyPatch], None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "one_more.py"
+    source.write_text(ONE_MORE)
+    if lacking is not None:
+        lacking(monkeypatch)
+    x = torch.ones(3)
+    run_path(str(source))["double"](x.data_ptr(), 3)
+    assert x.tolist() == [2.0, 2.0, 2.0]
+    kept = [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert bool(kept) == (lacking is None)
 
 
 @given(

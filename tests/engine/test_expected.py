@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from enumeration import Script, distribution_of
@@ -21,16 +21,22 @@ REPEATS = (0, 1, 2, 0, 1)
 SPECS = ["chain:2", "expand:2", "expand:3", "expand:2,2", "expand:2,1+ngram:2", "chain:2+expand:2"]
 
 
+@cache
+def trees_of(spec: str, draw: Draw) -> list[TokenTree]:
+    """Some of those that may be drawn."""
+    drafts = [partial(DraftModel, TableModel(random_table(seed))) for seed in (1, 2)]
+    alone = "+" not in spec or "ngram" in spec
+    drafter = make_drafter(spec, draw, drafts[:1] if alone else drafts, rows=1, length=12)
+    return [tree for tree, _ in drafted(drafter, Sampling(temperature=1.0), REPEATS)[::7]]
+
+
 @pytest.mark.parametrize("rule", expected.RULES)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT], ids=lambda draw: draw.name.lower())
 @pytest.mark.parametrize("spec", SPECS)
 def test_tree_by_tree(spec: str, draw: Draw, rule: str) -> None:
-    drafts = [partial(DraftModel, TableModel(random_table(seed))) for seed in (1, 2)]
-    alone = "+" not in spec or "ngram" in spec
-    drafter = make_drafter(spec, draw, drafts[:1] if alone else drafts, rows=1, length=12)
     verifier = make_verifier(rule)
     p = random_table(0)
-    for tree, _ in drafted(drafter, Sampling(temperature=1.0), REPEATS)[::7]:
+    for tree in trees_of(spec, draw):
         rows = target_rows(tree, p, REPEATS)
         counts = distribution_of(partial(_accepted, verifier, tree, rows))
         mean = sum(count * weight for count, weight in counts.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,30 @@ LENGTHS = [1, 2, 9, 23, 40]
 ENDS = [12, 3, 11, 12, 7]
 
 
+Expected = list[tuple[list[int], list[int]]]  # prompts and what follows them
+
+
+@pytest.fixture(scope="module")
+def expected_of(pair_of: Callable[[str], Pair]) -> Callable[[str], Expected]:
+    return cache(lambda family: clear_prompts(pair_of(family).reference, LENGTHS, max(ENDS)))
+
+
 @pytest.mark.parametrize("tree", ["chain:3", "expand:3,2,1", "dynamic:8:3"])
 @pytest.mark.parametrize(("chunk", "batch"), [(256, 1), (256, 5), (7, 3), (1, 5)])
 @pytest.mark.parametrize("family", ["llama", "opt", "gpt2"])
 def test_token_identical(
-    family: str, chunk: int, batch: int, tree: str, pair_of: Callable[[str], Pair], tmp_path: Path
+    family: str,
+    chunk: int,
+    batch: int,
+    tree: str,
+    pair_of: Callable[[str], Pair],
+    expected_of: Callable[[str], Expected],
+    tmp_path: Path,
 ) -> None:
     pair = pair_of(family)
     head = save_head(tmp_path / "head", pair.target_model.width)
     engine = pair.engine(tree, head=head, prefill_chunk=chunk, max_batch=batch)
-    expected = clear_prompts(pair.reference, LENGTHS, max(ENDS))
+    expected = expected_of(family)
     requests = [(prompt, Sampling(max_tokens=end)) for (prompt, _), end in zip(expected, ENDS, strict=True)]
     found = drain(engine, requests)
     for emissions, (_, tokens), end in zip(found, expected, ENDS, strict=True):

@@ -20,7 +20,7 @@ from specops.engine.step import Engine
 COUNT = 16
 CHAOS = 40  # steps in which sequences are held and let go
 LENGTHS = [1, 5, 12, 30, 3]
-TREES = ["none", "chain:3", "expand:2,1", "dynamic:6:3", "ngram:4", "suffix:4", "ngram:4/chain:2"]
+TREES = ["none", "chain:3", "adaptive:4", "dynamic:6:3", "ngram:4", "suffix:4", "ngram:4/chain:2"]
 Expected = list[tuple[list[int], list[int]]]
 
 

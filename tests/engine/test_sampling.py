@@ -44,11 +44,11 @@ def target_distribution(pair: Pair, prompt: list[int], sampling: Sampling) -> di
 )
 def test_the_whole_sampler(tree: str, verifier: str | None, llama: Pair) -> None:
     sampling = Sampling(temperature=0.8, top_k=4, top_p=0.95, max_tokens=3)
-    engine = llama.engine(tree, verifier=verifier)
-    requests = [(PROMPT, Sampling(**{**vars(sampling), "seed": seed})) for seed in range(1000)]
+    engine = llama.engine(tree, verifier=verifier, max_batch=64)
+    requests = [(PROMPT, Sampling(**{**vars(sampling), "seed": seed})) for seed in range(1500)]
     counts = Counter(tuple(tokens_of(emissions)) for emissions in drain(engine, requests))
     assert p_value(counts, target_distribution(llama, PROMPT, sampling)) > 1e-3
-    warmer = Sampling(temperature=1.1, top_k=4, top_p=0.95, max_tokens=3)
+    warmer = Sampling(temperature=1.2, top_k=4, top_p=0.95, max_tokens=3)
     assert p_value(counts, target_distribution(llama, PROMPT, warmer)) < 1e-6
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import permutations, product
 from math import factorial
 from pathlib import Path
@@ -36,6 +36,7 @@ PLAIN = Sampling(temperature=1.0)
 MODELS = [(random_table(seed), random_table(100 + seed)) for seed in range(8)]
 
 
+@cache
 def trees_of(spec: str, draw: Draw, q: Table) -> WeighedTrees:
     return drafted(make_drafter(spec, draw, [partial(DraftModel, TableModel(q))], rows=1, length=12), PLAIN)
 

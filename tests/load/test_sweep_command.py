@@ -62,7 +62,7 @@ def taking(seconds: float) -> Any:
 
 
 def test_a_faster_setting_is_a_yes_with_its_page_and_its_picture(stub, other, rollout, call) -> None:
-    stub.answer, other.answer = taking(0.04), taking(0.01)
+    stub.answer, other.answer = taking(0.025), taking(0.005)
     plot = rollout.parent / "sweep.png"
     code, out, err = call(*attach(stub, other), "--plot", plot)
     assert code == Exit.YES, out + err
@@ -76,7 +76,7 @@ def test_a_faster_setting_is_a_yes_with_its_page_and_its_picture(stub, other, ro
 
 
 def test_a_slower_setting_is_a_no_and_json_is_the_result(stub, other, rollout, call) -> None:
-    stub.answer, other.answer = taking(0.02), taking(0.06)
+    stub.answer, other.answer = taking(0.01), taking(0.04)
     code, out, err = call(*attach(stub, other), "--json", "--quiet")
     assert code == Exit.NO, out + err
     assert json.loads(out) == json.loads((rollout.parent / "sweep.json").read_text())

@@ -110,8 +110,10 @@ def remembering(pools: Sequence[Pool], folder: Path, *more: str) -> Iterator[Dae
     # All samples of a name stand together, as OpenMetrics has it.
     text = "\n".join(sorted([*lines, *more], key=lambda line: line.partition("{")[0]))
     (folder / "past.txt").write_text(f"{text}\n# EOF\n")
-    made = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
-    subprocess.run([*made, str(folder / "past.txt"), str(folder / "data")], check=True, capture_output=True)
+    # It reads the whole file for each block, of which there would be one for every two hours.
+    made = [program("promtool"), "tsdb", "create-blocks-from", "--max-block-duration=720h", "openmetrics"]
+    into = ["-q", str(folder / "past.txt"), str(folder / "data")]
+    subprocess.run([*made, *into], check=True, capture_output=True)
     with again(folder) as up:
         yield up
 

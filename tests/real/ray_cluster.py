@@ -30,6 +30,7 @@ SETTINGS = {
     "RAY_raylet_start_wait_time_s": "120",  # on a machine that is busy with other tests
     "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "1",
+    "RAY_health_check_period_ms": "500",  # a node that is dead refuses each, and five make it lost
 }
 
 

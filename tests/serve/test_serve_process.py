@@ -28,9 +28,9 @@ def start(tiny_pair: tuple[Path, Path]) -> Iterator[Start]:
     target, draft = tiny_pair
 
     def run(*arguments: str, patience: float | None = None) -> subprocess.Popen[str]:
-        program = "from specops.cli.app import main; from specops.serve import worker\n"
+        program = "from specops.cli.app import main; from specops.serve import process\n"
         if patience is not None:
-            program += f"worker._PATIENCE = {patience}\n"
+            program += f"process._PATIENCE = {patience}\n"
         program += "main()"
         command = [sys.executable, "-c", program, "serve", "--target", str(target), "--draft", str(draft)]
         command += ["--tree", "chain:2", "--max-batch", "1", "--threads", "1", *arguments]
@@ -53,19 +53,25 @@ def address_of(process: subprocess.Popen[str]) -> str:
     return found[1]
 
 
-def ask(address: str, max_tokens: int) -> http.client.HTTPConnection:
+def ask(address: str, max_tokens: int, key: str | None = None) -> http.client.HTTPConnection:
     """A client that has asked for a stream."""
     connection = http.client.HTTPConnection(address, timeout=60)
     body = {"prompt": "a", "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
-    connection.request("POST", "/v1/completions", json.dumps(body))
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    connection.request("POST", "/v1/completions", json.dumps(body), headers)
     return connection
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_running_requests_finish(start: Start, number: signal.Signals) -> None:
+def test_the_key_in_the_environment_is_asked_for_and_a_signal_lets_running_requests_finish(
+    start: Start, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECOPS_API_KEY", "s3cret")
     process = start("--port", "0")
     address = address_of(process)
-    with closing(ask(address, 400)) as client:
+    with closing(ask(address, 5)) as stranger:
+        assert stranger.getresponse().status == 401
+    with closing(ask(address, 400, "s3cret")) as client:
         events = events_of(client.getresponse())
         first = next(events)
         process.send_signal(number)
@@ -115,13 +121,6 @@ def test_settings_that_exclude_each_other_exit_2(tiny_pair: tuple[Path, Path]) -
     done = specops("serve", "--draft", str(tiny_pair[1]), "--no-speculation")
     assert done.returncode == 2
     assert "--draft" in done.stderr
-
-
-def test_the_key_in_the_environment_is_asked_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECOPS_API_KEY", "s3cret")
-    process = start("--port", "0")
-    with closing(ask(address_of(process), 5)) as client:
-        assert client.getresponse().status == 401
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
