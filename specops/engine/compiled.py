@@ -441,7 +441,7 @@ def _open(left: Any, p: Any, q_at: Any) -> None:
 
 @_part  # type: ignore[untyped-decorator]
 def _refuse(left: Any, token: Any, weight: Any, drawn: Any) -> Any:
-    """Of the target max(0, weight * p - q) is left, normalised, and its sum returned; all, where that is 0."""
+    """Of the target max(0, weight * p - q) is left, normalised, and its sum returned; all, where it is 0."""
     p, q, share, total = left[0], left[1], f32(weight), f32(0)
     if drawn:
         for j in range(p.shape[0]):
