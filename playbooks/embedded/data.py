@@ -26,7 +26,7 @@ from torch import Tensor
 from training import bf16, save
 
 HERE = Path(__file__).parent
-ROWS_A_BATCH, BATCHES, CORPUS_ROWS = 256, 13, 800
+ROWS_A_BATCH, BATCHES, CORPUS_ROWS = 256, 16, 800
 HELD_OUT = 128
 """The last rows of the continuations, which nothing is trained on."""
 
