@@ -54,8 +54,8 @@ def in_float32(tree: TokenTree) -> TokenTree:
 
 
 def decided(rule: compiled.Rule, tree: TokenTree, p: Tensor, chance: Dice) -> Verified:
-    compiled._left.address(0)
-    compiled._left._room.fill_(torch.nan)  # whatever an earlier call left there
+    with torch.inference_mode():
+        compiled._left._room.fill_(torch.nan)  # whatever an earlier call left there
     found = in_one_call(rule, tree, Distributions(p.log().float(), PLAIN), chance)
     assert found is not None
     return found
