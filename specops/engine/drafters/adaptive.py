@@ -16,8 +16,8 @@ from specops.engine.drafters.grower import Draft
 from specops.engine.tree import Draw, Topology
 
 WORTH_A_PASS = 0.4
-"""How likely a chain must be to be accepted for another pass. On the shipped pair a pass of the EAGLE head
-takes a seventh of the target's; 0.35 to 0.45 are within 1% of each other."""
+"""How likely a chain must be to be accepted for another pass. Replayed on the shipped pair, where a pass of
+the EAGLE head takes about a seventh of the target's, 0.35 to 0.45 are within 1% of each other."""
 
 
 class Adaptive(Expansion):
