@@ -77,6 +77,10 @@ class Judge:
         except LuaError as error:
             raise damaged(str(error).partition("\n")[0]) from None
         self._trusted = trusted
+        self._request = Request(b"")
+        # Made once and kept: lupa finds a callable that it has passed before by its address in memory, where
+        # another may lie once the first is gone.
+        self._called = {b"header": self._header, b"address": self._address, b"matches": _matches}
 
     @property
     def table(self) -> dict[str, Any]:
@@ -86,15 +90,14 @@ class Judge:
 
     def decide(self, request: Request, *, in_flight: float = 0, percent: float = 100.0) -> dict[str, Any]:
         """What decide.lua answers, its text decoded."""
-        headers = {name.encode(): value.encode() for name, value in request.headers.items()}
+        self._request = request
         asked = self._lua.table()
         asked[b"method"] = request.method.encode()
         asked[b"path"] = request.path.partition("?")[0].encode()
-        asked[b"header"] = headers.get
-        asked[b"address"] = request.address.encode
         asked[b"trusted"] = may_choose(request.address, self._trusted)
         asked[b"body"] = request.body
-        asked[b"matches"] = _matches
+        for name, called in self._called.items():
+            asked[name] = called
         state = self._lua.table()
         state[b"percent"], state[b"in_flight"] = percent, in_flight
         decision = self._decide(asked, self._rules, state)
@@ -102,6 +105,13 @@ class Judge:
             key.decode(): value.decode() if isinstance(value, bytes) else value
             for key, value in decision.items()
         }
+
+    def _header(self, name: bytes) -> bytes | None:
+        value = self._request.headers.get(name.decode())
+        return None if value is None else value.encode()
+
+    def _address(self) -> bytes:
+        return self._request.address.encode()
 
 
 def damaged(why: str) -> UsageError:
