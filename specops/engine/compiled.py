@@ -21,7 +21,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from llvmlite import ir
 from numba import carray, cfunc, njit, types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 from torch import Tensor
 
@@ -146,6 +149,75 @@ def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
         pairs[2 * d + 1] = a * sin + b * cos
 
 
+SLOTS = 32
+"""Whose values are summed for one head after another: few enough to be in the nearest cache meanwhile."""
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _dot(context: Any, a: Any, b: Any, dim: Any) -> Any:
+    """Of two arrays of `dim` floats, a constant: each one vector, as in `_multiply_rows`."""
+    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, y = (
+            builder.load(builder.bitcast(array.data, lanes.as_pointer()), align=4)
+            for array in _arrays(context, builder, signature.args[:2], arguments)
+        )
+        sum_of = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
+        name = f"llvm.vector.reduce.fadd.v{lanes.count}f32"
+        across = get_or_insert_function(builder.module, sum_of, name)
+        product = builder.fmul(x, y, flags=("reassoc", "contract"))
+        return builder.call(
+            across, (ir.Constant(ir.FloatType(), 0.0), product), fastmath=("reassoc", "contract")
+        )
+
+    return types.float32(a, b, dim), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) -> Any:
+    """sums [dim] += weights [n] times rows [n, dim], n > 0.
+
+    The sums stay in registers: of a loop nobody knows that what it writes is not what it reads next.
+    """
+    i64, lanes = ir.IntType(64), ir.VectorType(ir.FloatType(), dim.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        read, weight, written = _arrays(context, builder, signature.args[:3], arguments)
+        stride = builder.extract_value(read.strides, 0)
+        begun = builder.ptrtoint(read.data, i64)
+        at = builder.bitcast(written.data, lanes.as_pointer())
+        before = builder.block
+        first = builder.load(at, align=4)
+        each, after = builder.append_basic_block(), builder.append_basic_block()
+        builder.branch(each)
+        builder.position_at_end(each)
+        row, total = builder.phi(i64), builder.phi(lanes)
+        place = builder.inttoptr(builder.add(begun, builder.mul(row, stride)), lanes.as_pointer())
+        one = builder.load(builder.gep(weight.data, [row]))
+        unset = ir.Constant(lanes, ir.Undefined)
+        none = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), [0] * lanes.count)
+        share = builder.shuffle_vector(builder.insert_element(unset, one, ir.IntType(32)(0)), unset, none)
+        product = builder.fmul(share, builder.load(place, align=4), flags=("contract",))
+        summed = builder.fadd(total, product, flags=("contract",))
+        following = builder.add(row, i64(1))
+        row.add_incoming(i64(0), before)
+        row.add_incoming(following, each)
+        total.add_incoming(first, before)
+        total.add_incoming(summed, each)
+        n = builder.extract_value(weight.shape, 0)
+        builder.cbranch(builder.icmp_unsigned("<", following, n), each, after)
+        builder.position_at_end(after)
+        builder.store(summed, at, align=4)
+        return context.get_dummy_value()
+
+    return types.void(rows, weights, sums, dim), generate
+
+
+def _arrays(context: Any, builder: Any, of: Any, values: Any) -> list[Any]:
+    return [context.make_array(t)(context, builder, value) for t, value in zip(of, values, strict=False)]
+
+
 # Loops over counts that are known are unrolled and held in registers. So what is compiled for given heads
 # has this in it, and hands it constants.
 @_inlined  # type: ignore[untyped-decorator]
@@ -161,10 +233,7 @@ def _attend_span(
         for j in range(width):
             for i in range(n):
                 for u in range(tile):
-                    total = f32(0)
-                    for d in range(dim):
-                        total += q[i, k * tile + u, d] * cache[j, k, d]
-                    scores[i * tile + u, j] = total * scale
+                    scores[i * tile + u, j] = _dot(q[i, k * tile + u], cache[j, k], dim) * scale
         for i in range(n):
             for j in range(last):
                 if sees[i, j] == 0:
@@ -185,12 +254,12 @@ def _attend_span(
                     scores[r, j] *= share
                 for d in range(dim):
                     seen[i, k * tile + u, d] = f32(0)
-        for j in range(width):
+        for begun in range(0, width, SLOTS):
+            end = min(begun + SLOTS, width)
             for i in range(n):
                 for u in range(tile):
-                    share = scores[i * tile + u, j]
-                    for d in range(dim):
-                        seen[i, k * tile + u, d] += share * cache[j, kv_heads + k, d]
+                    shares = scores[i * tile + u, begun:end]
+                    _add_weighted(cache[begun:end, kv_heads + k], shares, seen[i, k * tile + u], dim)
 
 
 @lru_cache
@@ -264,25 +333,88 @@ def _quantise(x: Any, short: Any) -> Any:
     per = f32(1) / step if step > 0 else f32(0)
     for j in range(x.shape[0]):
         short[j] = np.int16(np.floor(x[j] * per + f32(0.5)))
+    if x.shape[0] % 2:
+        short[x.shape[0]] = 0  # weights come in pairs
     return step
 
 
-@_part  # type: ignore[untyped-decorator]
-def _dot(weights: Any, short: Any) -> Any:
-    total = i32(0)
-    for j in range(weights.shape[0]):  # 16-bit products, summed by pairs: the processor has a word for it
-        total = i32(total + i32(i32(weights[j]) * i32(short[j])))
-    return f32(total)
+ROWS, _LANES = 64, 16
+"""Rows of a matrix that are multiplied at once, and how many of them in one vector."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
+    """sums [ROWS] float32 = weights [pairs, ROWS, 2] int8 times short [2 * pairs] int16.
+
+    Written out in vectors, since loops come out a quarter as wide, with a sum across each row's vector at
+    its end. Two products of neighbours and their sum are one instruction of the processor, with AVX-512's
+    VNNI the running sum, too: in this form LLVM sees it.
+    """
+    i8, i16, i32, i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+    narrow, words = ir.VectorType(i8, 2 * _LANES), ir.VectorType(i16, 2 * _LANES)
+    products, lanes = ir.VectorType(i32, 2 * _LANES), ir.VectorType(i32, _LANES)
+    floats = ir.VectorType(ir.FloatType(), _LANES)
+    none, unset = ir.Constant(lanes, [0] * _LANES), ir.Constant(lanes, ir.Undefined)
+    even, odd = (ir.Constant(lanes, [2 * i + one for i in range(_LANES)]) for one in (0, 1))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = [
+            context.make_array(t)(context, builder, a) for t, a in zip(signature.args, arguments, strict=True)
+        ]
+        w, x, y = (
+            builder.bitcast(array.data, element.as_pointer())
+            for array, element in zip(arrays, (narrow, i32, floats), strict=True)
+        )
+        pairs = builder.extract_value(arrays[0].shape, 0)
+        before = builder.block
+        each, after = builder.append_basic_block(), builder.append_basic_block()
+        builder.branch(each)
+        builder.position_at_end(each)
+        pair = builder.phi(i64)
+        totals = [builder.phi(lanes) for _ in range(ROWS // _LANES)]
+        two = builder.load(builder.gep(x, [pair]))
+        two = builder.shuffle_vector(builder.insert_element(unset, two, i32(0)), unset, none)  # in every lane
+        two = builder.sext(builder.bitcast(two, words), products)
+        sums = []
+        for vector, total in enumerate(totals):
+            at = builder.add(builder.mul(pair, i64(len(totals))), i64(vector))
+            product = builder.mul(builder.sext(builder.load(builder.gep(w, [at]), align=1), products), two)
+            both = (builder.shuffle_vector(product, product, one) for one in (even, odd))
+            sums.append(builder.add(total, builder.add(*both)))
+            total.add_incoming(none, before)
+            total.add_incoming(sums[-1], each)
+        following = builder.add(pair, i64(1))
+        pair.add_incoming(i64(0), before)
+        pair.add_incoming(following, each)
+        builder.cbranch(builder.icmp_unsigned("<", following, pairs), each, after)
+        builder.position_at_end(after)
+        for vector, total in enumerate(sums):
+            builder.store(builder.sitofp(total, floats), builder.gep(y, [i64(vector)]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(weights, short, sums), generate
 
 
 @_part  # type: ignore[untyped-decorator]
-def _product(matrix: Any, x: Any, short: Any, y: Any) -> None:
-    """y = W x, of a quantised matrix: where its weights are, and where what each row's are multiplied by."""
-    weights = carray(_weights_at(matrix[0]), (y.shape[0], x.shape[0]))
-    scales = carray(_floats_at(matrix[1]), (y.shape[0],))
-    step = _quantise(x, short)
-    for row in range(y.shape[0]):
-        y[row] = _dot(weights[row], short) * scales[row] * step
+def _add_product(matrix: Any, short: Any, step: Any, width: Any, sums: Any, y: Any) -> None:
+    """y += W x, of a quantised matrix and x of `width`: where its weights are, and where what each row's are
+    multiplied by."""
+    pairs, rows = (width + 1) // 2, y.shape[0]
+    blocks = (rows + ROWS - 1) // ROWS
+    weights = carray(_weights_at(matrix[0]), (blocks, pairs, ROWS, 2))
+    scales = carray(_floats_at(matrix[1]), (rows,))
+    for block in range(blocks):
+        _multiply_rows(weights[block], short, sums)
+        begun = block * ROWS
+        for row in range(min(ROWS, rows - begun)):
+            y[begun + row] += sums[row] * scales[begun + row] * step
+
+
+@_part  # type: ignore[untyped-decorator]
+def _product(matrix: Any, x: Any, short: Any, sums: Any, y: Any) -> None:
+    """y = W x."""
+    y[:] = f32(0)
+    _add_product(matrix, short, _quantise(x, short), x.shape[0], sums, y)
 
 
 @_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
@@ -300,17 +432,15 @@ def _recurrent(
 ) -> None:
     matrices, short = carray(matrices_, (3, 2)), carray(short_, (1 << 40,))
     entered = width + 2 * inter
-    scratch = carray(scratch_, (entered + inter,))
-    y, h = scratch[:entered], scratch[entered:]
+    scratch = carray(scratch_, (ROWS + entered + inter,))
+    sums, y, h = scratch[:ROWS], scratch[ROWS : ROWS + entered], scratch[ROWS + entered :]
     token, state, after = carray(token_, (entered,)), carray(state_, (width,)), carray(after_, (width,))
-    _product(matrices[0], state, short, y)
-    for j in range(entered):
-        y[j] += token[j]
+    y[:] = token
+    _add_product(matrices[0], short, _quantise(state, short), width, sums, y)
     _gate_row(y[width:], f32(1), h, inter)
-    _product(matrices[1], h, short, after)
-    for j in range(width):
-        after[j] += y[j]
-    _product(matrices[2], after, short, carray(logits_, (vocab,)))
+    after[:] = y[:width]
+    _add_product(matrices[1], short, _quantise(h, short), inter, sums, after)
+    _product(matrices[2], after, short, sums, carray(logits_, (vocab,)))
 
 
 @lru_cache
@@ -344,17 +474,17 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         inter: Any,
         vocab: Any,
     ) -> None:
-        matrices, short = carray(matrices_, (5, 2)), carray(short_, (1 << 40,))
+        matrices, short = carray(matrices_, (6, 2)), carray(short_, (1 << 40,))
         end, stop = n - 1, start + n
         out = width + queries + 2 * keys
         entered, features = carray(entered_, (n, out)), carray(features_, (n, width))
-        enter = carray(_weights_at(matrices[0, 0]), (out, width))
-        sizes = carray(_floats_at(matrices[0, 1]), (out,))
+        scratch = carray(scratch_, (ROWS + 2 * queries + width + 3 * inter + tile * stop,))
+        sums, scratch = scratch[:ROWS], scratch[ROWS:]
         for i in range(n):
             step = _quantise(features[i], short)
-            # What stands before the keys is wanted of the last token alone.
-            for r in range(0 if i == end else width + queries, out):
-                entered[i, r] += _dot(enter[r], short) * sizes[r] * step
+            _add_product(matrices[1], short, step, width, sums, entered[i, width + queries :])
+            if i == end:  # what stands before the keys is wanted of the last token alone
+                _add_product(matrices[0], short, step, width, sums, entered[i, : width + queries])
         rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
         cache = carray(cache_, (stop, 2 * kv_heads, dim))
         for i in range(n):
@@ -364,7 +494,6 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
                 for d in range(dim):
                     cache[start + i, h, d] = new[h * dim + d]
                     cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
-        scratch = carray(scratch_, (2 * queries + width + 3 * inter + tile * stop,))
         q, scratch = scratch[:queries], scratch[queries:]
         seen, scratch = scratch[:queries], scratch[queries:]
         h_, scratch = scratch[:width], scratch[width:]
@@ -385,7 +514,7 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
             dim,
         )
         guess, norm = carray(guess_, (width,)), carray(norm_, (width,))
-        _product(matrices[1], seen, short, guess)
+        _product(matrices[2], seen, short, sums, guess)
         total = f32(0)
         for j in range(width):
             guess[j] += entered[end, j]
@@ -393,12 +522,10 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         share = f32(1) / np.sqrt(total / f32(width) + eps)
         for j in range(width):
             h_[j] = guess[j] * share * norm[j]
-        _product(matrices[2], h_, short, gate_up)
+        _product(matrices[3], h_, short, sums, gate_up)
         _gate_row(gate_up, f32(1), gated, inter)
-        _product(matrices[3], gated, short, h_)
-        for j in range(width):
-            guess[j] += h_[j]
-        _product(matrices[4], guess, short, carray(logits_, (vocab,)))
+        _add_product(matrices[4], short, _quantise(gated, short), inter, sums, guess)
+        _product(matrices[5], guess, short, sums, carray(logits_, (vocab,)))
 
     return eagle
 
@@ -691,10 +818,10 @@ class Quantised:
         scales = [matrix.abs().amax(1) / 127 for matrix in matrices]
         scales = [torch.where(scale > 0, scale, 1.0).float() for scale in scales]
         rounded = [(m / scale[:, None]).round() for m, scale in zip(matrices, scales, strict=True)]
-        self._kept = [(m.to(torch.int8), scale) for m, scale in zip(rounded, scales, strict=True)]
+        self._kept = [(_in_pairs(m.to(torch.int8)), scale) for m, scale in zip(rounded, scales, strict=True)]
         self.addresses = torch.tensor([[m.data_ptr(), scale.data_ptr()] for m, scale in self._kept])
         """[matrices, 2]: of the weights, and of the rows' scales."""
-        self.short = torch.empty(max(count for _, count in self.shapes), dtype=torch.int16)
+        self.short = torch.empty(max(count for _, count in self.shapes) + 1, dtype=torch.int16)
         """Room for what they are multiplied with."""
         self.scratch = Scratch()
 
@@ -708,6 +835,13 @@ SMALL = 2**23
 """Weights."""
 
 
+def _in_pairs(matrix: Tensor) -> Tensor:
+    """[out, in] -> [blocks, pairs, ROWS, 2], filled up with zeros: as `_multiply_rows` reads it."""
+    out, count = matrix.shape
+    filled = F.pad(matrix, (0, count % 2, 0, -out % ROWS))
+    return filled.view(len(filled) // ROWS, ROWS, -1, 2).transpose(1, 2).contiguous()
+
+
 def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
     """A recurrent head's pass over one token (recurrent.py) -> the next state [1, width], [1, V] logits.
 
@@ -715,7 +849,7 @@ def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tens
     """
     (width, inter), (vocab, _) = of.shapes[1:]
     after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch = of.scratch.address(width + 3 * inter)
+    scratch = of.scratch.address(ROWS + width + 3 * inter)
     _recurrent(
         *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch),
         of.short.data_ptr(),
@@ -740,16 +874,16 @@ def eagle(
     [1, width], and [1, V] logits; of the others keys and values alone are made.
 
     entered: [n, width + queries + keys + values], what the head makes of the tokens; overwritten.
-    features: [n, width]; `of`: what it makes of features, its output projection, gate and up, down, and the
-    output layer. rope: as in `store`; positions: [n]. cache: [capacity, 2 * kv_heads, dim], of the sequence;
-    the tokens go to `start` and on. sees: [n, last] bool, of the last slots.
+    features: [n, width]; `of`: what it makes of features, keys and values apart, its output projection, gate
+    and up, down, and the output layer. rope: as in `store`; positions: [n]. cache: [capacity, 2 * kv_heads,
+    dim], of the sequence; the tokens go to `start` and on. sees: [n, last] bool, of the last slots.
     """
     n, last = sees.shape
     _, kv, dim = cache.shape
-    (width, queries), (_, inter), (vocab, _) = of.shapes[1], of.shapes[3], of.shapes[4]
+    (width, queries), (_, inter), (vocab, _) = of.shapes[2], of.shapes[4], of.shapes[5]
     guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
     scores = 2 * queries // (dim * kv) * (start + n)
-    scratch = of.scratch.address(2 * queries + width + 3 * inter + scores)
+    scratch = of.scratch.address(ROWS + 2 * queries + width + 3 * inter + scores)
     eagle_of(queries // dim, kv // 2, dim)(
         *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), norm.data_ptr(), eps),
         *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch),

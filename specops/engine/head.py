@@ -87,7 +87,9 @@ class Head:
         self.logits = Linear(output)  # [n, hidden] features -> [n, vocab]
         self._in_one_call: compiled.Quantised | None = None
         if all(bias is None for _, bias in (out, gate_up, down)):
-            self._in_one_call = compiled.Quantised.of_small(of_feature, out[0], gate_up[0], down[0], output)
+            before_keys = self._width + self.shape.heads * self.shape.head_dim
+            entered = of_feature[:before_keys], of_feature[before_keys:]
+            self._in_one_call = compiled.Quantised.of_small(*entered, out[0], gate_up[0], down[0], output)
         if self._in_one_call is not None:
             compiled.eagle_of(self.shape.heads, self.shape.kv_heads, self.shape.head_dim)
 
