@@ -81,6 +81,125 @@ _part = njit(fastmath=_ARITHMETIC, error_model="numpy")
 _inlined = njit(fastmath=_ARITHMETIC, error_model="numpy", inline="always")
 
 
+# Where loops come out poorly, what is computed is written out in LLVM's vectors, which any processor has in
+# some width. A loop over several types is as narrow as its widest makes it; and of one that writes nobody
+# knows that it is not what it reads next, so that a sum goes to memory and back each time.
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_REORDERED = ("reassoc", "contract")
+
+
+def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    found = zip(signature.args, arguments, strict=True)
+    return [context.make_array(t)(context, builder, a) for t, a in found if isinstance(t, types.Array)]
+
+
+def _in_every_lane(builder: Any, value: Any, lanes: int) -> Any:
+    unset = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+    return builder.shuffle_vector(builder.insert_element(unset, value, _I32(0)), unset, first)
+
+
+def _repeated(
+    builder: Any, count: Any, first: list[Any], body: Callable[[Any, list[Any]], list[Any]]
+) -> list[Any]:
+    """`first`, and `body(i, …)` of it for i from 0 up to `count` > 0, held in registers."""
+    before = builder.block
+    each, after = builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(each)
+    builder.position_at_end(each)
+    i, held = builder.phi(_I64), [builder.phi(value.type) for value in first]
+    found, following = body(i, held), builder.add(i, _I64(1))
+    for phi, start, then in zip((i, *held), (_I64(0), *first), (following, *found), strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(then, each)
+    builder.cbranch(builder.icmp_unsigned("<", following, count), each, after)
+    builder.position_at_end(after)
+    return found
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _dot(context: Any, a: Any, b: Any, dim: Any) -> Any:
+    """Of two arrays of `dim` floats, a constant."""
+    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, y = (
+            builder.load(builder.bitcast(array.data, lanes.as_pointer()), align=4)
+            for array in _arrays(context, builder, signature, arguments)
+        )
+        of = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
+        summed = get_or_insert_function(builder.module, of, f"llvm.vector.reduce.fadd.v{lanes.count}f32")
+        products = builder.fmul(x, y, flags=_REORDERED)
+        return builder.call(summed, (ir.FloatType()(0.0), products), fastmath=_REORDERED)
+
+    return types.float32(a, b, dim), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) -> Any:
+    """sums [dim] += weights [n] times rows [n, dim], n > 0; `dim` is a constant."""
+    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        read, weight, written = _arrays(context, builder, signature, arguments)
+        stride, at = builder.extract_value(read.strides, 0), builder.bitcast(written.data, lanes.as_pointer())
+
+        def add(i: Any, total: list[Any]) -> list[Any]:
+            place = builder.add(builder.ptrtoint(read.data, _I64), builder.mul(i, stride))
+            row = builder.load(builder.inttoptr(place, lanes.as_pointer()), align=4)
+            share = _in_every_lane(builder, builder.load(builder.gep(weight.data, [i])), lanes.count)
+            return [builder.fadd(*total, builder.fmul(share, row, flags=_REORDERED), flags=_REORDERED)]
+
+        n, first = builder.extract_value(weight.shape, 0), builder.load(at, align=4)
+        builder.store(*_repeated(builder, n, [first], add), at, align=4)
+        return context.get_dummy_value()
+
+    return types.void(rows, weights, sums, dim), generate
+
+
+ROWS, _LANES = 64, 16
+"""Rows of a matrix that are multiplied at once, and how many of them in one vector."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
+    """sums [ROWS] float32 = weights [pairs, ROWS, 2] int8 times short [2 * pairs] int16.
+
+    Two products of neighbours and their sum are one instruction of the processor, with AVX-512's VNNI the
+    running sum, too. In this form, all products before any sum, LLVM sees it.
+    """
+    narrow, both = ir.VectorType(ir.IntType(8), 2 * _LANES), ir.VectorType(ir.IntType(16), 2 * _LANES)
+    wide, floats = ir.VectorType(_I32, 2 * _LANES), ir.VectorType(ir.FloatType(), _LANES)
+    even, odd = (ir.Constant(ir.VectorType(_I32, _LANES), [2 * i + o for i in range(_LANES)]) for o in (0, 1))
+    none = ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = _arrays(context, builder, signature, arguments)
+        w, x, y = (
+            builder.bitcast(array.data, element.as_pointer())
+            for array, element in zip(arrays, (narrow, _I32, floats), strict=True)
+        )
+
+        def add(pair: Any, totals: list[Any]) -> list[Any]:
+            two = _in_every_lane(builder, builder.load(builder.gep(x, [pair])), _LANES)
+            two = builder.sext(builder.bitcast(two, both), wide)
+            sums, first = [], builder.mul(pair, _I64(len(totals)))
+            for vector, total in enumerate(totals):
+                read = builder.load(builder.gep(w, [builder.add(first, _I64(vector))]), align=1)
+                products = builder.mul(builder.sext(read, wide), two)
+                halves = (builder.shuffle_vector(products, products, half) for half in (even, odd))
+                sums.append(builder.add(total, builder.add(*halves)))
+            return sums
+
+        pairs = builder.extract_value(arrays[0].shape, 0)
+        for vector, total in enumerate(_repeated(builder, pairs, [none] * (ROWS // _LANES), add)):
+            builder.store(builder.sitofp(total, floats), builder.gep(y, [_I64(vector)]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(weights, short, sums), generate
+
+
 @_part  # type: ignore[untyped-decorator]
 def _exp(x: Any) -> Any:
     """e^x, to a few roundings of x, for x up to 88; 0 below -80, before what is computed with it gets
@@ -151,71 +270,6 @@ def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
 
 SLOTS = 32
 """Whose values are summed for one head after another: few enough to be in the nearest cache meanwhile."""
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _dot(context: Any, a: Any, b: Any, dim: Any) -> Any:
-    """Of two arrays of `dim` floats, a constant: each one vector, as in `_multiply_rows`."""
-    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y = (
-            builder.load(builder.bitcast(array.data, lanes.as_pointer()), align=4)
-            for array in _arrays(context, builder, signature.args[:2], arguments)
-        )
-        sum_of = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
-        name = f"llvm.vector.reduce.fadd.v{lanes.count}f32"
-        across = get_or_insert_function(builder.module, sum_of, name)
-        product = builder.fmul(x, y, flags=("reassoc", "contract"))
-        return builder.call(
-            across, (ir.Constant(ir.FloatType(), 0.0), product), fastmath=("reassoc", "contract")
-        )
-
-    return types.float32(a, b, dim), generate
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) -> Any:
-    """sums [dim] += weights [n] times rows [n, dim], n > 0.
-
-    The sums stay in registers: of a loop nobody knows that what it writes is not what it reads next.
-    """
-    i64, lanes = ir.IntType(64), ir.VectorType(ir.FloatType(), dim.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        read, weight, written = _arrays(context, builder, signature.args[:3], arguments)
-        stride = builder.extract_value(read.strides, 0)
-        begun = builder.ptrtoint(read.data, i64)
-        at = builder.bitcast(written.data, lanes.as_pointer())
-        before = builder.block
-        first = builder.load(at, align=4)
-        each, after = builder.append_basic_block(), builder.append_basic_block()
-        builder.branch(each)
-        builder.position_at_end(each)
-        row, total = builder.phi(i64), builder.phi(lanes)
-        place = builder.inttoptr(builder.add(begun, builder.mul(row, stride)), lanes.as_pointer())
-        one = builder.load(builder.gep(weight.data, [row]))
-        unset = ir.Constant(lanes, ir.Undefined)
-        none = ir.Constant(ir.VectorType(ir.IntType(32), lanes.count), [0] * lanes.count)
-        share = builder.shuffle_vector(builder.insert_element(unset, one, ir.IntType(32)(0)), unset, none)
-        product = builder.fmul(share, builder.load(place, align=4), flags=("contract",))
-        summed = builder.fadd(total, product, flags=("contract",))
-        following = builder.add(row, i64(1))
-        row.add_incoming(i64(0), before)
-        row.add_incoming(following, each)
-        total.add_incoming(first, before)
-        total.add_incoming(summed, each)
-        n = builder.extract_value(weight.shape, 0)
-        builder.cbranch(builder.icmp_unsigned("<", following, n), each, after)
-        builder.position_at_end(after)
-        builder.store(summed, at, align=4)
-        return context.get_dummy_value()
-
-    return types.void(rows, weights, sums, dim), generate
-
-
-def _arrays(context: Any, builder: Any, of: Any, values: Any) -> list[Any]:
-    return [context.make_array(t)(context, builder, value) for t, value in zip(of, values, strict=False)]
 
 
 # Loops over counts that are known are unrolled and held in registers. So what is compiled for given heads
@@ -336,63 +390,6 @@ def _quantise(x: Any, short: Any) -> Any:
     if x.shape[0] % 2:
         short[x.shape[0]] = 0  # weights come in pairs
     return step
-
-
-ROWS, _LANES = 64, 16
-"""Rows of a matrix that are multiplied at once, and how many of them in one vector."""
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
-    """sums [ROWS] float32 = weights [pairs, ROWS, 2] int8 times short [2 * pairs] int16.
-
-    Written out in vectors, since loops come out a quarter as wide, with a sum across each row's vector at
-    its end. Two products of neighbours and their sum are one instruction of the processor, with AVX-512's
-    VNNI the running sum, too: in this form LLVM sees it.
-    """
-    i8, i16, i32, i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-    narrow, words = ir.VectorType(i8, 2 * _LANES), ir.VectorType(i16, 2 * _LANES)
-    products, lanes = ir.VectorType(i32, 2 * _LANES), ir.VectorType(i32, _LANES)
-    floats = ir.VectorType(ir.FloatType(), _LANES)
-    none, unset = ir.Constant(lanes, [0] * _LANES), ir.Constant(lanes, ir.Undefined)
-    even, odd = (ir.Constant(lanes, [2 * i + one for i in range(_LANES)]) for one in (0, 1))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = [
-            context.make_array(t)(context, builder, a) for t, a in zip(signature.args, arguments, strict=True)
-        ]
-        w, x, y = (
-            builder.bitcast(array.data, element.as_pointer())
-            for array, element in zip(arrays, (narrow, i32, floats), strict=True)
-        )
-        pairs = builder.extract_value(arrays[0].shape, 0)
-        before = builder.block
-        each, after = builder.append_basic_block(), builder.append_basic_block()
-        builder.branch(each)
-        builder.position_at_end(each)
-        pair = builder.phi(i64)
-        totals = [builder.phi(lanes) for _ in range(ROWS // _LANES)]
-        two = builder.load(builder.gep(x, [pair]))
-        two = builder.shuffle_vector(builder.insert_element(unset, two, i32(0)), unset, none)  # in every lane
-        two = builder.sext(builder.bitcast(two, words), products)
-        sums = []
-        for vector, total in enumerate(totals):
-            at = builder.add(builder.mul(pair, i64(len(totals))), i64(vector))
-            product = builder.mul(builder.sext(builder.load(builder.gep(w, [at]), align=1), products), two)
-            both = (builder.shuffle_vector(product, product, one) for one in (even, odd))
-            sums.append(builder.add(total, builder.add(*both)))
-            total.add_incoming(none, before)
-            total.add_incoming(sums[-1], each)
-        following = builder.add(pair, i64(1))
-        pair.add_incoming(i64(0), before)
-        pair.add_incoming(following, each)
-        builder.cbranch(builder.icmp_unsigned("<", following, pairs), each, after)
-        builder.position_at_end(after)
-        for vector, total in enumerate(sums):
-            builder.store(builder.sitofp(total, floats), builder.gep(y, [i64(vector)]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(weights, short, sums), generate
 
 
 @_part  # type: ignore[untyped-decorator]

@@ -95,6 +95,14 @@ def test_one_rung_on_a_machine_that_drifts_asks_for_more_rungs() -> None:
     assert stepped.reason.endswith("by more than it gains: more repeats would tell)")
 
 
+def test_an_interval_that_says_nothing_is_not_shown() -> None:
+    stepped = judged(
+        {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}, rungs=1, slower=lambda r, n, turn, at: 1.9 if turn else 1.0
+    )
+    assert stepped.verdict == "undecided"
+    assert "×, give or take more than tenfold (the machine drifted" in stepped.reason
+
+
 def test_the_best_of_many_is_not_the_luckiest() -> None:
     """Twenty settings that gain nothing, on few noisy prompts: some plain interval excludes 1, none here."""
     many = settings(*range(1, 21))

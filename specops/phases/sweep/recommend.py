@@ -28,6 +28,9 @@ may be none, and surely is no more than this, is not worth measuring further."""
 TOO_WIDE = 2.0
 """An interval whose ends are so many times apart is made by the few starts of its servers, not by prompts."""
 
+TENFOLD = 10.0
+"""Each way: ends of an interval beyond this say nothing but that it has none to speak of."""
+
 _TTFT_VETO = AbSettings()
 
 
@@ -118,7 +121,7 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
     everything = [(contest.where, c) for contest in contests for c in contest.candidates]
     open_ = [(where, c) for where, c in everything if c.decision.verdict == "undecided"]
     where, closest = max(open_ or everything, key=lambda item: estimate(item[1]))
-    shown = times(closest.speedup) if closest.speedup else closest.decision.reason
+    shown = _shown(closest)
     if not open_:
         reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {shown}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
@@ -130,6 +133,15 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
         speedup=closest.speedup,
         more_prompts=more,
     )
+
+
+def _shown(candidate: Candidate) -> str:
+    speedup = candidate.speedup
+    if speedup is None:
+        return candidate.decision.reason
+    if speedup.high > TENFOLD**2 * speedup.low:
+        return f"{speedup.estimate:.2f}×, give or take more than tenfold"
+    return times(speedup)
 
 
 def _tells(more: int | None, speedup: Interval | None) -> str:
