@@ -19,7 +19,7 @@ from statistics import fmean
 from specops.phases.sweep import plan
 from specops.phases.sweep.jobs import Load, Rung, Setting, Skipped
 from specops.phases.sweep.records import SweptCell
-from specops.phases.sweep.speedups import speedup
+from specops.phases.sweep.speedups import shown, speedup
 from specops.phases.sweep.timing import Timing
 from specops.stats import MIN_PAIRS, Interval
 
@@ -28,9 +28,6 @@ INDIFFERENCE = 0.03
 
 FAILED = "it failed"
 NO_TIME = "no time was left for it"
-
-WIDE = 3.0
-"""An interval whose ends are so many times apart says nothing to a reader."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,7 @@ class Standing:
     """None while too few prompts were answered."""
 
     def __str__(self) -> str:
-        told = self.speedup
-        if told is None:
-            return "not known"
-        interval = f" [{told.low:.2f}, {told.high:.2f}]" if told.high < WIDE * told.low else ""
-        return f"{told.estimate:.2f}×{interval}"
+        return "not known" if self.speedup is None else shown(self.speedup)
 
 
 class Halving:

@@ -17,7 +17,7 @@ from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs
 from specops.phases.ab.verdict import Decision, times
 from specops.phases.sweep.jobs import Setting
-from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
 from specops.trees import parse_tree
 
@@ -27,9 +27,6 @@ may be none, and surely is no more than this, is not worth measuring further."""
 
 TOO_WIDE = 2.0
 """An interval whose ends are so many times apart is made by the few starts of its servers, not by prompts."""
-
-TENFOLD = 10.0
-"""Each way: ends of an interval beyond this say nothing but that it has none to speak of."""
 
 _TTFT_VETO = AbSettings()
 
@@ -121,27 +118,18 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
     everything = [(contest.where, c) for contest in contests for c in contest.candidates]
     open_ = [(where, c) for where, c in everything if c.decision.verdict == "undecided"]
     where, closest = max(open_ or everything, key=lambda item: estimate(item[1]))
-    shown = _shown(closest)
+    told = shown(closest.speedup) if closest.speedup else closest.decision.reason
     if not open_:
-        reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {shown}"
+        reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {told}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
     more = _prompts_to_tell([candidate for _, candidate in open_], closest)
     return Decision(
         verdict="undecided",
-        reason=f"not enough evidence: the most hopeful is {closest.setting.name} at {where.level}, {shown} "
+        reason=f"not enough evidence: the most hopeful is {closest.setting.name} at {where.level}, {told} "
         f"({_tells(more, closest.speedup)})",
         speedup=closest.speedup,
         more_prompts=more,
     )
-
-
-def _shown(candidate: Candidate) -> str:
-    speedup = candidate.speedup
-    if speedup is None:
-        return candidate.decision.reason
-    if speedup.high > TENFOLD**2 * speedup.low:
-        return f"{speedup.estimate:.2f}×, give or take more than tenfold"
-    return times(speedup)
 
 
 def _tells(more: int | None, speedup: Interval | None) -> str:

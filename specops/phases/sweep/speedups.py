@@ -19,6 +19,7 @@ from statistics import fmean
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Taken
+from specops.phases.ab.verdict import times
 from specops.phases.sweep import starts
 from specops.phases.sweep.jobs import Load, Setting
 from specops.phases.sweep.records import SweptCell
@@ -54,6 +55,14 @@ class Where:
             and self.temperature in (None, load.temperature)
             and self.length in (None, load.length)
         )
+
+
+WIDE = 3.0
+"""An interval whose ends are so many times apart says nothing to a reader."""
+
+
+def shown(speedup: Interval) -> str:
+    return times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
 
 
 def speedup(
