@@ -90,12 +90,16 @@ def _for_some(found: Sequence[tuple[str, Contest]], nothing: Decision, told: Seq
 
 def _not_for(classes: Mapping[str, Contest], setting: Setting) -> list[str]:
     found = [(name, contest.of(setting.name)) for name, contest in classes.items()]
-    return [
-        f"{'not' if candidate.decision.verdict == 'no' else 'undecided'} for {name}: "
-        f"{candidate.decision.reason}"
-        for name, candidate in found
-        if candidate is not None and candidate.decision.verdict != "yes"
+    entered = [
+        (name, one.decision) for name, one in found if one is not None and one.decision.verdict != "yes"
     ]
+    few = [name for name, decision in entered if decision.verdict == "undecided" and decision.speedup is None]
+    told = [
+        f"{'not' if decision.verdict == 'no' else 'undecided'} for {name}: {decision.reason}"
+        for name, decision in entered
+        if name not in few
+    ]
+    return [*told, f"too few prompts of {', '.join(few)} to decide for each"] if few else told
 
 
 def _nothing_measured(failed: Mapping[str, str], standard: str, told: Sequence[str]) -> Decision:
