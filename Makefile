@@ -22,9 +22,9 @@ demo: $(VENV)/.serve
 	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
 	case $$code in 0|1|4) ;; *) exit $$code ;; esac  # 1 and 4 are verdicts: the run itself went well
 
-# Two at a time, since tests wait for servers more than they compute; a file's tests share its fixtures.
+# Three at a time on two cores, since tests wait for servers as well; a file's tests share its fixtures.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
 	$(BIN)/pytest -m vllm tests/vllm
