@@ -48,7 +48,7 @@ def test_the_fastest_that_surely_pays() -> None:
 def test_classes_of_too_few_prompts_are_told_in_one_breath() -> None:
     found = judged({"k=3": 1.3, "k=5": 1.6, "k=8": 0.8}, prompts=12)
     assert found.verdict == "yes"
-    assert found.reason.endswith("at 1 stream; too few prompts of edit, long, short to decide for each")
+    assert found.reason.endswith("at 1 stream; too few prompts to decide for edit, long, short")
 
 
 def test_ties_go_to_the_smaller_k_and_what_is_told_apart_is_no_tie() -> None:

@@ -99,7 +99,7 @@ def _not_for(classes: Mapping[str, Contest], setting: Setting) -> list[str]:
         for name, decision in entered
         if name not in few
     ]
-    return [*told, f"too few prompts of {', '.join(few)} to decide for each"] if few else told
+    return [*told, f"too few prompts to decide for {', '.join(few)}"] if few else told
 
 
 def _nothing_measured(failed: Mapping[str, str], standard: str, told: Sequence[str]) -> Decision:
