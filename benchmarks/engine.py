@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zlib import crc32
 
 import torch
 import transformers
@@ -60,7 +61,9 @@ def embedded(
     name = "own loop, autoregressive" if tree == "none" else ", ".join(filter(None, (drafts, verifier)))
 
     def run(prompt: list[int], repeat: int) -> list[int]:
-        sampling = Sampling(temperature=temperature, seed=repeat, max_tokens=TOKENS, ignore_eos=True)
+        # Of one seed all prompts would have their luck at the same steps.
+        seed = crc32(repr((repeat, prompt)).encode())
+        sampling = Sampling(temperature=temperature, seed=seed, max_tokens=TOKENS, ignore_eos=True)
         return engine.generate(prompt, sampling).tokens
 
     return Setting(name, run, engine)

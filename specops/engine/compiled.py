@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.core.cgutils import get_or_insert_function
@@ -415,7 +414,7 @@ def _product(matrix: Any, x: Any, short: Any, sums: Any, y: Any) -> None:
 
 
 @_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
-def _recurrent(
+def recurrent(
     state_: Any,
     token_: Any,
     matrices_: Any,
@@ -440,15 +439,56 @@ def _recurrent(
     _product(matrices[2], after, short, sums, carray(logits_, (vocab,)))
 
 
+@_part  # type: ignore[untyped-decorator]
+def _found(weights: Any, chance: Any) -> Any:
+    # In float64, or a token far out in the tail would fall between two steps.
+    total = types.float64(0)
+    for j in range(weights.shape[0]):
+        total += types.float64(weights[j])
+    aimed, last = chance * total, 0
+    total = types.float64(0)
+    for j in range(weights.shape[0]):
+        total += types.float64(weights[j])
+        if weights[j] > f32(0):
+            last = j
+            if total > aimed:
+                break
+    return last  # where the product was rounded up: the last that has any weight
+
+
+@_part  # type: ignore[untyped-decorator]
+def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
+    """A token drawn from q = softmax(logits / heat), and how likely it is accepted (adaptive.py). At heat 0
+    the likeliest one, and q is left."""
+    most, total, agree = f32(-np.inf), f32(0), f32(0)
+    for j in range(logits.shape[0]):
+        most = max(most, logits[j])
+    if heat == f32(0):
+        for j in range(logits.shape[0]):
+            total += _exp(logits[j] - most)
+        return np.argmax(logits), np.sqrt(f32(1) / total)
+    per = f32(1) / heat
+    for j in range(logits.shape[0]):
+        e = _exp((logits[j] - most) * per)
+        q[j] = e
+        total += e
+    share = f32(1) / total
+    for j in range(logits.shape[0]):
+        q[j] *= share
+        agree += q[j] * q[j]
+    return _found(q, chance), (f32(1) + agree) / f32(2)
+
+
 @lru_cache
 def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
-    """What `eagle` calls. Compiling it takes seconds the first time: better when a head is loaded than in a
-    request."""
+    """What one_call.py calls. Compiling it takes seconds the first time: better when a head is loaded than in
+    a request."""
     tile, queries, keys = heads // kv_heads, heads * dim, kv_heads * dim
 
     @_compiled(
         *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
         *(_FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
+        *(_COUNT, _FLOATS, _COUNT, _FLOAT, _FLOAT, _DOUBLES, _FLOATS, _COUNTS),
     )
     def eagle(
         entered_: Any,
@@ -470,78 +510,88 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
         width: Any,
         inter: Any,
         vocab: Any,
+        draws: Any,  # 0: a pass, and nothing is drawn; the rest is of those that draw
+        table_: Any,
+        final: Any,
+        heat: Any,
+        worth: Any,
+        dice_: Any,
+        q_: Any,
+        drawn_: Any,
     ) -> None:
         matrices, short = carray(matrices_, (6, 2)), carray(short_, (1 << 40,))
-        end, stop = n - 1, start + n
-        out = width + queries + 2 * keys
+        out, passes = width + queries + 2 * keys, max(draws, 1)
         entered, features = carray(entered_, (n, out)), carray(features_, (n, width))
-        scratch = carray(scratch_, (ROWS + 2 * queries + width + 3 * inter + tile * stop,))
+        whole = start + n + passes - 1
+        scratch = carray(scratch_, (ROWS + out + 2 * queries + width + 3 * inter + tile * whole,))
         sums, scratch = scratch[:ROWS], scratch[ROWS:]
-        for i in range(n):
-            step = _quantise(features[i], short)
-            _add_product(matrices[1], short, step, width, sums, entered[i, width + queries :])
-            if i == end:  # what stands before the keys is wanted of the last token alone
-                _add_product(matrices[0], short, step, width, sums, entered[i, : width + queries])
-        rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
-        cache = carray(cache_, (stop, 2 * kv_heads, dim))
-        for i in range(n):
-            new = entered[i, width + queries :]
-            for h in range(kv_heads):
-                _rotate(new[h * dim :], f32(1), rope, positions[i], dim)
-                for d in range(dim):
-                    cache[start + i, h, d] = new[h * dim + d]
-                    cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
+        later, scratch = scratch[:out].reshape((1, out)), scratch[out:]
         q, scratch = scratch[:queries], scratch[queries:]
         seen, scratch = scratch[:queries], scratch[queries:]
         h_, scratch = scratch[:width], scratch[width:]
         gate_up, scratch = scratch[: 2 * inter], scratch[2 * inter :]
         gated, scores = scratch[:inter], scratch[inter:]
-        q[:] = entered[end, width : width + queries]
-        for u in range(heads):
-            _rotate(q[u * dim :], f32(1), rope, positions[end], dim)
-        _attend_span(
-            q.reshape((1, heads, dim)),
-            cache,
-            carray(sees_, (n, last))[end:],
-            f32(dim**-0.5),
-            scores.reshape((tile, stop)),
-            seen.reshape((1, heads, dim)),
-            kv_heads,
-            tile,
-            dim,
-        )
+        sees = np.ones((1, last), np.uint8)
+        sees[0] = carray(sees_, (n, last))[n - 1]
+        rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
         guess, norm = carray(guess_, (width,)), carray(norm_, (width,))
-        _product(matrices[2], seen, short, sums, guess)
-        total = f32(0)
-        for j in range(width):
-            guess[j] += entered[end, j]
-            total += guess[j] * guess[j]
-        share = f32(1) / np.sqrt(total / f32(width) + eps)
-        for j in range(width):
-            h_[j] = guess[j] * share * norm[j]
-        _product(matrices[3], h_, short, sums, gate_up)
-        _gate_row(gate_up, f32(1), gated, inter)
-        _add_product(matrices[4], short, _quantise(gated, short), inter, sums, guess)
-        _product(matrices[5], guess, short, sums, carray(logits_, (vocab,)))
+        logits, drawn, odds = carray(logits_, (vocab,)), carray(drawn_, (1 + passes,)), f32(1)
+        base = positions[n - 1]
+        for done in range(passes):
+            if done > 0:  # of the token that was drawn, beside the guess at its feature
+                start, n, features, entered = start + n, 1, guess.reshape((1, width)), later
+                entered[0] = carray(table_, (vocab, out))[drawn[done]]
+                sees[:] = 1
+            end, stop, at = n - 1, start + n, min(base + done, final)
+            for i in range(n):
+                step = _quantise(features[i], short)
+                _add_product(matrices[1], short, step, width, sums, entered[i, width + queries :])
+                if i == end:  # what stands before the keys is wanted of the last token alone
+                    _add_product(matrices[0], short, step, width, sums, entered[i, : width + queries])
+            cache = carray(cache_, (stop, 2 * kv_heads, dim))
+            for i in range(n):
+                new = entered[i, width + queries :]
+                if done == 0:
+                    at = positions[i]
+                for h in range(kv_heads):
+                    _rotate(new[h * dim :], f32(1), rope, at, dim)
+                    for d in range(dim):
+                        cache[start + i, h, d] = new[h * dim + d]
+                        cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
+            q[:] = entered[end, width : width + queries]
+            for u in range(heads):
+                _rotate(q[u * dim :], f32(1), rope, at, dim)
+            _attend_span(
+                q.reshape((1, heads, dim)),
+                cache,
+                sees,
+                f32(dim**-0.5),
+                scores[: tile * stop].reshape((tile, stop)),
+                seen.reshape((1, heads, dim)),
+                kv_heads,
+                tile,
+                dim,
+            )
+            _product(matrices[2], seen, short, sums, guess)
+            total = f32(0)
+            for j in range(width):
+                guess[j] += entered[end, j]
+                total += guess[j] * guess[j]
+            share = f32(1) / np.sqrt(total / f32(width) + eps)
+            for j in range(width):
+                h_[j] = guess[j] * share * norm[j]
+            _product(matrices[3], h_, short, sums, gate_up)
+            _gate_row(gate_up, f32(1), gated, inter)
+            _add_product(matrices[4], short, _quantise(gated, short), inter, sums, guess)
+            _product(matrices[5], guess, short, sums, logits)
+            if draws > 0:
+                q_here = carray(q_, (draws, vocab))[done]
+                token, likely = _drawn(logits, heat, carray(dice_, (draws,))[done], q_here)
+                drawn[0], drawn[1 + done], odds = 1 + done, token, odds * likely
+                if odds < worth:
+                    break
 
     return eagle
-
-
-@_part  # type: ignore[untyped-decorator]
-def _found(weights: Any, chance: Any) -> Any:
-    # In float64, or a token far out in the tail would fall between two steps.
-    total = types.float64(0)
-    for j in range(weights.shape[0]):
-        total += types.float64(weights[j])
-    aimed, last = chance * total, 0
-    total = types.float64(0)
-    for j in range(weights.shape[0]):
-        total += types.float64(weights[j])
-        if weights[j] > f32(0):
-            last = j
-            if total > aimed:
-                break
-    return last  # where the product was rounded up: the last that has any weight
 
 
 @_compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
@@ -801,89 +851,3 @@ multi_step: Rule = _multi_step
 """verifiers/mss.py."""
 traverse: Rule = _traverse
 """verifiers/traversal.py."""
-
-
-class Quantised:
-    """The matrices of a pass that is one call: an int8 a weight, a float32 a row.
-
-    Their time is that of reading them, and a draft may be a little off.
-    """
-
-    def __init__(self, *matrices: Tensor) -> None:
-        """[out, in] each."""
-        self.shapes = [tuple(matrix.shape) for matrix in matrices]
-        scales = [matrix.abs().amax(1) / 127 for matrix in matrices]
-        scales = [torch.where(scale > 0, scale, 1.0).float() for scale in scales]
-        rounded = [(m / scale[:, None]).round() for m, scale in zip(matrices, scales, strict=True)]
-        self._kept = [(_in_pairs(m.to(torch.int8)), scale) for m, scale in zip(rounded, scales, strict=True)]
-        self.addresses = torch.tensor([[m.data_ptr(), scale.data_ptr()] for m, scale in self._kept])
-        """[matrices, 2]: of the weights, and of the rows' scales."""
-        self.short = torch.empty(max(count for _, count in self.shapes) + 1, dtype=torch.int16)
-        """Room for what they are multiplied with."""
-        self.scratch = Scratch()
-
-    @classmethod
-    def of_small(cls, *matrices: Tensor) -> Quantised | None:
-        """None where products take so long that calls between them do not count, and threads would."""
-        return cls(*matrices) if sum(matrix.numel() for matrix in matrices) <= SMALL else None
-
-
-SMALL = 2**23
-"""Weights."""
-
-
-def _in_pairs(matrix: Tensor) -> Tensor:
-    """[out, in] -> [blocks, pairs, ROWS, 2], filled up with zeros: as `_multiply_rows` reads it."""
-    out, count = matrix.shape
-    filled = F.pad(matrix, (0, count % 2, 0, -out % ROWS))
-    return filled.view(len(filled) // ROWS, ROWS, -1, 2).transpose(1, 2).contiguous()
-
-
-def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
-    """A recurrent head's pass over one token (recurrent.py) -> the next state [1, width], [1, V] logits.
-
-    state [1, width]; token [1, width + 2 * inter], what the head makes of it. `of`: R, D, the output layer.
-    """
-    (width, inter), (vocab, _) = of.shapes[1:]
-    after, logits = state.new_empty(1, width), state.new_empty(1, vocab)
-    scratch = of.scratch.address(ROWS + width + 3 * inter)
-    _recurrent(
-        *(state.data_ptr(), token.data_ptr(), of.addresses.data_ptr(), scratch),
-        of.short.data_ptr(),
-        *(after.data_ptr(), logits.data_ptr(), width, inter, vocab),
-    )
-    return after, logits
-
-
-def eagle(
-    entered: Tensor,
-    features: Tensor,
-    of: Quantised,
-    norm: Tensor,
-    eps: float,
-    rope: Tensor,
-    positions: Tensor,
-    cache: Tensor,
-    start: int,
-    sees: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """An EAGLE head's pass over n tokens of one sequence (head.py) -> of the last of them the guess,
-    [1, width], and [1, V] logits; of the others keys and values alone are made.
-
-    entered: [n, width + queries + keys + values], what the head makes of the tokens; overwritten.
-    features: [n, width]; `of`: what it makes of features, keys and values apart, its output projection, gate
-    and up, down, and the output layer. rope: as in `store`; positions: [n]. cache: [capacity, 2 * kv_heads,
-    dim], of the sequence; the tokens go to `start` and on. sees: [n, last] bool, of the last slots.
-    """
-    n, last = sees.shape
-    _, kv, dim = cache.shape
-    (width, queries), (_, inter), (vocab, _) = of.shapes[2], of.shapes[4], of.shapes[5]
-    guess, logits = features.new_empty(1, width), features.new_empty(1, vocab)
-    scores = 2 * queries // (dim * kv) * (start + n)
-    scratch = of.scratch.address(ROWS + 2 * queries + width + 3 * inter + scores)
-    eagle_of(queries // dim, kv // 2, dim)(
-        *(entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr(), norm.data_ptr(), eps),
-        *(rope.data_ptr(), positions.data_ptr(), cache.data_ptr(), sees.data_ptr(), scratch),
-        *(of.short.data_ptr(), guess.data_ptr(), logits.data_ptr(), start, n, last, width, inter, vocab),
-    )
-    return guess, logits

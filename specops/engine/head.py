@@ -24,6 +24,7 @@ from specops.engine.family import Weights, as_told, head_dim, layer_shapes, rota
 from specops.engine.lean import Norm, queries_keys_values, rotations
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape, reason_of
+from specops.engine.one_call import EaglePasses, Fed, Quantised
 from specops.engine.token_table import TokenTable
 from specops.errors import ModelError
 
@@ -85,13 +86,15 @@ class Head:
         self._norm = Norm(layer["post_attention_layernorm.weight"], config.rms_norm_eps)
         self._rope = rotations(*turned, positions=config.max_position_embeddings)
         self.logits = Linear(output)  # [n, hidden] features -> [n, vocab]
-        self._in_one_call: compiled.Quantised | None = None
+        self._in_one_call: EaglePasses | None = None
         if all(bias is None for _, bias in (out, gate_up, down)):
             before_keys = self._width + self.shape.heads * self.shape.head_dim
             entered = of_feature[:before_keys], of_feature[before_keys:]
-            self._in_one_call = compiled.Quantised.of_small(*entered, out[0], gate_up[0], down[0], output)
-        if self._in_one_call is not None:
-            compiled.eagle_of(self.shape.heads, self.shape.kv_heads, self.shape.head_dim)
+            small = Quantised.of_small(*entered, out[0], gate_up[0], down[0], output)
+            if small is not None:
+                kv_heads, norm, table = self.shape.kv_heads, self._norm, self._of_token.rows
+                rope, dim = self._rope, self.shape.head_dim
+                self._in_one_call = EaglePasses(small, norm.weight, norm.eps, rope, kv_heads, dim, table)
 
     def _enter_with(
         self, layer: Weights, fuse: Tensor, fuse_bias: Tensor | None, embedding: Tensor
@@ -121,23 +124,33 @@ class Head:
         """
         fed = torch.tensor(tokens)
         if len(spans) == 1 and len(wanted) == 1 and len(tokens) <= SHORT and self._in_one_call is not None:
-            (span,), norm = spans, self._norm
-            return compiled.eagle(
-                self._of_token(fed),
-                features,
-                self._in_one_call,
-                norm.weight,
-                norm.eps,
-                self._rope,
-                span.positions,
-                cache.layers[0][span.row],
-                span.start,
-                span.mask.sees,
-            )
+            return self._in_one_call.guess(self._fed(fed, features, *spans, cache))
         layout = Layout(spans, cache, self.shape.tile)
         rows = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
         guessed = self.forward(fed, features, layout, rows)
         return guessed, self.logits(guessed)
+
+    def chain(
+        self,
+        tokens: list[int],
+        features: Tensor,
+        span: Span,
+        cache: KVCache,
+        dice: list[float],
+        *,
+        temperature: float,
+        worth: float,
+    ) -> tuple[list[int], Tensor] | None:
+        """A chain of guesses after the last of `tokens`, in one call (EaglePasses.chain); None where it takes
+        several. The cache needs room for one slot more than there are dice and tokens. span: causal."""
+        if self._in_one_call is None or not self._in_one_call.draws or len(tokens) > SHORT:
+            return None
+        fed = self._fed(torch.tensor(tokens), features, span, cache)
+        return self._in_one_call.chain(fed, dice, temperature=temperature, worth=worth)
+
+    def _fed(self, tokens: Tensor, features: Tensor, span: Span, cache: KVCache) -> Fed:
+        row = cache.layers[0][span.row]
+        return Fed(self._of_token(tokens), features, span.positions, row, span.start, span.mask.sees)
 
     def forward(
         self, tokens: Tensor, features: Tensor, layout: Layout, wanted: Tensor | None = None

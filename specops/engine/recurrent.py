@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specops.engine import compiled
+from specops.engine import compiled, one_call
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel
 from specops.engine.token_table import TokenTable
@@ -59,13 +59,13 @@ class Recurrent:
         self._down = Linear(down)
         self._of_token = TokenTable(output, token)
         self.logits = Linear(output)  # [n, width] states -> [n, vocab]
-        self._in_one_call = compiled.Quantised.of_small(recurrent, down, output)
+        self._in_one_call = one_call.Quantised.of_small(recurrent, down, output)
 
     def draft(self, states: Tensor, tokens: list[int]) -> tuple[Tensor, Tensor]:
         """states [n, width] before the tokens -> [n, width] after them, and their [n, V] logits."""
         fed = torch.tensor(tokens)
         if len(tokens) == 1 and self._in_one_call is not None:
-            return compiled.recurrent(states, self._of_token(fed), self._in_one_call)
+            return one_call.recurrent(states, self._of_token(fed), self._in_one_call)
         states = self.forward(states, fed)
         return states, self.logits(states)
 

@@ -21,6 +21,11 @@ class TokenTable:
         else:
             self._multiply = Linear(weight, bias)
 
+    @property
+    def rows(self) -> Tensor | None:
+        """[vocab, out], where it is looked up."""
+        return self._rows if self._multiply is None else None
+
     def __call__(self, tokens: Tensor) -> Tensor:
         """[n] -> [n, out]"""
         rows = F.embedding(tokens, self._rows)

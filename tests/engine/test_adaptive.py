@@ -11,7 +11,7 @@ from joint import PROMPT, continuations, drafted, target_rows, verified
 from tables import Prefix, Table, TableModel, random_table
 from torch import Tensor
 
-from specops.engine.drafters import Drafter, adaptive, make_drafter
+from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.adaptive import Adaptive
 from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.drafters.expansion import Growing
@@ -43,7 +43,7 @@ def length_by_definition(tokens: list[int], q: Table, acceptance: str) -> int:
             "sure": float(here.max()),
             "greedy": sqrt(float(here.max())),
         }[acceptance]
-        if odds < adaptive.WORTH_A_PASS or count == MOST:
+        if odds < Adaptive.worth_a_pass or count == MOST:
             return count
         prefix = (*prefix, token)
     raise AssertionError("it ended before it should have")
@@ -52,7 +52,7 @@ def length_by_definition(tokens: list[int], q: Table, acceptance: str) -> int:
 @pytest.fixture(autouse=True)
 def _choosy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft of three tokens is never flat: so that chains end anywhere, more is asked of them."""
-    monkeypatch.setattr(adaptive, "WORTH_A_PASS", 0.7)
+    monkeypatch.setattr(Adaptive, "worth_a_pass", 0.7)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ from hypothesis import strategies as st
 from tiny_models import Pair
 from torch import Tensor
 
-from specops.engine import compiled
+from specops.engine import Sampling, compiled, load_engine, one_call
 from specops.engine.attention import Mask, Span
+from specops.engine.drafters.expansion import Expansion
 from specops.engine.head import Head
+from specops.engine.one_call import EaglePasses, Fed
 from specops.engine.recurrent import Recurrent
+from specops.engine.request import Counters
+from specops.engine.sequence import Sequence
+from specops.engine.tree import TokenTree
 
 EPS = 1e-6
 
@@ -32,14 +38,14 @@ def near(found: Tensor, exact: Tensor) -> None:
 
 def quantised(
     *shapes: tuple[int, int], seed: int, first: int | None = None
-) -> tuple[compiled.Quantised, list[Tensor]]:
+) -> tuple[one_call.Quantised, list[Tensor]]:
     """Matrices of very different sizes, and what is left of them in a byte a weight. The `first` rows of the
     first are a matrix of their own, where that is said."""
     weights = [random(*shape, seed=seed + i) * 2.0 ** (3 * i - 8) for i, shape in enumerate(shapes)]
     weights[0][0] = 0
     if first is not None:
         weights[:1] = weights[0][:first], weights[0][first:]
-    of = compiled.Quantised(*weights)
+    of = one_call.Quantised(*weights)
     kept = []
     for (out, count), (pairs, scale) in zip((w.shape for w in weights), of._kept, strict=True):
         rows = pairs.transpose(1, 2).flatten(2).flatten(0, 1)  # of [blocks, pairs, ROWS, 2]
@@ -56,7 +62,7 @@ def quantised(
 def test_recurrent(width: int, inter: int, vocab: int, seed: int) -> None:
     of, (r, d, output) = quantised((width + 2 * inter, width), (width, inter), (vocab, width), seed=seed)
     state, token = random(1, width, seed=seed + 5), random(1, width + 2 * inter, seed=seed + 6)
-    after, logits = compiled.recurrent(state, token, of)
+    after, logits = one_call.recurrent(state, token, of)
     x, gate, up = (state.double() @ r.t() + token.double()).split((width, inter, inter), 1)
     exact = x + (F.silu(gate) * up) @ d.t()
     near(after, exact)
@@ -65,8 +71,8 @@ def test_recurrent(width: int, inter: int, vocab: int, seed: int) -> None:
 
 @pytest.mark.parametrize("width", [1, 255, 3000])
 def test_sums_of_products_have_room(width: int) -> None:
-    of = compiled.Quantised(torch.ones(width + 2, width), torch.zeros(width, 1), torch.ones(1, width))
-    after, logits = compiled.recurrent(torch.full((1, width), -3.0), torch.zeros(1, width + 2), of)
+    of = one_call.Quantised(torch.ones(width + 2, width), torch.zeros(width, 1), torch.ones(1, width))
+    after, logits = one_call.recurrent(torch.full((1, width), -3.0), torch.zeros(1, width + 2), of)
     near(after, torch.full((1, width), -3.0 * width).double())
     near(logits, torch.full((1, 1), -3.0 * width * width).double())
 
@@ -108,7 +114,8 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
     gate, up = (gate_up @ (guess * (guess.square().mean() + EPS).rsqrt() * norm.double())).chunk(2)
     guess = guess + down @ (F.silu(gate) * up)
 
-    found, logits = compiled.eagle(entered, features, of, norm, EPS, rope, positions, cache, start, sees)
+    passes = EaglePasses(of, norm, EPS, rope, kv_heads, dim, None)
+    found, logits = passes.guess(Fed(entered, features, positions, cache, start, sees))
     near(cache, expected)
     near(found[0], guess)
     near(logits[0], output @ guess)
@@ -140,6 +147,82 @@ def test_a_head_drafts_alike_in_one_call_and_in_many(
         assert torch.allclose(found, other, rtol=0, atol=0.05 * float(other.abs().max()))
 
 
+@given(
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=5),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.6, 1.0]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_a_chain_is_pass_after_pass(
+    dice: list[float], temperature: float, worth: float, n: int, seed: int
+) -> None:
+    """Beside its own guesses; each token drawn from what its pass says, by a random number of its own."""
+    heads, kv_heads, dim, width, inter, vocab, start = 4, 2, 4, 12, 9, 20, 3
+    queries, keys = heads * dim, kv_heads * dim
+    shapes = (width + queries + 2 * keys, width), (width, queries), (2 * inter, width), (width, inter)
+    of, _ = quantised(*shapes, (vocab, width), seed=seed, first=width + queries)
+    rope = torch.polar(torch.ones(7, 1, dim // 2), random(7, 1, dim // 2, seed=seed + 1))
+    table = random(vocab, width + queries + 2 * keys, seed=seed + 2)
+    passes = EaglePasses(of, random(width, seed=seed + 3), EPS, rope, kv_heads, dim, table)
+    features, past = random(n, width, seed=seed + 4), random(16, 2 * kv_heads, dim, seed=seed + 5)
+    fed, line = list(range(n)), torch.arange(16).clamp_(max=len(rope) - 1)
+
+    def read(cache: Tensor, tokens: list[int], features: Tensor, start: int) -> Fed:
+        stop = start + len(tokens)
+        sees = torch.ones(len(tokens), stop, dtype=torch.bool)
+        return Fed(table[tokens], features, line[start:stop], cache, start, sees)
+
+    one, many, expected, odds = past.clone(), past.clone(), [], 1.0
+    tokens, q = passes.chain(read(one, fed, features, start), dice, temperature=temperature, worth=worth)
+    for at, chance in enumerate(dice):
+        guess, logits = passes.guess(read(many, fed, features, start))
+        if temperature == 0:
+            expected.append(int(logits.argmax()))
+            odds *= float(logits.softmax(-1).amax()) ** 0.5
+        else:
+            assert torch.allclose(q[at], (logits[0] / temperature).softmax(-1), rtol=1e-5, atol=1e-7)
+            assert float(q[at].sum()) == pytest.approx(1)
+            expected.append(compiled.sample(q[at], chance))
+            odds *= (1 + float(q[at].dot(q[at]))) / 2
+        assert tokens[at] == expected[at]
+        if odds < worth:
+            break
+        start, fed, features = start + len(fed), tokens[at : at + 1], guess
+    assert tokens == expected
+    assert torch.equal(one, many)
+
+
+@pytest.mark.parametrize(("tree", "temperature"), [("chain:4", 0.0), ("adaptive:5", 0.0), ("chain:4", 1.0)])
+def test_a_chain_in_one_go_is_what_it_is_level_by_level(
+    temperature: float, tree: str, llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = save_head(tmp_path / "head", llama.target_model.width)
+    made: list[bool] = []
+    in_one_go = Expansion._in_one_go
+
+    def noted(self: Expansion, sequence: Sequence) -> TokenTree | None:
+        tree = in_one_go(self, sequence)
+        made.append(tree is not None)
+        return tree
+
+    def written(sampling: Sampling) -> tuple[list[int], Counters]:
+        made.clear()
+        engine = load_engine(llama.target, head, tree=tree, max_batch=1)
+        tokens = engine.generate([3, 1, 4], sampling).tokens
+        return tokens, replace(engine.counters, draft_seconds=0, verify_seconds=0, commit_seconds=0)
+
+    monkeypatch.setattr(Expansion, "_in_one_go", noted)
+    sampling = Sampling(temperature=temperature, seed=5, max_tokens=24, ignore_eos=True)
+    one = written(sampling)
+    assert made.count(True) > 4
+    if temperature > 0:
+        written(replace(sampling, top_p=0.9))
+        assert not any(made)
+    monkeypatch.setattr(Expansion, "_in_one_go", lambda *_: None)
+    assert written(sampling) == one
+
+
 def test_a_recurrent_head_drafts_alike(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = llama.target_model
     head = Recurrent(save_recurrent(tmp_path / "recurrent", target.width), target)
@@ -152,6 +235,6 @@ def test_a_recurrent_head_drafts_alike(llama: Pair, tmp_path: Path, monkeypatch:
 
 
 def test_what_is_large_is_not_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiled.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is not None
-    monkeypatch.setattr(compiled, "SMALL", 7)
-    assert compiled.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is None
+    assert one_call.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is not None
+    monkeypatch.setattr(one_call, "SMALL", 7)
+    assert one_call.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is None

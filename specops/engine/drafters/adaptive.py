@@ -15,12 +15,12 @@ from specops.engine.drafters.expansion import Expansion, Growing
 from specops.engine.drafters.grower import Draft
 from specops.engine.tree import Draw, Topology
 
-WORTH_A_PASS = 0.4
-"""How likely a chain must be to be accepted for another pass. Replayed on the shipped pair, where a pass of
-the EAGLE head takes about a seventh of the target's, 0.35 to 0.45 are within 1% of each other."""
-
 
 class Adaptive(Expansion):
+    worth_a_pass = 0.4
+    """Replayed on the shipped pair, where a pass of the EAGLE head takes about a seventh of the target's,
+    0.35 to 0.45 are within 1% of each other."""
+
     def __init__(self, most: int, draw: Draw, draft: Draft, rows: int, length: int) -> None:
         super().__init__(Topology.expansion((1,) * most), draw, draft, rows, length)
 
@@ -30,7 +30,7 @@ class Adaptive(Expansion):
             return
         for tree, row in zip(trees, logits, strict=True):  # a chain's levels have one node each
             tree.odds *= self._acceptance(tree, depth, row)
-            if tree.odds < WORTH_A_PASS:
+            if tree.odds < self.worth_a_pass:
                 tree.plan = tree.plan.to_depth(depth + 1)
 
     def _acceptance(self, tree: Growing, depth: int, logits: Tensor) -> float:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import Span
+from specops.engine.chance import Dice
 from specops.engine.drafters.grower import Cached, Level
 from specops.engine.head import Head
 from specops.engine.sequence import Sequence
@@ -53,6 +54,28 @@ class Eagle(Cached):
         for index, guess in zip(ready, _apart(guessed), strict=True):
             self._guessed[sequences[index].row] = [guess]
         return ready, logits
+
+    def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
+        row, sampling, chance = sequence.row, sequence.sampling, sequence.chance
+        most, plain = min(most, sequence.depth_left), sampling.top_k == 0 and sampling.top_p == 1
+        if not self._known[row] or sequence.uncached != 1 or most < 1:
+            return None
+        if not sequence.greedy and not (plain and isinstance(chance, Dice)):
+            return None
+        start, stop = self._read[row], sequence.cached
+        tokens, features = sequence.tokens[start + 1 : stop + 1], _joined(self._known[row])
+        drawn = self._head.chain(
+            tokens,
+            features,
+            self._span(row, start, stop),
+            self._cache,
+            chance.several(most) if isinstance(chance, Dice) else [0.0] * most,
+            temperature=sampling.temperature,
+            worth=worth,
+        )
+        if drawn is not None:
+            self._known[row], self._read[row] = [], stop
+        return drawn
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specops.engine.attention import Mask
 from specops.engine.chance import distribution
-from specops.engine.drafters.grower import Draft, Level
+from specops.engine.drafters.grower import Chains, Draft, Level
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 
@@ -121,6 +121,9 @@ class Growing:
 
 
 class Expansion:
+    worth_a_pass = 0.0
+    """Of a chain: how likely all of it must be accepted for another pass."""
+
     def __init__(self, shape: Topology, draw: Draw, draft: Draft, rows: int, length: int) -> None:
         self._plan = _Plan.of(shape.level_order)
         self.draws = draw
@@ -128,9 +131,13 @@ class Expansion:
         self.nodes = len(shape) - 1
         self._grower = draft(rows, length, self.nodes)
         self.reads_features = self._grower.reads_features
+        is_chain = self.nodes == self.depth
+        self._chains = self._grower if is_chain and isinstance(self._grower, Chains) else None
         self._places: dict[int, tuple[int, ...]] = {}  # by row: of the nodes of its last tree
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
+        if len(sequences) == 1 and (chain := self._in_one_go(sequences[0])) is not None:
+            return [chain]
         ready, logits = self._grower.read(sequences)
         nothing = self._plan.to_depth(0)
         trees = [Growing(sequence, nothing) for sequence in sequences]
@@ -146,6 +153,21 @@ class Expansion:
                 break
         self._places.update((tree.sequence.row, tree.plan.places) for tree in trees)
         return [tree.tree(self.draws) for tree in trees]
+
+    def _in_one_go(self, sequence: Sequence) -> TokenTree | None:
+        """None where the tree is none, or takes a pass for each level."""
+        sampled = not sequence.greedy
+        if self._chains is None or (sampled and self.draws is Draw.DETERMINISTIC):
+            return None
+        drawn = self._chains.chain(sequence, self.depth, self.worth_a_pass)
+        if drawn is None:
+            return None
+        (tokens, q), root = drawn, sequence.tokens[-1]
+        plan = self._plan.to_depth(len(tokens))
+        self._places[sequence.row] = plan.places
+        sources = (*((row,) for row in q.unbind()), ()) if sampled else None
+        draw = self.draws if sampled else Draw.DETERMINISTIC
+        return TokenTree(plan.topology, [root, *tokens], draw, sources)
 
     def branch(self, trees: list[Growing], depth: int, logits: Tensor) -> None:
         """logits: a row for each node of the trees that has children at this depth, tree after tree."""

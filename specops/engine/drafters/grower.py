@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -53,6 +53,19 @@ class Grower(Protocol):
 
     def release(self, sequence: Sequence) -> None:
         """`sequence` has ended."""
+
+
+@runtime_checkable
+class Chains(Protocol):
+    """A grower that drafts a chain for one sequence in one go."""
+
+    def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
+        """Catch up, and draw up to `most` tokens, each after the one before it; of a greedy sequence the
+        likeliest ones. None, and nothing is done, where it takes `read` and `grow`.
+
+        worth: when the odds that all so far are accepted (adaptive.py) are below it, nothing follows.
+        returns the tokens, and [those, V], what they were drawn from
+        """
 
 
 class Cached:
