@@ -61,6 +61,9 @@ def serve(
     attention: Annotated[
         str, typer.Option(help="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.")
     ] = "reference",
+    no_graphs: Annotated[
+        bool, typer.Option("--no-graphs", help="Launch every kernel by itself: no CUDA graphs.")
+    ] = False,
     offload: Annotated[
         str | None,
         typer.Option(help="disk or host: leave the target's layers there, and read them for every step."),
@@ -119,6 +122,7 @@ def serve(
         device=device,
         dtype=dtype,
         attention=attention,
+        graphs=not no_graphs,
         offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
         parallel=None if parallel is None else Parallel.parse(parallel),
     )

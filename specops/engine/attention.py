@@ -107,73 +107,88 @@ SHORT = 32
 """Tokens that a sequence feeds; with more of them SDPA's matrix products are faster than compiled loops."""
 
 
+@dataclass(frozen=True)
+class Addresses:
+    """What a pass by the kernel reads beside its tokens, in tensors: spans, spelled out."""
+
+    positions: Tensor  # [n] int64
+    slots: Tensor  # [n] int64, of the rows laid end to end, where new keys and values go
+    ragged: Ragged
+
+
 class Layout:
     """Where the tokens of one packed forward pass go, and what each of them sees."""
 
-    def __init__(self, spans: Sequence[Span], cache: KVCache, tile: int) -> None:
-        """`spans` in the order of their rows; `tile`: query heads that share a KV head."""
-        self._spans, self._cache, self._tile = spans, cache, tile
-        on_cpu = cache.data.device.type == "cpu"
-        here = on_cpu and cache.data.dtype == torch.float32 and not cache.kernel
+    def __init__(
+        self, spans: Sequence[Span], cache: KVCache, tile: int, addresses: Addresses | None = None
+    ) -> None:
+        """`spans` in the order of their rows; `tile`: query heads that share a KV head; `addresses`: for the
+        kernel, tensors to read in place of what the spans say, which may differ from pass to pass."""
+        self.spans, self.cache, self._tile = spans, cache, tile
+        here = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
         self.short = here and all(span.count <= SHORT for span in spans)
-        positions = [span.positions for span in spans]
-        self.positions = (positions[0] if len(spans) == 1 else torch.cat(positions)).contiguous()
-        """[n] int64"""
-        if not on_cpu:
-            self.positions = self.positions.to(cache.data.device)
+        if addresses is not None:
+            self.positions, self._slots, self.ragged = addresses.positions, addresses.slots, addresses.ragged
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """[n] int64, on the cache's device."""
+        positions = [span.positions for span in self.spans]
+        joined = positions[0] if len(positions) == 1 else torch.cat(positions)
+        return joined.contiguous().to(self.cache.data.device)
 
     def layer(self, index: int) -> Tensor:
         """[rows, capacity, 2 * kv_heads, head_dim], of the cache."""
-        return self._cache.layers[index]
+        return self.cache.layers[index]
 
     @cached_property
     def table(self) -> Tensor:
         """[spans, SPAN] int64, as compiled.py reads it."""
         return torch.tensor(
-            [(s.row, s.start, s.count, s.mask.sees.shape[1], s.mask.sees.data_ptr()) for s in self._spans]
+            [(s.row, s.start, s.count, s.mask.sees.shape[1], s.mask.sees.data_ptr()) for s in self.spans]
         )
 
     @cached_property
     def scores(self) -> Tensor:
         """Room for those of any span, on a KV head."""
-        return torch.empty(max(span.count * span.stop for span in self._spans) * self._tile)
+        return torch.empty(max(span.count * span.stop for span in self.spans) * self._tile)
 
     @cached_property
     def groups(self) -> list[Group]:
         """For all layers at once: making views of the cache layer by layer costs as much as the attention."""
-        groups, first, spans = [], 0, self._spans
+        groups, first, spans = [], 0, self.spans
         for index in range(1, len(spans) + 1):
             if index == len(spans) or not _together(spans[index - 1], spans[index]):
-                groups.append(_group(spans[first:index], self._cache, self._tile))
+                groups.append(_group(spans[first:index], self.cache, self._tile))
                 first = index
         return groups
 
     @cached_property
     def _slots(self) -> Tensor | slice:
         """Of the rows laid end to end, where new keys and values go."""
-        starts = [span.row * self._cache.capacity + span.start for span in self._spans]
+        starts = [span.row * self.cache.capacity + span.start for span in self.spans]
         if len(starts) == 1:
-            return slice(starts[0], starts[0] + self._spans[0].count)
+            return slice(starts[0], starts[0] + self.spans[0].count)
         return torch.tensor(
-            [s for a, span in zip(starts, self._spans, strict=True) for s in range(a, a + span.count)],
-            device=self._cache.data.device,
+            [s for a, span in zip(starts, self.spans, strict=True) for s in range(a, a + span.count)],
+            device=self.cache.data.device,
         )
 
     @cached_property
     def ragged(self) -> Ragged:
         """As the kernel reads it."""
-        device = self._cache.data.device
-        reaches = [span.mask.sees.shape[1] for span in self._spans]
+        device = self.cache.data.device
+        reaches = [span.mask.sees.shape[1] for span in self.spans]
         return Ragged.of(
-            torch.tensor([span.row for span in self._spans], device=device),
-            [span.stop - reach for span, reach in zip(self._spans, reaches, strict=True)],
-            [span.mask.words for span in self._spans],
+            torch.tensor([span.row for span in self.spans], device=device),
+            [span.stop - reach for span, reach in zip(self.spans, reaches, strict=True)],
+            [span.mask.words for span in self.spans],
             reaches,
         )
 
     @property
     def kernel(self) -> bool:
-        return self._cache.kernel
+        return self.cache.kernel
 
     def write(self, layer: int, kv: Tensor) -> None:
         """kv: [n, 2 * kv_heads, head_dim]."""

@@ -124,7 +124,7 @@ class Head:
         """
         fed = torch.tensor(tokens)
         if len(spans) == 1 and len(wanted) == 1 and len(tokens) <= SHORT and self._in_one_call is not None:
-            return self._in_one_call.guess(self._fed(fed, features, *spans, cache))
+            return self._in_one_call.guess(self._fed(fed, features, spans[0], cache))
         layout = Layout(spans, cache, self.shape.tile)
         rows = None if len(wanted) == len(tokens) else torch.tensor(wanted, dtype=torch.int64)
         guessed = self.forward(fed, features, layout, rows)

@@ -16,6 +16,7 @@ from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.auto import Auto
 from specops.engine.drafters.grower import Draft
 from specops.engine.drafts import grower_of, open_draft
+from specops.engine.graphs import CudaCapture, Graphed
 from specops.engine.model import FeatureModel, eos_token_ids, load_model
 from specops.engine.offload import Offload
 from specops.engine.place import PLAIN, Backend, find_backend
@@ -94,6 +95,8 @@ def load_target(
     model = load_model(
         folder, backend.dtype, device=backend.device, kernel=backend.kernel, offload=offload, ranks=ranks
     )
+    if backend.graphs and offload is None and ranks is None:  # else a pass waits for more than its device
+        model = Graphed(model, CudaCapture(backend.device))
     return Target(model, load_tokenizer(folder), eos_token_ids(folder))
 
 
@@ -111,6 +114,7 @@ def load_engine(
     device: str = "cpu",
     dtype: str = "float32",
     attention: str = "reference",
+    graphs: bool = True,
     offload: Offload | None = None,
     parallel: Parallel | None = None,
     ranks: Ranks | None = None,
@@ -125,6 +129,7 @@ def load_engine(
     device: cpu, or cuda with or without a number; target and draft model run there.
     dtype: float32, float16 or bfloat16, of both.
     attention: reference (PyTorch's, with a mask) or kernel (Triton's).
+    graphs: with the kernel on cuda, run passes of a few tokens as CUDA graphs.
     offload: leave the target's layers on disk or in host memory, and read them for every step.
     parallel: lay the target on several devices of this machine (parallel.py), and draft on all of them.
     ranks: what a process that `parallel` started gives, of which it is one.
@@ -152,6 +157,7 @@ def load_engine(
                 "device": device,
                 "dtype": dtype,
                 "attention": attention,
+                "graphs": graphs,
             },
         )
     if max_batch < 1 or prefill_chunk < 1:
@@ -160,7 +166,8 @@ def load_engine(
         )
     spec = parse_tree(tree if speculate else "none")
     chosen = make_verifier(verifier) if verifier is not None else None
-    backend = find_backend(device if ranks is None else f"{device}:{ranks.rank}", dtype, attention)
+    place = device if ranks is None else f"{device}:{ranks.rank}"
+    backend = find_backend(place, dtype, attention, graphs=graphs)
     loaded = load_target(target, backend, threads=threads, offload=offload, ranks=ranks)
     length = loaded.length(max_length)
     growers = [load_draft(folder, target, loaded.model) for folder in folders if spec.takes_draft]
@@ -179,7 +186,13 @@ def load_engine(
 
 def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Draft:
     """What grows trees for `model`, of whichever kind the draft of that name is (drafts.py)."""
-    return grower_of(open_draft(name, target, model))
+    draft = open_draft(name, target, model)
+    if isinstance(model, Graphed):
+        from specops.engine.generic import GenericModel  # imported with the target, and with it alone
+
+        if isinstance(draft, GenericModel):
+            draft = model.beside(draft)
+    return grower_of(draft)
 
 
 def load_tokenizer(folder: Path) -> Any:

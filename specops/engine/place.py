@@ -19,14 +19,19 @@ class Backend:
     device: torch.device
     dtype: torch.dtype
     kernel: bool
+    graphs: bool = False
+    """Passes of a few tokens as CUDA graphs."""
 
 
 PLAIN = Backend(torch.device("cpu"), torch.float32, kernel=False)
 """What every machine has."""
 
 
-def find_backend(device: str, dtype: str, attention: str) -> Backend:
-    """UsageError for what there is not; EnvironmentFailure for what is not here."""
+def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True) -> Backend:
+    """graphs: wherever there can be any, which is with the kernel on a GPU.
+
+    UsageError for what there is not; EnvironmentFailure for what is not here.
+    """
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (number.isascii() and number.isdigit())):
         raise UsageError(f"there is no device {device!r}", hint="choose cpu, cuda or cuda:1")
@@ -52,7 +57,7 @@ def find_backend(device: str, dtype: str, attention: str) -> Backend:
             hint="take device cuda, or attention reference",
         )
     found = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
-    return Backend(found, DTYPES[dtype], kernel)
+    return Backend(found, DTYPES[dtype], kernel, graphs=graphs and kernel and kind == "cuda")
 
 
 def compute_with(threads: int) -> None:

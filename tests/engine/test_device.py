@@ -17,6 +17,7 @@ from test_models import TOKENS, in_parts
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 
 from specops.engine import Sampling, load_engine
+from specops.engine.graphs import Graphed
 from specops.engine.model import load_model
 from specops.engine.offload import Offload
 from specops.engine.place import find_backend
@@ -57,6 +58,27 @@ def test_token_identical_on_a_gpu(
     )
     found = drain(engine, [(prompt, Sampling(max_tokens=COUNT)) for prompt, _ in expected])
     assert [tokens_of(emissions) for emissions in found] == [tokens for _, tokens in expected]
+
+
+@ON_GPU
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("tree", ["none", "chain:3", "expand:3,2,1", "dynamic:8:3+ngram:4"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_token_identical_with_graphs(
+    family: str, tree: str, graphs: bool, pair_of: Callable[[str], Pair], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twice, so that most passes of the second time are replayed."""
+    pair = pair_of(family)
+    expected = clear_prompts(pair.reference, [1, 5, 9, 23], COUNT)
+    engine = load_engine(
+        pair.target, pair.draft, tree=tree, device="cuda", attention="kernel", graphs=graphs, max_batch=3
+    )
+    for _ in range(2):
+        found = drain(engine, [(prompt, Sampling(max_tokens=COUNT)) for prompt, _ in expected])
+        assert [tokens_of(emissions) for emissions in found] == [tokens for _, tokens in expected]
+    assert isinstance(engine.target, Graphed) == graphs
+    assert not isinstance(engine.target, Graphed) or engine.target.replays > 0
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
