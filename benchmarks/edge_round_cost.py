@@ -2,10 +2,11 @@
 
     python benchmarks/edge_round_cost.py [--rounds 4000] [--sessions 1 8] [--nodes 32] [--json FILE]
 
-A server with the shipped target, its engine in a process of its own as always, and a client on the same
-machine over loopback that has trees of `--nodes` nodes verified: chains at temperature 0, and trees drawn
-without replacement, each node with a distribution over 32 tokens, at temperature 1. The tokens are arbitrary,
-so that nearly all are rejected and a step is as short as it can be.
+A server with the shipped target, its engine in a process of its own as always, and clients on the same
+machine over loopback, each with a connection and a session of its own, that have trees of `--nodes` nodes
+verified: chains at temperature 0, and trees drawn without replacement, each node with a distribution over 32
+tokens, at temperature 1. The tokens are arbitrary, so that nearly all are rejected and a step is as short as
+it can be.
 
 CPU time, not seconds that passed, so that other work on the machine adds little:
 
@@ -13,7 +14,9 @@ CPU time, not seconds that passed, so that other work on the machine adds little
 - engine: of the engine's process what is not spent in Engine.step() (the pipe, batching, holding sessions);
 - draft: within Engine.step(), making trees of what came; wall time, as the engine counts it.
 
-`beside` is their sum, in milliseconds a round. Beside the forward a step also walks the trees, as it would
+`beside` is their sum, in milliseconds a round. `bare` is what a server over grpc.aio takes that only sends an
+answer of a verdict's size for each message, right after: what is in it cannot be saved here, and how fast the
+machine is at the time shows in it. Beside the forward a step also walks the trees, as it would
 for a server that drafts itself: that is `verify`. What children were drawn from is laid out then, node by
 node; since nearly all is rejected, every node is looked at.
 """
@@ -33,9 +36,19 @@ from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
 from typing import Any
 
+import grpc
+from grpc import aio
+
+from specops.edge.link import Verdict
+from specops.edge.proposal import Proposal
+from specops.edge.quantised import WHOLE, Quantised, joined
+from specops.edge.wire import SERVICE, event_of, open_request, round_request
+from specops.engine.request import Sampling
+from specops.engine.tree import Draw
+
 TARGET = Path(__file__).parents[1] / "playbooks" / "embedded" / "target"
 PROMPT, OUTPUT, SUPPORT = list(range(100, 116)), 200, 32
-MAX_BATCH = 8
+MAX_BATCH, ANSWER = 8, 20  # bytes of a verdict
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,7 @@ class Cost:
     draft: float
     verify: float  # CPU within the step, walking the trees
     step: float  # CPU of the whole step, for comparison
+    bare: float  # of a message and an answer over gRPC alone
 
     @property
     def beside(self) -> float:
@@ -105,49 +119,102 @@ def child_of(pid: int) -> int:
 
 async def drive(port: int, sessions: int, nodes: int, drawn: bool, rounds: int) -> tuple[int, int]:
     """Have at least `rounds` rounds verified -> how many, and the bytes that their messages took."""
-    from grpc import aio
+    proposal = drawn_tree(nodes) if drawn else chain(nodes)
+    each = -(-rounds // sessions)
+    found = await asyncio.gather(*(converse(port, proposal, each) for _ in range(sessions)))
+    return sum(done for done, _ in found), sum(up for _, up in found)
 
-    from specops.edge.link import Verdict
-    from specops.edge.proposal import Drawn, Proposal
-    from specops.edge.wire import SERVICE, event_of, open_request, round_request
-    from specops.engine.request import Sampling
-    from specops.engine.tree import Draw
 
-    parents = tuple(node // 2 for node in range(nodes)) if drawn else tuple(range(nodes))
-    tokens = tuple(200 + node for node in range(nodes))
-    support = tuple(sorted({*tokens, *range(1000, 1000 + SUPPORT)})[:SUPPORT])
-    weights = tuple(60_000 + place for place in range(SUPPORT))
-    inner = sorted(set(parents))
-    proposal = (
-        Proposal(
-            tokens, parents, Draw.WITHOUT_REPLACEMENT, tuple(Drawn(node, support, weights) for node in inner)
-        )
-        if drawn
-        else Proposal(tokens, parents)
-    )
-    sampling = Sampling(temperature=1.0 if drawn else 0.0, max_tokens=OUTPUT, ignore_eos=True)
+async def converse(port: int, proposal: Proposal, rounds: int) -> tuple[int, int]:
+    """One client's, one session after the other."""
+    temperature = 0.0 if proposal.draw is Draw.DETERMINISTIC else 1.0
+    sampling = Sampling(temperature=temperature, max_tokens=OUTPUT, ignore_eos=True)
     done = up = 0
-    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    options = (("grpc.use_local_subchannel_pool", 1),)  # or the channels of a process share a connection
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         call = channel.stream_stream(f"/{SERVICE}/Verify")()
 
-        async def begin(session: int) -> None:
+        async def begin() -> None:
             key = secrets.token_bytes(16)
-            await call.write(open_request(session, key, PROMPT, sampling).SerializeToString())
+            await call.write(open_request(0, key, PROMPT, sampling).SerializeToString())
 
-        for session in range(sessions):
-            await begin(session)
+        await begin()
         while done < rounds:
             verdict = event_of(await call.read(), 0.0)
             assert isinstance(verdict, Verdict), verdict
             done += verdict.number > 0
             if verdict.ended:
-                await begin(verdict.session)
+                await begin()
                 continue
-            message = round_request(verdict.session, verdict.number + 1, proposal).SerializeToString()
+            message = round_request(0, verdict.number + 1, proposal).SerializeToString()
             up += len(message)
             await call.write(message)
         call.cancel()
     return done, up
+
+
+def answer(ports: Any) -> None:
+    """In a process of its own: a server that answers every message, and knows nothing of what it says."""
+
+    async def verify(_: Any, context: Any) -> None:
+        while await context.read() is not aio.EOF:
+            await context.write(b"0" * ANSWER)
+
+    async def run() -> None:
+        server = aio.server()
+        method = grpc.stream_stream_rpc_method_handler(verify)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Bare", {"Verify": method}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        ports.send(port)
+        await server.wait_for_termination()
+
+    asyncio.run(run())
+
+
+async def ask(port: int, message: bytes, rounds: int, pause_s: float) -> None:
+    """As `converse`, of a server that only answers, as often as one that has steps to make."""
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    async with aio.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+        call = channel.stream_stream("/Bare/Verify")()
+        for _ in range(rounds):
+            await call.write(message)
+            await call.read()
+            await asyncio.sleep(pause_s)
+        call.cancel()
+
+
+def bare(sessions: int, message: bytes, rounds: int, pause_s: float) -> float:
+    """Milliseconds of CPU a message."""
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("fork").Process(target=answer, args=(theirs,))
+    server.start()
+    try:
+        assert server.pid is not None
+        port, each = ours.recv(), -(-rounds // sessions)
+
+        async def all_ask(count: int) -> None:
+            await asyncio.gather(*(ask(port, message, count, pause_s) for _ in range(sessions)))
+
+        asyncio.run(all_ask(max(1, each // 10)))
+        before = cpu_s(server.pid)
+        asyncio.run(all_ask(each))
+        return (cpu_s(server.pid) - before) * 1e3 / (sessions * each)
+    finally:
+        server.kill()
+        server.join()
+
+
+def chain(nodes: int) -> Proposal:
+    return Proposal(tuple(range(200, 200 + nodes)), tuple(range(nodes)))
+
+
+def drawn_tree(nodes: int) -> Proposal:
+    tokens, parents = tuple(range(200, 200 + nodes)), tuple(node // 2 for node in range(nodes))
+    support = tuple(sorted({*tokens, *range(1000, 1000 + SUPPORT)})[:SUPPORT])
+    weights = tuple(WHOLE // SUPPORT + place for place in range(SUPPORT))
+    drawn = joined(dict.fromkeys(sorted(set(parents)), Quantised(support, weights)))
+    return Proposal(tokens, parents, Draw.WITHOUT_REPLACEMENT, drawn)
 
 
 def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
@@ -162,8 +229,9 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
         engine = child_of(server.pid)
         go = partial(drive, port, sessions, nodes, drawn)
         asyncio.run(go(max(1, rounds // 10)))
-        before = [cpu_s(server.pid), cpu_s(engine), *spent]
+        before, began = [cpu_s(server.pid), cpu_s(engine), *spent], time.perf_counter()
         done, up = asyncio.run(go(rounds))
+        pause_s = (time.perf_counter() - began) * sessions / done
         service, whole, step, draft, verify = (
             after - early
             for after, early in zip([cpu_s(server.pid), cpu_s(engine), *spent], before, strict=True)
@@ -172,6 +240,7 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
         server.terminate()
         server.join()
     ms = 1e3 / done
+    message = round_request(0, 1, drawn_tree(nodes) if drawn else chain(nodes)).SerializeToString()
     return Cost(
         trees="drawn" if drawn else "greedy",
         sessions=sessions,
@@ -182,6 +251,7 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
         draft=draft * ms,
         verify=verify * ms,
         step=step * ms,
+        bare=bare(sessions, message, rounds, pause_s),
     )
 
 
@@ -193,7 +263,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     costs = []
-    print("trees   sessions  rounds  bytes  service  engine   draft  beside  (verify)   (step)   ms a round")
+    print(
+        "trees   sessions  rounds  bytes  service  engine   draft  beside (verify)  (step)  (bare)  ms"
+    )
     for drawn in (False, True):
         for sessions in asked.sessions:
             cost = measure(sessions, asked.nodes, drawn, asked.rounds)
@@ -201,7 +273,7 @@ def main() -> None:
             print(
                 f"{cost.trees:7} {cost.sessions:8} {cost.rounds:7} {cost.bytes_up:6.0f} {cost.service:8.3f} "
                 f"{cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} "
-                f"{cost.verify:9.3f} {cost.step:8.3f}",
+                f"{cost.verify:8.3f} {cost.step:7.3f} {cost.bare:7.3f}",
                 flush=True,
             )
     if asked.json is not None:

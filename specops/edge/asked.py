@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count
+from operator import lt
 from typing import TypeAlias
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import DRAWN_AHEAD, Reason, Served
-from specops.edge.proposal import Branch, Drawn, Proposal
+from specops.edge.proposal import TOKEN, WEIGHT, Branch, Drawn, Proposal
 from specops.edge.wire import DRAWS
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
 
 KEY = 16  # bytes
-TOTAL = 2**31
-"""The weights of a distribution sum up to less."""
-
 LEAST_TEMPERATURE = 1e-4  # below it logits overflow, and the choice is the greedy one anyway
 MAX_STOPS = 64  # stop token ids of a session
 
@@ -173,43 +172,61 @@ def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
         raise WireError(f"{len(tokens)} nodes cannot have {len(parents)} parents")
     if max(tokens, default=0) >= served.vocabulary:
         raise WireError(f"a node's token must be below {served.vocabulary}, not {max(tokens)}")
-    for node, parent in enumerate(parents, start=1):
-        if parent >= node:
-            raise WireError(f"node {node} cannot follow node {parent}")
+    if not all(map(lt, parents, count(1))):
+        node, parent = next((n, p) for n, p in enumerate(parents, start=1) if p >= n)
+        raise WireError(f"node {node} cannot follow node {parent}")
     draw = _DRAW_OF.get(said.draw)
     if draw is None:
         raise WireError(f"a tree cannot be drawn in the way numbered {said.draw}")
     if draw is not Draw.IID and len(set(zip(parents, tokens, strict=True))) < len(tokens):
         raise WireError("a node is followed by the same token twice")
-    drawn = tuple(Drawn(d.node, tuple(d.tokens), tuple(d.weights)) for d in said.drawn)
-    if draw is Draw.DETERMINISTIC:
-        if drawn:
-            raise WireError("a tree that was not drawn has no distributions")
-    else:
-        children: dict[int, set[int]] = {}  # tokens, by the node that they follow
-        for parent, token in zip(parents, tokens, strict=True):
-            children.setdefault(parent, set()).add(token)
-        _check(drawn, children, served)
-    return Proposal(tokens, parents, draw, drawn)
+    if draw is not Draw.DETERMINISTIC:
+        return Proposal(tokens, parents, draw, _drawn(said.drawn, tokens, parents, served))
+    if said.HasField("drawn"):
+        raise WireError("a tree that was not drawn has no distributions")
+    return Proposal(tokens, parents, draw)
 
 
-def _check(drawn: tuple[Drawn, ...], children: dict[int, set[int]], served: Served) -> None:
-    if len(drawn) != len(children) or {each.node for each in drawn} != children.keys():
+def _drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> Drawn:
+    drawn = Drawn(tuple(said.nodes), tuple(said.sizes), said.tokens, said.weights)
+    nodes, sizes = set(drawn.nodes), drawn.sizes
+    if len(nodes) < len(drawn.nodes) or nodes != set(parents):
         raise WireError("a drawn tree has one distribution for every node that others follow")
-    for each in drawn:
-        tokens, weights = each.tokens, each.weights
-        if len(tokens) > served.max_support:
-            raise WireError(
-                f"a distribution over {len(tokens)} tokens is over the limit of {served.max_support}",
-                "too large",
-            )
-        if len(tokens) != len(weights):
-            raise WireError(f"{len(tokens)} tokens of node {each.node} cannot have {len(weights)} weights")
-        if any(after <= before for before, after in pairwise(tokens)):
-            raise WireError(f"the tokens of node {each.node}'s distribution do not ascend")
-        if not children[each.node].issubset(tokens):
-            raise WireError(f"a token after node {each.node} cannot have been drawn: its weight is 0")
-        if tokens[-1] >= served.vocabulary:
-            raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {tokens[-1]}")
-        if min(weights) < 1 or sum(weights) >= TOTAL:
-            raise WireError(f"weights must be at least 1 and sum up to less than {TOTAL}")
+    if len(sizes) != len(nodes):
+        raise WireError(f"{len(nodes)} distributions cannot have {len(sizes)} sizes")
+    if max(sizes, default=0) > served.max_support:
+        raise WireError(
+            f"a distribution over {max(sizes)} tokens is over the limit of {served.max_support}", "too large"
+        )
+    if 0 in sizes:
+        raise WireError(f"the distribution of node {drawn.nodes[sizes.index(0)]} is over no tokens")
+    total = sum(sizes)
+    for what, values, kind in (("tokens", drawn.tokens, TOKEN), ("weights", drawn.weights, WEIGHT)):
+        if len(values) != total * kind.itemsize:
+            raise WireError(f"{total} {what} take {total * kind.itemsize} bytes, not {len(values)}")
+    if total:
+        _check(drawn, tokens, parents, served)
+    return drawn
+
+
+def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
+    """What the nodes of a tree, `tokens` after `parents`, were drawn from: all distributions at once.
+
+    A token of the n-th distribution is told from the same of another by n in the bits above its own 32.
+    """
+    support, weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
+    if support.max() >= served.vocabulary:
+        raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {support.max()}")
+    if not weights.all():
+        raise WireError("weights must be at least 1")
+    drawable = np.repeat(np.arange(len(drawn.nodes)) << 32, drawn.sizes) | support
+    descends = drawable[1:] <= drawable[:-1]
+    if descends.any():
+        node = drawn.nodes[drawable[descends.argmax()] >> 32]
+        raise WireError(f"the tokens of node {node}'s distribution do not ascend")
+    place = {node: index for index, node in enumerate(drawn.nodes)}
+    children = np.array([place[node] << 32 | token for node, token in zip(parents, tokens, strict=True)])
+    missing = drawable.take(drawable.searchsorted(children), mode="clip") != children
+    if missing.any():
+        node = parents[missing.argmax()]
+        raise WireError(f"a token after node {node} cannot have been drawn: its weight is 0")

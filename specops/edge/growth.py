@@ -25,7 +25,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from specops.edge.proposal import Branch, Proposal
-from specops.edge.quantised import Quantised
+from specops.edge.quantised import Quantised, joined
 from specops.engine.attention import Mask
 from specops.engine.chance import Chance
 from specops.engine.drafters.grower import Level
@@ -294,7 +294,7 @@ class Growth:
         parents = tuple(number[node] for node in above)
         if not sampled:
             return Proposal(tokens, parents)
-        drawn = tuple(self.drawn[node].of(number[node]) for node in dict.fromkeys(above))
+        drawn = joined({number[node]: self.drawn[node] for node in dict.fromkeys(above)})
         return Proposal(tokens, parents, Draw.WITHOUT_REPLACEMENT, drawn)
 
     def _whole(self, nodes: int, root: int = 0) -> list[int]:

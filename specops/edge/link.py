@@ -41,7 +41,7 @@ class Served:
 
 
 DRAWN_AHEAD = 4
-"""A tree beside what it was drawn from is twenty times as long, and one event loop reads them all."""
+"""What a tree was drawn from is thirty times as long as the tree, and one event loop reads it all."""
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,9 @@ class End:
     key: int
 
 
-Command: TypeAlias = Begin | Propose | SetMode | End | None
-"""None: stop."""
+Command: TypeAlias = Begin | Propose | SetMode | End
+Commands: TypeAlias = list[Command] | None
+"""One message to the engine. None: stop."""
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from specops.engine.tree import Draw
+
+TOKEN, WEIGHT = np.dtype("<u4"), np.dtype("<u2")
+"""How they lie in what is drawn."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the children of a node were drawn from: tokens[i] with probability weights[i] / sum(weights).
+    """What the children of nodes were drawn from: of one, tokens[i] with probability weights[i] / their sum.
 
-    Whole numbers, so that both ends have the same distribution to the last bit.
+    Whole numbers, so that both ends have the same distribution to the last bit. Those of all nodes one after
+    the other, as they go over the wire: of one tree they may be thousands.
     """
 
-    node: int
-    tokens: tuple[int, ...]  # ascending
-    weights: tuple[int, ...]  # at least 1
+    nodes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()  # of the same nodes: how many tokens
+    tokens: bytes = b""  # TOKEN each, of one node ascending
+    weights: bytes = b""  # WEIGHT each, at least 1
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Proposal:
     tokens: tuple[int, ...]  # of nodes 1, 2, …
     parents: tuple[int, ...]  # of the same nodes
     draw: Draw = Draw.DETERMINISTIC
-    drawn: tuple[Drawn, ...] = ()
+    drawn: Drawn = Drawn()
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,24 @@ Truncation costs acceptance, never correctness: a verifier is lossless for whate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specops.edge.proposal import Drawn
+from specops.edge.proposal import TOKEN, WEIGHT, Drawn
 from specops.engine.chance import Chance
 
+Tokens: TypeAlias = NDArray[np.uint32]
+Weights: TypeAlias = NDArray[np.uint16]
+
 WHOLE = 1 << 14
-"""What weights add up to. A power of two, so that weight / WHOLE is exact in float32; and this one, since
-weights below it take two bytes on the wire."""
+"""What weights add up to. A power of two, so that weight / WHOLE is exact in float32; 16 bits hold one."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,6 @@ class Quantised:
         """Up to `count` of its tokens, without replacement, in the order drawn."""
         places = chance.draw(torch.tensor(self.weights, dtype=torch.float64), count, replace=False)
         return [self.tokens[place] for place in places]
-
-    def of(self, node: int) -> Drawn:
-        """As it goes over the wire, of a node of the proposal."""
-        return Drawn(node, self.tokens, self.weights)
 
 
 def quantise(q: Tensor, support: int) -> list[Quantised]:
@@ -54,23 +55,34 @@ def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
     return Quantised(tuple(token for token, _ in kept), tuple(weight for _, weight in kept))
 
 
+def joined(by_node: Mapping[int, Quantised]) -> Drawn:
+    """As they go over the wire; by nodes of the proposal."""
+    each = by_node.values()
+    tokens = np.array([token for q in each for token in q.tokens], TOKEN)
+    weights = np.array([weight for q in each for weight in q.weights], WEIGHT)
+    return Drawn(tuple(by_node), tuple(len(q.tokens) for q in each), tokens.tobytes(), weights.tobytes())
+
+
 class Told:
     """By node of a tree, what its children were drawn from, as a client says.
 
     Vocabularies are long and paths short: a distribution is laid out when its node is asked for.
     """
 
-    def __init__(self, drawn: Sequence[Drawn], vocabulary: int) -> None:
-        self._drawn = {each.node: each for each in drawn}
+    def __init__(self, drawn: Drawn, vocabulary: int) -> None:
+        self._tokens, self._weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
+        self._places = dict(zip(drawn.nodes, pairwise(accumulate(drawn.sizes, initial=0)), strict=True))
         self._vocabulary = vocabulary
 
     def __getitem__(self, node: int) -> tuple[Tensor, ...]:
-        drawn = self._drawn.get(node)
-        return () if drawn is None else (laid_out(drawn, self._vocabulary),)
+        if node not in self._places:
+            return ()
+        place = slice(*self._places[node])
+        return (laid_out(self._tokens[place], self._weights[place], self._vocabulary),)
 
 
-def laid_out(drawn: Drawn, vocabulary: int) -> Tensor:
+def laid_out(tokens: Tokens, weights: Weights, vocabulary: int) -> Tensor:
     """[V] float32."""
-    q, weights = torch.zeros(vocabulary), np.array(drawn.weights, dtype=np.float64)
-    q.numpy()[np.array(drawn.tokens)] = weights / sum(drawn.weights)  # for so few, faster than tensors
+    q = torch.zeros(vocabulary)
+    q.numpy()[tokens] = weights / weights.sum(dtype=np.float64)  # for so few, faster than tensors
     return q

@@ -107,7 +107,7 @@ class ServiceSettings:
 def message_limit(served: Served) -> int:
     """Bytes: what the longest prompt or the largest trees of a message take, and some more."""
     tree = 32 + 12 * served.max_nodes
-    drawn = served.max_nodes * (20 + 10 * served.max_support)
+    drawn = 32 + served.max_nodes * (10 + 6 * served.max_support)
     ahead = served.max_ahead * tree + min(served.max_ahead, DRAWN_AHEAD) * drawn
     return 4096 + 5 * served.max_length + max(ahead, tree + drawn)
 

@@ -21,8 +21,9 @@ from specops.edge import messages
 from specops.edge import verification_pb2 as pb
 from specops.edge.access import METADATA, Access
 from specops.edge.asked import WireError, read_request
+from specops.edge.gathering import Gathering
 from specops.edge.link import Reason, Refused, Served, Turn
-from specops.edge.messages import Command, Failed, Propose, Stepped
+from specops.edge.messages import Commands, Failed, Propose, Stepped
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.session import Answer, Effects, Ruled
 from specops.edge.sessions import Sessions
@@ -78,6 +79,7 @@ class VerificationService:
     def start(self) -> None:
         """Begin to listen to the engine, in the running event loop."""
         self._events = asyncio.get_running_loop()
+        self._gathering = Gathering(self._tell, self._events.call_later)
         self._events.add_reader(self._worker.connection, self._hear)
         self._sweeping = self._events.create_task(self._sweep())
 
@@ -85,6 +87,7 @@ class VerificationService:
         """End the engine after the step that it is in."""
         self._sweeping.cancel()
         self._events.remove_reader(self._worker.connection)
+        self._gathering.flush()
         self._tell(None)
         await asyncio.to_thread(self._worker.join)
 
@@ -168,11 +171,11 @@ class VerificationService:
     # --- effects ------------------------------------------------------------------------------
 
     def _carry_out(self, effects: Effects) -> None:
-        for command in effects.commands:
-            if isinstance(command, Propose):
-                self._metrics.rounds += 1
-            self._tell(command)
-        for number, answer in effects.answers:
+        self._gathering.tell(effects.commands)
+        self._answer(effects.answers)
+
+    def _answer(self, answers: list[tuple[int, Answer]]) -> None:
+        for number, answer in answers:
             if isinstance(answer, Refused):
                 self._metrics.refusals[answer.reason] += 1
                 log.info("%s: %s: %s", self._streams[number].peer, answer.reason, answer.message)
@@ -191,9 +194,10 @@ class VerificationService:
             return
         self._metrics.sent += len(data or b"")
 
-    def _tell(self, command: Command) -> None:
+    def _tell(self, commands: Commands) -> None:
+        self._metrics.rounds += sum(isinstance(command, Propose) for command in commands or ())
         with suppress(OSError):  # an engine that has died is heard of by `_hear`
-            self._worker.connection.send(command)
+            self._worker.connection.send(commands)
 
     # --- the engine ---------------------------------------------------------------------------
 
@@ -205,11 +209,15 @@ class VerificationService:
             said = Failed("its process has ended")
         if isinstance(said, Stepped):
             self._metrics.stepped(said)
-            self._carry_out(self.sessions.stepped(said, time.perf_counter()))
+            effects = self.sessions.stepped(said, time.perf_counter())
+            self._gathering.heard([ruling.key for ruling in said.rulings], effects.commands)
         elif isinstance(said, messages.Refused):
-            self._carry_out(self.sessions.unfit(said))
+            effects = self.sessions.unfit(said)
+            self._gathering.heard([said.key], effects.commands)
         else:
             self._fail(said)
+            return
+        self._answer(effects.answers)
 
     def _fail(self, failed: Failed) -> None:
         if self.failure is None:

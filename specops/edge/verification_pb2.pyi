@@ -107,8 +107,8 @@ class Round(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[int]
     parents: _containers.RepeatedScalarFieldContainer[int]
     draw: Draw
-    drawn: _containers.RepeatedCompositeFieldContainer[Distribution]
-    def __init__(self, number: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Iterable[_Union[Distribution, _Mapping]]] = ...) -> None: ...
+    drawn: Drawn
+    def __init__(self, number: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Union[Drawn, _Mapping]] = ...) -> None: ...
 
 class Ahead(_message.Message):
     __slots__ = ("number", "version", "branches")
@@ -133,18 +133,20 @@ class Branch(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[int]
     parents: _containers.RepeatedScalarFieldContainer[int]
     draw: Draw
-    drawn: _containers.RepeatedCompositeFieldContainer[Distribution]
-    def __init__(self, end: _Optional[int] = ..., bonus: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Iterable[_Union[Distribution, _Mapping]]] = ...) -> None: ...
+    drawn: Drawn
+    def __init__(self, end: _Optional[int] = ..., bonus: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., draw: _Optional[_Union[Draw, str]] = ..., drawn: _Optional[_Union[Drawn, _Mapping]] = ...) -> None: ...
 
-class Distribution(_message.Message):
-    __slots__ = ("node", "tokens", "weights")
-    NODE_FIELD_NUMBER: _ClassVar[int]
+class Drawn(_message.Message):
+    __slots__ = ("nodes", "sizes", "tokens", "weights")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
-    node: int
-    tokens: _containers.RepeatedScalarFieldContainer[int]
-    weights: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, node: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    tokens: bytes
+    weights: bytes
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., tokens: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class Mode(_message.Message):
     __slots__ = ("server_drafts",)

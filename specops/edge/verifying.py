@@ -21,7 +21,7 @@ from specops.edge.batching import DYNAMIC, Arrived, Batching, Turns
 from specops.edge.messages import (
     Begin,
     Command,
-    End,
+    Commands,
     Failed,
     Held,
     Idle,
@@ -95,7 +95,7 @@ class Verifying:
         self._idle = {"busy": 0.0, "starved": 0.0, "empty": 0.0}
         self._since = perf_counter()  # it has done what it does now
 
-    def run(self, commands: queue.SimpleQueue[Command], say: Callable[[object], None]) -> None:
+    def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[object], None]) -> None:
         """Until None is asked. `say` is given Ready, and then Stepped after every step, and Refused."""
         engine = self._engine
         vocabulary = engine.target.shape.vocab
@@ -106,27 +106,28 @@ class Verifying:
 
     # --- what is asked ------------------------------------------------------------------------
 
-    def _obey(self, commands: queue.SimpleQueue[Command], say: Callable[[object], None]) -> bool:
+    def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[object], None]) -> bool:
         """Carry out all that was asked, and wait until there is something to step for. False: stop."""
         while True:
             try:
-                command = commands.get_nowait()
+                told = commands.get_nowait()
             except queue.Empty:
                 pause = self._pause()
                 if pause == 0:
                     return True
                 try:
                     self._spent("busy")
-                    command = commands.get(timeout=pause)
+                    told = commands.get(timeout=pause)
                 except queue.Empty:
                     continue
                 finally:
                     self._spent("starved" if self._sessions else "empty")
-            if command is None:
+            if told is None:
                 return False
-            self._carry_out(command, say)
+            for command in told:
+                self._carry_out(command, say)
 
-    def _carry_out(self, command: Begin | Propose | SetMode | End, say: Callable[[object], None]) -> None:
+    def _carry_out(self, command: Command, say: Callable[[object], None]) -> None:
         if isinstance(command, Begin):
             self._begin(command, say)
         elif (session := self._sessions.get(command.key)) is None:

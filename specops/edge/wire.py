@@ -70,7 +70,7 @@ def round_request(session: int, number: int, proposal: Proposal) -> pb.Request:
         tokens=proposal.tokens,
         parents=proposal.parents,
         draw=DRAWS[proposal.draw],
-        drawn=_distributions(proposal.drawn),
+        drawn=_drawn(proposal.drawn),
     )
     return pb.Request(session=session, round=said)
 
@@ -83,15 +83,18 @@ def ahead_request(session: int, number: int, version: int, branches: Sequence[Br
             tokens=branch.proposal.tokens,
             parents=branch.proposal.parents,
             draw=DRAWS[branch.proposal.draw],
-            drawn=_distributions(branch.proposal.drawn),
+            drawn=_drawn(branch.proposal.drawn),
         )
         for branch in branches
     ]
     return pb.Request(session=session, ahead=pb.Ahead(number=number, version=version, branches=said))
 
 
-def _distributions(drawn: Sequence[Drawn]) -> list[pb.Distribution]:
-    return [pb.Distribution(node=d.node, tokens=d.tokens, weights=d.weights) for d in drawn]
+def _drawn(drawn: Drawn) -> pb.Drawn | None:
+    """None: without it an empty one is meant."""
+    if drawn == Drawn():
+        return None
+    return pb.Drawn(nodes=drawn.nodes, sizes=drawn.sizes, tokens=drawn.tokens, weights=drawn.weights)
 
 
 def mode_request(session: int, *, server_drafts: bool) -> pb.Request:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
+from drawn_nodes import parted
 from torch import Tensor
 
 from specops.edge.link import Down, Event, Reason, Refused, Served, Traffic, Turn, Up, Verdict
-from specops.edge.proposal import Branch, Drawn, Proposal
+from specops.edge.proposal import Branch, Proposal
 from specops.engine.chance import Chance, Dice, distribution
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree, Topology
@@ -49,11 +50,11 @@ class There:
     ahead: tuple[int, dict[tuple[int, int], Proposal]] = (0, {})  # the last version, by outcome
 
 
-def distribution_of(drawn: Drawn, vocabulary: int) -> Tensor:
+def distribution_of(tokens: Sequence[int], weights: Sequence[int], vocabulary: int) -> Tensor:
     """[V], what the children of a node were drawn from."""
     q = torch.zeros(vocabulary)
-    for token, weight in zip(drawn.tokens, drawn.weights, strict=True):
-        q[token] = weight / sum(drawn.weights)
+    for token, weight in zip(tokens, weights, strict=True):
+        q[token] = weight / sum(weights)
     return q
 
 
@@ -248,8 +249,8 @@ class LocalLink:
         before = (*there.prompt, *there.output)
         topology = Topology.of((-1, *proposal.parents))
         q: list[tuple[Tensor, ...]] = [() for _ in range(len(topology))]
-        for drawn in proposal.drawn:
-            q[drawn.node] = (distribution_of(drawn, self.served.vocabulary),)
+        for node, (some, weights) in parted(proposal.drawn).items():
+            q[node] = (distribution_of(some, weights, self.served.vocabulary),)
         tokens = [before[-1], *proposal.tokens]
         tree = TokenTree(topology, tokens, proposal.draw, tuple(q))
 

@@ -87,7 +87,7 @@ class Clients:
         if not self._coming:
             return None
         command = self._coming.pop(0 if self._random is None else self._random.randrange(len(self._coming)))
-        return command() if callable(command) else command
+        return [command() if callable(command) else command]
 
     # --- what is said -------------------------------------------------------------------------
 

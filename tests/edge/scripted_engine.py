@@ -12,7 +12,19 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from specops.edge.messages import Begin, Command, End, Held, Propose, Ready, Refused, Ruling, SetMode, Stepped
+from specops.edge.messages import (
+    Begin,
+    Command,
+    Commands,
+    End,
+    Held,
+    Propose,
+    Ready,
+    Refused,
+    Ruling,
+    SetMode,
+    Stepped,
+)
 from specops.edge.proposal import Proposal
 from specops.engine.request import Sampling
 from specops.serve.process import Worker
@@ -104,7 +116,9 @@ class ScriptedEngine:
             while not stop:
                 wanted = self._wanted()
                 while not stop and (not wanted or connection.poll()):
-                    stop = self._obey(connection, connection.recv())
+                    commands = connection.recv()
+                    stop = commands is None
+                    self._obey(connection, commands)
                     wanted = self._wanted()
                 if not stop and self.gate.wait(0.01):
                     self._step(connection)
@@ -116,10 +130,13 @@ class ScriptedEngine:
     def _wanted(self) -> bool:
         return bool(self._stopped) or any(run.busy for run in self.live.values())
 
-    def _obey(self, connection: Connection, command: Command | str) -> bool:
-        if command == "die":
+    def _obey(self, connection: Connection, commands: Commands | str) -> None:
+        if isinstance(commands, str):
             raise EOFError
-        assert not isinstance(command, str)
+        for command in commands or ():
+            self._carry_out(connection, command)
+
+    def _carry_out(self, connection: Connection, command: Command) -> None:
         self.seen.append(command)
         if isinstance(command, Begin):
             if command.prompt[0] == UNFIT:
@@ -140,7 +157,6 @@ class ScriptedEngine:
             run.drafting = command.server_drafts
             if not command.server_drafts:
                 self._stopped.append(command.key)
-        return command is None
 
     def _step(self, connection: Connection) -> None:
         rulings = []

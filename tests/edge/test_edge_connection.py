@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the engine extra")
 pytest.importorskip("grpc", reason="needs the edge extra")
 
+from drawn_nodes import put_together
 from scripted_verifier import DEADLINE, ScriptedVerifier, description
 
 from specops.edge import connection, destination
@@ -19,7 +20,7 @@ from specops.edge import verification_pb2 as pb
 from specops.edge.connection import Backoff, Connection, connect
 from specops.edge.destination import Destination
 from specops.edge.link import Down, Event, Pong, Turn, Up, Verdict
-from specops.edge.proposal import Drawn, Proposal
+from specops.edge.proposal import Proposal
 from specops.edge.relay import relay
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
@@ -75,7 +76,7 @@ def test_what_a_client_says_arrives_and_what_comes_back_is_told(verifier: Any, l
     link = linked(server.port, token="secret")
     assert (link.served.model, link.served.max_nodes, link.served.eos) == ("target", 64, frozenset({0}))
     link.open(1, KEY, [5, 6], Sampling(temperature=0.5, seed=3), server_drafts=True)
-    drawn = Proposal((9,), (0,), Draw.WITHOUT_REPLACEMENT, (Drawn(0, (8, 9), (1, 2)),))
+    drawn = Proposal((9,), (0,), Draw.WITHOUT_REPLACEMENT, put_together({0: ((8, 9), (1, 2))}))
     link.propose(1, 4, drawn)
     link.set_mode(1, server_drafts=False)
     link.end(1)
@@ -83,7 +84,7 @@ def test_what_a_client_says_arrives_and_what_comes_back_is_told(verifier: Any, l
     said = [stream.next() for _ in range(4)]
     assert [each.WhichOneof("kind") for each in said] == ["open", "round", "mode", "close"]
     assert (said[0].open.key, list(said[0].open.prompt), said[0].open.server_drafts) == (KEY, [5, 6], True)
-    assert (said[1].round.number, list(said[1].round.drawn[0].weights)) == (4, [1, 2])
+    assert (said[1].round.number, said[1].round.drawn.weights) == (4, b"\1\0\2\0")
     stream.say(verdict(4))
     stream.say(pb.Response(session=1, turn=pb.Turn(number=5, tokens=[3])))
     came = wait_for(link, Turn)

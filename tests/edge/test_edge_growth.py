@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+from drawn_nodes import parted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def test_what_was_drawn_at_a_node_is_sent_whole_and_in_its_order(
     growth = grown(random.Random(seed), nodes=nodes, passes=passes, width=width)
     proposal = growth.propose(nodes, 9, sampled=True)
     assert len(proposal.tokens) <= nodes
-    by_node = {drawn.node: drawn for drawn in proposal.drawn}
+    by_node = parted(proposal.drawn)
     for node in (0, *growth.order):
         sent = [growth.tokens[child] for child in growth.children(node) if child in growth.order]
         drawn = [growth.tokens[child] for child in growth.children(node) if growth.offered[child]]
@@ -73,7 +74,7 @@ def test_what_was_drawn_at_a_node_is_sent_whole_and_in_its_order(
         assert below == sent
         assert (number in by_node) == bool(sent)
         if sent:
-            assert by_node[number] == Q.of(number)
+            assert by_node[number] == (Q.tokens, Q.weights)
 
 
 @given(st.integers(0, 10**6), st.booleans())

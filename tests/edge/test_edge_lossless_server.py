@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from drawn_nodes import parted, put_together
 from enumeration import Script, distribution_of, total_variation
 from joint import Joint, after_cuts, continuations
 from scripted_clients import Clients, Session, verifying_engine
@@ -21,8 +22,8 @@ from tables import VOCABULARY, Prefix, Table, TableModel, random_table
 from tokenizers import Tokenizer, models
 
 from specops.edge import quantised
-from specops.edge.proposal import Drawn, Proposal
-from specops.edge.quantised import laid_out, quantise
+from specops.edge.proposal import Proposal
+from specops.edge.quantised import Quantised, joined, laid_out, quantise
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.draft_model import DraftModel
@@ -38,7 +39,8 @@ SAMPLING = Sampling(temperature=0.9, top_p=0.95, max_tokens=3)
 TOKENIZER = SimpleNamespace(
     backend_tokenizer=Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 2}, unk_token="a"))
 )
-Wrong = Callable[[Drawn], Drawn]
+Weights = tuple[int, ...]
+"""Of one distribution."""
 
 
 def drawn_tree(
@@ -47,7 +49,7 @@ def drawn_tree(
     """Level by level, each node's children drawn from its distribution in whole numbers."""
     tokens: list[int] = []
     parents: list[int] = []
-    drawn: list[Drawn] = []
+    drawn: dict[int, Quantised] = {}
     level: list[tuple[int, Prefix]] = [(0, prefix)]
     for width in widths:
         below = []
@@ -58,13 +60,13 @@ def drawn_tree(
             else:
                 values = torch.tensor(weights.weights, dtype=torch.float64)
                 children = [weights.tokens[place] for place in chance.draw(values, width, replace=True)]
-            drawn.append(weights.of(node))
+            drawn[node] = weights
             for token in children:
                 tokens.append(token)
                 parents.append(node)
                 below.append((len(tokens), (*path, token)))
         level = below
-    return Proposal(tuple(tokens), tuple(parents), draw, tuple(drawn))
+    return Proposal(tuple(tokens), tuple(parents), draw, joined(drawn))
 
 
 def likeliest_tree(q: Table, prefix: Prefix) -> Proposal:
@@ -125,7 +127,7 @@ def asking(
     widths: tuple[int, ...] = (2,),
     *,
     support: int = VOCABULARY,
-    sends: Wrong = lambda drawn: drawn,
+    sends: Callable[[Weights], Weights] = lambda weights: weights,
     client: int = 0,
 ) -> Callable[[Script], Session]:
     q = random_table(1)
@@ -138,7 +140,9 @@ def asking(
             if draw is Draw.DETERMINISTIC:
                 return likeliest_tree(q, prefix)
             tree = drawn_tree(q, chance, prefix, widths[:depth], draw, support)
-            return Proposal(tree.tokens, tree.parents, draw, tuple(map(sends, tree.drawn)))
+            nodes = parted(tree.drawn).items()
+            sent = {node: (tokens, sends(weights)) for node, (tokens, weights) in nodes}
+            return Proposal(tree.tokens, tree.parents, draw, put_together(sent))
 
         return Session(0, list(PROMPT), SAMPLING, proposes, client)
 
@@ -165,8 +169,8 @@ def test_truncated_distributions(
 
 @pytest.mark.parametrize("factor", [1, 3])
 def test_in_float32_and_for_weights_of_any_sum(factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sends(drawn: Drawn) -> Drawn:
-        return Drawn(drawn.node, drawn.tokens, tuple(factor * weight for weight in drawn.weights))
+    def sends(weights: Weights) -> Weights:
+        return tuple(factor * weight for weight in weights)
 
     found = given(asking(Draw.WITHOUT_REPLACEMENT, sends=sends), monkeypatch, rounded=True)
     assert total_variation(found, expected()) < 1e-6
@@ -175,8 +179,8 @@ def test_in_float32_and_for_weights_of_any_sum(factor: int, monkeypatch: pytest.
 def test_another_distribution_than_the_one_drawn_from_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: an error of this kind would be seen."""
 
-    def sends(drawn: Drawn) -> Drawn:
-        return Drawn(drawn.node, drawn.tokens, drawn.weights[1:] + drawn.weights[:1])
+    def sends(weights: Weights) -> Weights:
+        return weights[1:] + weights[:1]
 
     found = given(asking(Draw.WITHOUT_REPLACEMENT, sends=sends), monkeypatch)
     assert total_variation(found, expected()) > 0.01

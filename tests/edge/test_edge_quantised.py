@@ -8,7 +8,7 @@ from enumeration import distribution_of as every_outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.quantised import WHOLE, Quantised, Told, quantise
+from specops.edge.quantised import WHOLE, Quantised, Told, joined, quantise
 
 probabilities = st.lists(st.floats(0, 1), min_size=2, max_size=60).filter(lambda row: sum(row) > 1e-3)
 
@@ -35,8 +35,8 @@ def test_the_server_has_what_the_client_drew_from(rows: list[list[float]], suppo
     q = torch.zeros(len(rows), vocabulary)
     for index, row in enumerate(rows):
         q[index, : len(row)] = torch.tensor(row) / sum(row)
-    drawn = [each.of(node) for node, each in enumerate(quantise(q, support))]
-    there = Told(drawn, vocabulary)
+    drawn = quantise(q, support)
+    there = Told(joined(dict(enumerate(drawn))), vocabulary)
     assert there[len(rows)] == ()
     for node, each in enumerate(drawn):
         (row,) = there[node]

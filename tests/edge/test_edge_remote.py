@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 import torch
+from drawn_nodes import put_together
 from enumeration import outcomes, total_variation
 from joint import PROMPT, WeighedTrees, continuations, verified
 from scripted_clients import Clients, Session, verifying_engine
@@ -16,7 +17,7 @@ from tables import VOCABULARY, Prefix, Table, TableHead, TableModel, TableRecurr
 from test_edge_lossless_server import TOKENIZER, drawn_tree
 from tiny_models import Pair
 
-from specops.edge.proposal import Drawn, Proposal
+from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.serving import EngineSettings, load_verifier, row_bytes
 from specops.engine.drafters import make_drafter
@@ -78,7 +79,7 @@ def test_deep_trees_exactly(widths: tuple[int, ...], draw: Draw, verifier: Verif
 
 
 def test_a_round_becomes_its_tree() -> None:
-    drawn = (Drawn(0, (1, 4, 6), (2, 5, 1)), Drawn(2, (0, 3), (3, 1)))
+    drawn = put_together({2: ((0, 3), (3, 1)), 0: ((1, 4, 6), (2, 5, 1))})
     tree = tree_of(Proposal((4, 1, 3), (0, 0, 2), Draw.WITHOUT_REPLACEMENT, drawn), vocabulary=8)
     assert tree.tokens == [PROMPT[-1], 4, 1, 3]
     assert tree.topology.parents == (-1, 0, 0, 2)
@@ -91,7 +92,7 @@ def test_a_round_becomes_its_tree() -> None:
 
 
 def test_a_greedy_sequence_needs_no_distributions() -> None:
-    proposal = Proposal((1,), (0,), Draw.WITHOUT_REPLACEMENT, (Drawn(0, (1,), (1,)),))
+    proposal = Proposal((1,), (0,), Draw.WITHOUT_REPLACEMENT, put_together({0: ((1,), (1,))}))
     tree = tree_of(proposal, Sampling())
     assert (tree.q, tree.draw, tree.tokens) == (None, Draw.DETERMINISTIC, [PROMPT[-1], 1])
 

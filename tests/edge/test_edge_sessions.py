@@ -43,7 +43,6 @@ class Engine:
         self.stopping: set[int] = set()
 
     def obey(self, command: Command) -> None:
-        assert command is not None
         if isinstance(command, Begin):
             assert command.key not in self.given
             self.given[command.key] = self.number[command.key] = 0

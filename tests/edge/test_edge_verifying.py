@@ -206,9 +206,13 @@ def test_over_a_connection(llama: Pair, expected: Expected) -> None:
     assert worker.ready == Ready(POSITIONS, rows=3, vocabulary=VOCABULARY, eos=frozenset())
     say, hear = worker.connection.send, worker.connection.recv
     (prompt, tokens), output, last = expected[2], [], 0.0
-    say(Begin(9, 0, prompt, Sampling(max_tokens=COUNT), server_drafts=False))
-    say(Begin(8, 0, [], Sampling(), server_drafts=False))
-    say(Propose(77, 0, Proposal((1,), (0,)), perf_counter()))  # whom nobody knows
+    say(
+        [
+            Begin(9, 0, prompt, Sampling(max_tokens=COUNT), server_drafts=False),
+            Begin(8, 0, [], Sampling(), server_drafts=False),
+            Propose(77, 0, Proposal((1,), (0,)), perf_counter()),  # whom nobody knows
+        ]
+    )
     refused = []
     while len(output) < COUNT:
         said = hear()
@@ -220,8 +224,8 @@ def test_over_a_connection(llama: Pair, expected: Expected) -> None:
         for ruling in said.rulings:
             output += ruling.tokens
             right = tuple(tokens[len(output) : len(output) + 4])
-            say(Propose(9, 0, Proposal((0,), (0,)), perf_counter()))  # a number that is not due
-            say(Propose(9, ruling.number + 1, Proposal(right, tuple(range(len(right)))), perf_counter()))
+            say([Propose(9, 0, Proposal((0,), (0,)), perf_counter())])  # a number that is not due
+            say([Propose(9, ruling.number + 1, Proposal(right, tuple(range(len(right)))), perf_counter())])
         spent = said.idle.busy + said.idle.starved + said.idle.empty
         assert last < spent
         last = spent
@@ -241,6 +245,6 @@ def test_an_engine_that_breaks_says_so(llama: Pair) -> None:
 
     engine._forward = breaks  # type: ignore[assignment,method-assign]
     worker = verify_in_thread(engine, max_batch=1)
-    worker.connection.send(Begin(0, 0, [1, 2], Sampling(), server_drafts=False))
+    worker.connection.send([Begin(0, 0, [1, 2], Sampling(), server_drafts=False)])
     assert worker.connection.recv() == Failed("LookupError('no such layer')")
     worker.join()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from drawn_nodes import put_together
 from hypothesis import given
 from hypothesis import strategies as some
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.asked import TOTAL, Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
+from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.describe import tokenizer_digest
 from specops.edge.link import DRAWN_AHEAD, Refused, Served, Turn, Verdict
 from specops.edge.messages import Ruling
@@ -70,12 +71,14 @@ def proposals(draw: Any) -> Proposal:
         tokens.append(draw(some.sampled_from(free)))
         parents.append(parent)
         children.setdefault(parent, []).append(tokens[-1])
-    weight = some.integers(1, (TOTAL - 1) // SERVED.max_support)
-    drawn = [
-        Drawn(node, tuple(supports[node]), tuple(draw(weight) for _ in supports[node]))
+    if how is Draw.DETERMINISTIC:
+        return Proposal(tuple(tokens), tuple(parents))
+    weight = some.integers(1, 2**16 - 1)
+    drawn = {
+        node: (tuple(supports[node]), tuple(draw(weight) for _ in supports[node]))
         for node in draw(some.permutations(sorted(children)))
-    ]
-    return Proposal(tuple(tokens), tuple(parents), how, () if how is Draw.DETERMINISTIC else tuple(drawn))
+    }
+    return Proposal(tuple(tokens), tuple(parents), how, put_together(drawn))
 
 
 def read_round(message: pb.Round) -> Proposal:
@@ -153,20 +156,17 @@ def test_a_greedy_round_of_32_nodes_takes_far_less_than_a_kilobyte() -> None:
 @pytest.mark.parametrize("how", [Draw.DETERMINISTIC, Draw.WITHOUT_REPLACEMENT])
 @pytest.mark.parametrize(("nodes", "support", "ahead"), [(32, 32, 32), (64, 64, 32), (1, 1, 1), (8, 4, 0)])
 def test_the_largest_message_fits_into_the_limit(nodes: int, support: int, ahead: int, how: Draw) -> None:
-    """Of the largest vocabulary, and with the heaviest weights that there can be."""
+    """Of the largest vocabulary that there can be."""
     served = replace(
         SERVED, vocabulary=2**32 - 1, max_nodes=nodes, max_support=support, max_ahead=ahead, max_length=1
     )
     last = served.vocabulary - 1
     tokens, parents = tuple(range(last - nodes + 1, last + 1)), tuple(range(nodes))
-    drawn = ()
+    drawn = Drawn()
     if how is not Draw.DETERMINISTIC:
-        weights = ((TOTAL - 1) // support,) * support
-        before = [(*range(support - 1), token) for token in tokens]  # its children are drawn from these
-        drawn = tuple(
-            Drawn(node, tuple(last - nodes - support + each for each in some[:-1]) + some[-1:], weights)
-            for node, some in enumerate(before)
-        )
+        others = tuple(range(last - nodes - support + 2, last - nodes + 1))
+        weights = (2**16 - 1,) * support
+        drawn = put_together({node: ((*others, token), weights) for node, token in enumerate(tokens)})
     tree = Proposal(tokens, parents, how, drawn)
     bare = Proposal(tokens, parents)
     branches = [Branch(nodes, last - each, tree if each < DRAWN_AHEAD else bare) for each in range(ahead)]
@@ -178,15 +178,13 @@ def test_the_largest_message_fits_into_the_limit(nodes: int, support: int, ahead
 
 
 def spoiled(**changes: Any) -> pb.Round:
-    """A good round at temperature > 0, but for `changes`."""
-    drawn = changes.pop("drawn", {})
-    first = {"node": 0, "tokens": [3, 5, 9], "weights": [1, 2, 3], **drawn}
+    """A good round at temperature > 0, but for `changes`: `first` to the distribution of node 0, `drawn` to
+    how all of them are sent."""
+    first = {"tokens": (3, 5, 9), "weights": (1, 2, 3), **changes.pop("first", {})}
+    drawn = asdict(put_together({0: (first["tokens"], first["weights"]), 1: ((4,), (1,))}))
+    drawn |= changes.pop("drawn", {})
     fields = {"tokens": [5, 9, 4], "parents": [0, 0, 1], "draw": pb.WITHOUT_REPLACEMENT, **changes}
-    message = pb.Round(number=1, **fields)
-    if "distributions" in changes:
-        return message
-    message.drawn.extend([pb.Distribution(**first), pb.Distribution(node=1, tokens=[4], weights=[1])])
-    return message
+    return pb.Round(number=1, drawn=pb.Drawn(**drawn), **fields)
 
 
 def test_the_round_that_is_spoiled_below_is_good() -> None:
@@ -205,16 +203,25 @@ SPOILED: list[tuple[dict[str, Any], str]] = [
     ({"tokens": [5, 5, 4]}, "a node is followed by the same token twice"),
     ({"parents": [0, 0, 0]}, "one distribution for every node"),
     ({"parents": [0, 0, 2]}, "one distribution for every node"),
-    ({"drawn": {"node": 1}}, "one distribution for every node"),
-    ({"drawn": {"tokens": [5, 3, 9]}}, "do not ascend"),
-    ({"drawn": {"tokens": [5, 9, 9]}}, "do not ascend"),
-    ({"drawn": {"tokens": [3, 5, 8]}}, "its weight is 0"),
-    ({"drawn": {"tokens": [], "weights": []}}, "its weight is 0"),
-    ({"drawn": {"tokens": [5, 9, 50_000]}}, "must be below 50000, not 50000"),
-    ({"drawn": {"weights": [1, 2]}}, "3 tokens of node 0 cannot have 2 weights"),
-    ({"drawn": {"weights": [1, 2, 0]}}, "at least 1"),
-    ({"drawn": {"weights": [1, 2, TOTAL - 3]}}, "less than 2147483648"),
-    ({"drawn": {"tokens": range(5, 14), "weights": [1] * 9}}, "9 tokens is over the limit of 8"),
+    ({"drawn": {"nodes": (1, 1)}}, "one distribution for every node"),
+    ({"drawn": {"nodes": (0, 1, 1)}}, "one distribution for every node"),
+    ({"drawn": {"sizes": (3, 1, 1)}}, "2 distributions cannot have 3 sizes"),
+    ({"drawn": {"sizes": (4, 0)}}, "the distribution of node 1 is over no tokens"),
+    ({"drawn": {"sizes": (2, 1)}}, "3 tokens take 12 bytes, not 16"),
+    ({"drawn": {"sizes": (2, 2)}}, "the tokens of node 1's distribution do not ascend"),
+    ({"first": {"tokens": (5, 3, 9)}}, "the tokens of node 0's distribution do not ascend"),
+    ({"first": {"tokens": (5, 9, 9)}}, "do not ascend"),
+    ({"first": {"tokens": (3, 5, 8)}}, "a token after node 0 cannot have been drawn: its weight is 0"),
+    ({"tokens": [5, 9, 49_999]}, "a token after node 1 cannot have been drawn: its weight is 0"),
+    ({"first": {"tokens": (5, 9, 50_000)}}, "must be below 50000, not 50000"),
+    ({"first": {"weights": (1, 2)}}, "4 weights take 8 bytes, not 6"),
+    ({"first": {"weights": (1, 2, 0)}}, "at least 1"),
+    ({"first": {"tokens": range(5, 14), "weights": [1] * 9}}, "9 tokens is over the limit of 8"),
+    *(
+        ({"drawn": {blob: cut}}, f"4 {blob} take {whole} bytes, not {len(cut)}")
+        for blob, whole in (("tokens", 16), ("weights", 8))
+        for cut in (b"", bytes(whole - 1), bytes(whole + 1))
+    ),
 ]
 
 
@@ -233,7 +240,7 @@ def with_branch(**changes: Any) -> pb.Request:
     second = pb.Branch(end=changes.get("end", 2), bonus=changes.get("bonus", 8), draw=tree.draw)
     second.tokens.extend(tree.tokens)
     second.parents.extend(tree.parents)
-    second.drawn.extend(tree.drawn)
+    second.drawn.CopyFrom(tree.drawn)
     others = [pb.Branch(end=0, bonus=bonus) for bonus in range(8, 9 + more)]
     return pb.Request(session=3, ahead=pb.Ahead(number=1, version=version, branches=[*others, second]))
 
@@ -294,7 +301,10 @@ def test_a_round_with_anything_changed_is_good_or_refused(proposal: Proposal, da
     message = round_request(3, 1, proposal).round
     number = some.integers(0, 60) | some.integers(0, 2**32 - 1)
     fields: list[Any] = [message.tokens, message.parents]
-    fields += [field for each in message.drawn for field in (each.tokens, each.weights)]
+    if message.HasField("drawn"):
+        fields += [message.drawn.nodes, message.drawn.sizes]
+        for name in ("tokens", "weights"):
+            setattr(message.drawn, name, changed(getattr(message.drawn, name), data))
     for _ in range(data.draw(some.integers(1, 3))):
         field = data.draw(some.sampled_from(fields))
         at = data.draw(some.integers(0, len(field)))
@@ -335,6 +345,12 @@ def test_any_bytes_are_a_message_or_refused(data: bytes, named: bool) -> None:
     assert read_or_refusal(data)
     with suppress(EndpointError):
         event_of(data, 0.0)
+
+
+def changed(values: bytes, data: some.DataObject) -> bytes:
+    """With another byte, one more or one less; or as they were."""
+    at, byte = data.draw(some.integers(0, len(values))), data.draw(some.binary(max_size=1))
+    return values[:at] + byte + values[at + data.draw(some.integers(0, 1)) :]
 
 
 def read_or_refusal(data: bytes) -> Asked | str:

@@ -100,6 +100,9 @@ class TableHead(TableModel):
         guessed = after.flatten(1)[wanted]
         return guessed, self.logits(guessed)
 
+    def chain(self, *_: object, **__: object) -> None:
+        """It takes several calls, as one that is not quantised."""
+
 
 class TableRecurrent(TableModel):
     """A recurrent head whose state is the prefix: a token makes the next, and the table reads it."""
