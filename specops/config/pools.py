@@ -49,6 +49,19 @@ class EmbeddedPool(Section):
         default=None, ge=2, description="Prompt and output tokens of one sequence."
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; left out: PyTorch's choice.")
+    device: str = Field(
+        default="cpu",
+        pattern=r"^(cpu|cuda(:[0-9]+)?)$",
+        description="Where target and draft run: cpu, cuda or cuda:1.",
+    )
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(default="float32", description="Of both.")
+    attention: Literal["reference", "kernel"] = Field(
+        default="reference",
+        description="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.",
+    )
+    graphs: bool = Field(
+        default=True, description="With the kernel, passes of a few tokens as CUDA graphs; false: without."
+    )
 
     @model_validator(mode="after")
     def _a_draft_for_the_target(self) -> EmbeddedPool:

@@ -37,7 +37,10 @@ def arguments(pool: EmbeddedPool, model: str, *, port: int) -> list[str]:
         words += ["--max-length", str(pool.max_length)]
     if pool.threads is not None:
         words += ["--threads", str(pool.threads)]
-    return words
+    for name in ("device", "dtype", "attention"):
+        if (value := getattr(pool, name)) != EmbeddedPool.model_fields[name].default:
+            words += [f"--{name}", value]
+    return words if pool.graphs else [*words, "--no-graphs"]
 
 
 ANNOUNCED = Announced(r"^serving .* on (http://\S+)")

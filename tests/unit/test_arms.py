@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specops.config import CommandPool, EmbeddedPool, EndpointPool, Speculation
 from specops.errors import Exit, UsageError
+from specops.launch.embedded import arguments
 from specops.phases.ab.arms import parse_arm, parse_arms
 
 
@@ -35,6 +36,10 @@ def embedded(**settings: object) -> EmbeddedPool:
         ),
         ("embedded:threads=2", embedded(speculation={}, threads=2)),
         (
+            "embedded:none,device=cuda:1,dtype=bfloat16,attention=kernel,graphs=no",
+            embedded(device="cuda:1", dtype="bfloat16", attention="kernel", graphs=False),
+        ),
+        (
             "command:vllm serve m --port={port} --seed 1",
             CommandPool(engine="command", command="vllm serve m --port={port} --seed 1"),
         ),
@@ -43,6 +48,16 @@ def embedded(**settings: object) -> EmbeddedPool:
 def test_what_each_form_means(spec, pool) -> None:
     arm = parse_arm(f"new.1={spec}")
     assert (arm.name, arm.pool) == ("new.1", pool)
+
+
+def test_where_an_arm_runs_is_said_to_its_server_where_it_is_not_as_ever() -> None:
+    plain, other = (
+        parse_arm(f"a=embedded:none{said}").pool for said in ("", ",device=cuda,attention=kernel,graphs=no")
+    )
+    assert isinstance(plain, EmbeddedPool)
+    assert isinstance(other, EmbeddedPool)
+    added = ["--device", "cuda", "--attention", "kernel", "--no-graphs"]
+    assert arguments(other, "m", port=1) == [*arguments(plain, "m", port=1), *added]
 
 
 def test_models_are_folders(tmp_path: Path) -> None:
@@ -73,6 +88,7 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
         ("a=embedded:chain:3,threads=one", "threads is 'one', and should be a whole number", "threads=1"),
         ("a=embedded:chain:3,threads=0", "threads: Input should be greater", "NAME="),
         ("a=embedded:chain:3,verifier=best", "verifier: Input should be 'naive', 'mss',", "NAME="),
+        ("a=embedded:none,device=gpu", "device: String should match", "NAME="),
         ("a=embedded:chain:3,target=/nowhere", "/nowhere does not exist", "NAME="),
         ("a=embedded:none,draft=x", "embedded:none does not speculate", "name a tree"),
         ("a=command:vllm serve m", "the command does not say {port}", "--port {port}"),

@@ -23,7 +23,7 @@ FORMS = (
     "write an arm like NAME=http://127.0.0.1:8000/v1, NAME=embedded:ngram:8, NAME=embedded:none,threads=1 "
     'or NAME="command:vllm serve MODEL --port {port}"'
 )
-_OF_THE_POOL = ("target", "max_batch", "max_length", "threads")
+_OF_THE_POOL = ("target", "max_batch", "max_length", "threads", "device", "dtype", "attention", "graphs")
 _OF_SPECULATION = ("draft", "verifier")
 _WHOLE = ("max_batch", "max_length", "threads")
 
@@ -108,6 +108,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _value(key: str, text: str) -> object:
+    if key == "graphs" and text in ("yes", "no"):
+        return text == "yes"
     if key not in _WHOLE:
         return text
     try:
