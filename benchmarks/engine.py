@@ -189,6 +189,7 @@ def main() -> None:
         embedded("chain:2", draft="head", temperature=1.0, verifier="mss"),
         embedded("chain:3", draft="head", temperature=1.0),
         embedded("chain:3", draft="head", temperature=1.0, verifier="mss"),
+        embedded("chain:4", draft="head", temperature=1.0),
         embedded("adaptive:5", draft="head", temperature=1.0),
         embedded("adaptive:5", draft="head", temperature=1.0, verifier="mss"),
         embedded("expand:2,1", draft="head", temperature=1.0),
