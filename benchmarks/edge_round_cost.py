@@ -263,9 +263,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     costs = []
-    print(
-        "trees   sessions  rounds  bytes  service  engine   draft  beside (verify)  (step)  (bare)  ms"
-    )
+    print("trees   sessions  rounds  bytes  service  engine   draft  beside (verify)  (step)  (bare)  ms")
     for drawn in (False, True):
         for sessions in asked.sessions:
             cost = measure(sessions, asked.nodes, drawn, asked.rounds)
