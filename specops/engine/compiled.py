@@ -5,7 +5,7 @@ Of a small model's step on a few tokens, half the time went to small operators: 
 rotation, and an attention over a view of the cache that had to be laid out first. Here each is one call of
 a few microseconds, over the very buffers of PyTorch. The arithmetic is float32's, in another order. A draft
 head's pass over one token is so short that the calls between its products take longer than they do: it is
-one call, products and all.
+one call, products and all, and so is a chain of such passes with the draws between them.
 
 A call keeps the interpreter's lock: it is over before another thread could have had it. All is in one file,
 since Numba takes what it keeps on disk for current as long as the file of the compiled function is.
