@@ -130,6 +130,10 @@ class Head:
         guessed = self.forward(fed, features, layout, rows)
         return guessed, self.logits(guessed)
 
+    def chains(self, count: int) -> bool:
+        """Whether a chain after `count` tokens can be one call."""
+        return self._in_one_call is not None and self._in_one_call.draws and count <= SHORT
+
     def chain(
         self,
         tokens: list[int],
@@ -140,11 +144,10 @@ class Head:
         *,
         temperature: float,
         worth: float,
-    ) -> tuple[list[int], Tensor] | None:
-        """A chain of guesses after the last of `tokens`, in one call (EaglePasses.chain); None where it takes
-        several. The cache needs room for one slot more than there are dice and tokens. span: causal."""
-        if self._in_one_call is None or not self._in_one_call.draws or len(tokens) > SHORT:
-            return None
+    ) -> tuple[list[int], Tensor]:
+        """A chain of guesses after the last of `tokens`, in one call (EaglePasses.chain), where it `chains`
+        so many. The cache needs room for the tokens, and a slot less than there are dice. span: causal."""
+        assert self._in_one_call is not None
         fed = self._fed(torch.tensor(tokens), features, span, cache)
         return self._in_one_call.chain(fed, dice, temperature=temperature, worth=worth)
 

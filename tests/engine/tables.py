@@ -100,8 +100,9 @@ class TableHead(TableModel):
         guessed = after.flatten(1)[wanted]
         return guessed, self.logits(guessed)
 
-    def chain(self, *_: object, **__: object) -> None:
+    def chains(self, count: int) -> bool:
         """It takes several calls, as one that is not quantised."""
+        return False
 
 
 class TableRecurrent(TableModel):

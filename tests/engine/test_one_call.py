@@ -223,6 +223,22 @@ def test_a_chain_in_one_go_is_what_it_is_level_by_level(
     assert written(sampling) == one
 
 
+def test_a_chain_that_cannot_be_one_call_has_asked_for_nothing(
+    llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for random numbers either, which would change what a seed gives."""
+    head = save_head(tmp_path / "head", llama.target_model.width)
+
+    def written() -> list[int]:
+        engine = load_engine(llama.target, head, tree="chain:4", max_batch=1)
+        return engine.generate([3, 1, 4], Sampling(temperature=1.0, seed=5, max_tokens=24)).tokens
+
+    monkeypatch.setattr(Head, "chains", lambda *_: False)
+    refused = written()
+    monkeypatch.setattr(Expansion, "_in_one_go", lambda *_: None)
+    assert written() == refused
+
+
 def test_a_recurrent_head_drafts_alike(llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = llama.target_model
     head = Recurrent(save_recurrent(tmp_path / "recurrent", target.width), target)

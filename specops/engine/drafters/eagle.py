@@ -57,25 +57,21 @@ class Eagle(Cached):
 
     def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
         row, sampling, chance = sequence.row, sequence.sampling, sequence.chance
-        most, plain = min(most, sequence.depth_left), sampling.top_k == 0 and sampling.top_p == 1
-        if not self._known[row] or sequence.uncached != 1 or most < 1:
+        start, stop, most = self._read[row], sequence.cached, min(most, sequence.depth_left)
+        if not self._known[row] or sequence.uncached != 1 or most < 1 or not self._head.chains(stop - start):
             return None
-        if not sequence.greedy and not (plain and isinstance(chance, Dice)):
+        if sequence.greedy:
+            dice = [0.0] * most
+        elif isinstance(chance, Dice) and sampling.top_k == 0 and sampling.top_p == 1:
+            dice = chance.several(most)
+        else:
             return None
-        start, stop = self._read[row], sequence.cached
         tokens, features = sequence.tokens[start + 1 : stop + 1], _joined(self._known[row])
-        drawn = self._head.chain(
-            tokens,
-            features,
-            self._span(row, start, stop),
-            self._cache,
-            chance.several(most) if isinstance(chance, Dice) else [0.0] * most,
-            temperature=sampling.temperature,
-            worth=worth,
+        span, temperature = self._span(row, start, stop), sampling.temperature
+        self._known[row], self._read[row] = [], stop
+        return self._head.chain(
+            tokens, features, span, self._cache, dice, temperature=temperature, worth=worth
         )
-        if drawn is not None:
-            self._known[row], self._read[row] = [], stop
-        return drawn
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]
