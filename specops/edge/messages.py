@@ -1,16 +1,21 @@
-"""What the service and the engine's process say to each other: plain data, small when pickled."""
+"""What the service and the engine's process say to each other: plain data, packed and read in packed.py."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from specops.edge.proposal import Proposal
 from specops.engine.request import Counters, Sampling
 
 
-@dataclass(frozen=True)
-class Begin:
+class Message(Struct, frozen=True, array_like=True, tag=True):
+    """Which one it is stands first, so that one of several can be read."""
+
+
+class Begin(Message, frozen=True):
     """Read a prompt; the first verdict, number 0, comes without a round."""
 
     key: int  # the service's number for the session
@@ -20,24 +25,21 @@ class Begin:
     server_drafts: bool
 
 
-@dataclass(frozen=True)
-class Propose:
+class Propose(Message, frozen=True):
     key: int
     number: int
     proposal: Proposal
     arrived: float  # time.perf_counter
 
 
-@dataclass(frozen=True)
-class SetMode:
+class SetMode(Message, frozen=True):
     """Who drafts from the next step on."""
 
     key: int
     server_drafts: bool
 
 
-@dataclass(frozen=True)
-class End:
+class End(Message, frozen=True):
     key: int
 
 
@@ -48,7 +50,7 @@ Commands: TypeAlias = list[Command] | None
 
 @dataclass(frozen=True)
 class Ready:
-    """The first word: the engine is loaded."""
+    """The first word, not packed yet (serve/process.py): the engine is loaded."""
 
     max_length: int  # prompt and output tokens of one session
     rows: int = 0  # sessions that have a place in the cache at a time
@@ -56,8 +58,7 @@ class Ready:
     eos: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class Ruling:
+class Ruling(Struct, frozen=True, array_like=True):
     """What one step gave one session."""
 
     key: int
@@ -69,24 +70,21 @@ class Ruling:
     evicted: int  # tokens that were read again
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True, array_like=True):
     """A session that drafted for itself does so no longer: from now on rounds are waited for."""
 
     key: int
     number: int  # of the round that is due
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Message, frozen=True):
     """The engine would not take a session."""
 
     key: int
     message: str
 
 
-@dataclass(frozen=True)
-class Idle:
+class Idle(Struct, frozen=True, array_like=True):
     """How an engine spent its time, in seconds since it began."""
 
     busy: float = 0.0  # in steps, and between two that follow at once
@@ -94,8 +92,7 @@ class Idle:
     empty: float = 0.0  # without sessions
 
 
-@dataclass(frozen=True)
-class Stepped:
+class Stepped(Message, frozen=True):
     """All that came of a step, taken at one instant."""
 
     started: float  # time.perf_counter
@@ -109,8 +106,11 @@ class Stepped:
     idle: Idle = Idle()
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(Message, frozen=True):
     """The engine is broken; nothing follows."""
 
     error: str
+
+
+Said: TypeAlias = Stepped | Refused | Failed
+"""One message of the engine's, after Ready."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from specops.engine.tree import Draw
 
@@ -12,8 +11,7 @@ TOKEN, WEIGHT = np.dtype("<u4"), np.dtype("<u2")
 """How they lie in what is drawn."""
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(Struct, frozen=True, array_like=True):
     """What the children of nodes were drawn from: of one, tokens[i] with probability weights[i] / their sum.
 
     Whole numbers, so that both ends have the same distribution to the last bit. Those of all nodes one after
@@ -26,8 +24,7 @@ class Drawn:
     weights: bytes = b""  # WEIGHT each, at least 1
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(Struct, frozen=True, array_like=True):
     """A tree without its root, which is the session's last token."""
 
     tokens: tuple[int, ...]  # of nodes 1, 2, …
@@ -36,8 +33,7 @@ class Proposal:
     drawn: Drawn = Drawn()
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True, array_like=True):
     """The tree of the next round, if that is how the one that is out ends."""
 
     end: int  # the node at which the accepted path ends; 0: the root

@@ -23,7 +23,8 @@ from specops.edge.access import METADATA, Access
 from specops.edge.asked import WireError, read_request
 from specops.edge.gathering import Gathering
 from specops.edge.link import Reason, Refused, Served, Turn
-from specops.edge.messages import Commands, Failed, Propose, Stepped
+from specops.edge.messages import Commands, Failed, Propose, Said, Stepped
+from specops.edge.packed import Packed
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.session import Answer, Effects, Ruled
 from specops.edge.sessions import Sessions
@@ -63,7 +64,8 @@ class VerificationService:
         self.sessions = sessions
         self.failed = asyncio.Event()
         self.failure: str | None = None  # what broke the engine
-        self._worker, self._metrics, self._access, self._max_streams = worker, metrics, access, max_streams
+        self._worker, self._engine = worker, Packed[Said](worker.connection, Said)
+        self._metrics, self._access, self._max_streams = metrics, access, max_streams
         self._draining, self._drained = False, asyncio.Event()
         self._streams: dict[int, _Stream] = {}
         self._numbers = count()
@@ -197,14 +199,14 @@ class VerificationService:
     def _tell(self, commands: Commands) -> None:
         self._metrics.rounds += sum(isinstance(command, Propose) for command in commands or ())
         with suppress(OSError):  # an engine that has died is heard of by `_hear`
-            self._worker.connection.send(commands)
+            self._engine.send(commands)
 
     # --- the engine ---------------------------------------------------------------------------
 
     def _hear(self) -> None:
         """One message; the event loop calls again where there are more, which costs less than to ask."""
         try:
-            said = self._worker.connection.recv()
+            said: Said = self._engine.recv()
         except (EOFError, OSError):
             said = Failed("its process has ended")
         if isinstance(said, Stepped):

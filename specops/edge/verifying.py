@@ -29,9 +29,11 @@ from specops.edge.messages import (
     Ready,
     Refused,
     Ruling,
+    Said,
     SetMode,
     Stepped,
 )
+from specops.edge.packed import Packed
 from specops.edge.remote import Remote
 from specops.engine.request import Emission
 from specops.engine.step import Engine
@@ -52,8 +54,8 @@ def verify_in_process(
     """An engine whose drafter is a Remote, verifying in a process of its own (serve/process.py).
 
     max_batch: rounds in one step, at most; the engine has more rows than that, to read beside them.
-    The connection takes commands; it gives Stepped and Refused, and at the end Failed or nothing. What is
-    `ready` is a Ready.
+    The connection takes Commands and gives what is Said, both packed (packed.py); Failed or nothing is the
+    last. What is `ready` is a Ready.
     """
     return process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
 
@@ -63,7 +65,9 @@ def verify_in_thread(engine: Engine, *, max_batch: int = 8, batching: Batching =
 
 
 def _work(verifying: Verifying, connection: Connection) -> None:
-    obey(connection, lambda commands: verifying.run(commands, connection.send), Failed)
+    connection.send(verifying.ready)
+    channel = Packed[Commands](connection, Commands)
+    obey(channel, lambda commands: verifying.run(commands, channel.send), Failed)
 
 
 @dataclass
@@ -95,18 +99,21 @@ class Verifying:
         self._idle = {"busy": 0.0, "starved": 0.0, "empty": 0.0}
         self._since = perf_counter()  # it has done what it does now
 
-    def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[object], None]) -> None:
-        """Until None is asked. `say` is given Ready, and then Stepped after every step, and Refused."""
+    @property
+    def ready(self) -> Ready:
         engine = self._engine
         vocabulary = engine.target.shape.vocab
-        say(Ready(engine.max_length, rows=engine.max_batch, vocabulary=vocabulary, eos=engine.eos))
+        return Ready(engine.max_length, rows=engine.max_batch, vocabulary=vocabulary, eos=engine.eos)
+
+    def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> None:
+        """Until None is asked. `say` is given Stepped after every step, and Refused."""
         self._since = perf_counter()
         while self._obey(commands, say):
             say(self._step())
 
     # --- what is asked ------------------------------------------------------------------------
 
-    def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[object], None]) -> bool:
+    def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> bool:
         """Carry out all that was asked, and wait until there is something to step for. False: stop."""
         while True:
             try:
@@ -127,7 +134,7 @@ class Verifying:
             for command in told:
                 self._carry_out(command, say)
 
-    def _carry_out(self, command: Command, say: Callable[[object], None]) -> None:
+    def _carry_out(self, command: Command, say: Callable[[Said], None]) -> None:
         if isinstance(command, Begin):
             self._begin(command, say)
         elif (session := self._sessions.get(command.key)) is None:
@@ -139,7 +146,7 @@ class Verifying:
         else:
             self._end(session)
 
-    def _begin(self, begin: Begin, say: Callable[[object], None]) -> None:
+    def _begin(self, begin: Begin, say: Callable[[Said], None]) -> None:
         try:
             sequence = self._engine.submit(begin.prompt, begin.sampling)
         except UsageError as error:

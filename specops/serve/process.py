@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from socket import socket
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from specops.errors import ServerError, SpecopsError
 
@@ -45,6 +45,15 @@ class Worker:
 
     join: Callable[[], None]
     """Wait for its end, once it was told to stop or the connection was closed."""
+
+
+class Channel(Protocol):
+    """One end of a connection, whatever its messages are packed in. Both raise OSError, and EOFError, where
+    the other end is gone."""
+
+    def send(self, said: Any, /) -> None: ...
+
+    def recv(self) -> Any: ...
 
 
 def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
@@ -95,12 +104,12 @@ def in_process(
 
 
 def obey(
-    connection: Connection, run: Callable[[queue.SimpleQueue[Any]], None], failed: Callable[[str], object]
+    channel: Channel, run: Callable[[queue.SimpleQueue[Any]], None], failed: Callable[[str], object]
 ) -> None:
     """`run` with the commands that come, until it returns or whoever commands is gone. Where it breaks,
     `failed` of the reason is the last that is said."""
     commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, commands), name="commands", daemon=True).start()
+    threading.Thread(target=_listen, args=(channel, commands), name="commands", daemon=True).start()
     try:
         run(commands)
         return
@@ -113,14 +122,14 @@ def obey(
         log.exception("the engine failed")
         reason = repr(error)
     with suppress(OSError):  # the server is gone as well
-        connection.send(failed(reason))
+        channel.send(failed(reason))
 
 
-def _listen(connection: Connection, commands: queue.SimpleQueue[Any]) -> None:
+def _listen(channel: Channel, commands: queue.SimpleQueue[Any]) -> None:
     """By itself, so that whoever commands never waits for a step."""
     while True:
         try:
-            command = connection.recv()
+            command = channel.recv()
         except (EOFError, OSError):
             command = None
         commands.put(command)

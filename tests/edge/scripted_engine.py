@@ -10,7 +10,8 @@ import multiprocessing
 import threading
 import time
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+
+from msgspec import DecodeError
 
 from specops.edge.messages import (
     Begin,
@@ -25,9 +26,10 @@ from specops.edge.messages import (
     SetMode,
     Stepped,
 )
+from specops.edge.packed import Packed
 from specops.edge.proposal import Proposal
 from specops.engine.request import Sampling
-from specops.serve.process import Worker
+from specops.serve.process import Channel, Worker
 
 VOCABULARY, EOS, LENGTH = 97, 96, 4000
 UNFIT = 95  # a prompt that begins with it is refused by the engine
@@ -108,35 +110,33 @@ class ScriptedEngine:
 
     def die(self) -> None:
         """As a process does that is killed."""
-        self.worker.connection.send("die")
+        self.worker.connection.send_bytes(b"")
 
     def _run(self) -> None:
-        connection, stop = self._theirs, False
+        connection, stop = Packed[Commands](self._theirs, Commands), False
         try:
             while not stop:
                 wanted = self._wanted()
-                while not stop and (not wanted or connection.poll()):
+                while not stop and (not wanted or self._theirs.poll()):
                     commands = connection.recv()
                     stop = commands is None
                     self._obey(connection, commands)
                     wanted = self._wanted()
                 if not stop and self.gate.wait(0.01):
                     self._step(connection)
-        except (EOFError, OSError):
+        except (EOFError, OSError, DecodeError):
             pass
         finally:
-            connection.close()
+            self._theirs.close()
 
     def _wanted(self) -> bool:
         return bool(self._stopped) or any(run.busy for run in self.live.values())
 
-    def _obey(self, connection: Connection, commands: Commands | str) -> None:
-        if isinstance(commands, str):
-            raise EOFError
+    def _obey(self, connection: Channel, commands: Commands) -> None:
         for command in commands or ():
             self._carry_out(connection, command)
 
-    def _carry_out(self, connection: Connection, command: Command) -> None:
+    def _carry_out(self, connection: Channel, command: Command) -> None:
         self.seen.append(command)
         if isinstance(command, Begin):
             if command.prompt[0] == UNFIT:
@@ -158,7 +158,7 @@ class ScriptedEngine:
             if not command.server_drafts:
                 self._stopped.append(command.key)
 
-    def _step(self, connection: Connection) -> None:
+    def _step(self, connection: Channel) -> None:
         rulings = []
         for key, run in list(self.live.items()):
             if not run.busy:
@@ -176,6 +176,6 @@ class ScriptedEngine:
         if rulings or held:
             self._say(connection, rulings, held)
 
-    def _say(self, connection: Connection, rulings: list[Ruling], held: list[Held]) -> None:
+    def _say(self, connection: Channel, rulings: list[Ruling], held: list[Held]) -> None:
         now = time.perf_counter()
         connection.send(Stepped(now - 1e-4, now, rulings, held, len(self.live), 0, 0.0))

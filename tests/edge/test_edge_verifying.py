@@ -13,7 +13,8 @@ from scripted_clients import Clients, Session, guesses, spoil, verifying_engine
 from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts
 
 from specops.edge.batching import Batching
-from specops.edge.messages import Begin, Failed, Propose, Ready, Refused, Stepped
+from specops.edge.messages import Begin, Failed, Propose, Ready, Refused, Said, Stepped
+from specops.edge.packed import Packed
 from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.verifying import verify_in_thread
@@ -204,7 +205,8 @@ def test_over_a_connection(llama: Pair, expected: Expected) -> None:
     """As a process has it: told over a pipe, it says what came of it, and ends when it is told to."""
     worker = verify_in_thread(engine_of(llama, "none", rows=3, chunk=16), max_batch=2)
     assert worker.ready == Ready(POSITIONS, rows=3, vocabulary=VOCABULARY, eos=frozenset())
-    say, hear = worker.connection.send, worker.connection.recv
+    channel = Packed[Said](worker.connection, Said)
+    say, hear = channel.send, channel.recv
     (prompt, tokens), output, last = expected[2], [], 0.0
     say(
         [
@@ -245,6 +247,7 @@ def test_an_engine_that_breaks_says_so(llama: Pair) -> None:
 
     engine._forward = breaks  # type: ignore[assignment,method-assign]
     worker = verify_in_thread(engine, max_batch=1)
-    worker.connection.send([Begin(0, 0, [1, 2], Sampling(), server_drafts=False)])
-    assert worker.connection.recv() == Failed("LookupError('no such layer')")
+    channel = Packed[Said](worker.connection, Said)
+    channel.send([Begin(0, 0, [1, 2], Sampling(), server_drafts=False)])
+    assert channel.recv() == Failed("LookupError('no such layer')")
     worker.join()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from drawn_nodes import put_together
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec import structs
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
@@ -181,7 +182,7 @@ def spoiled(**changes: Any) -> pb.Round:
     """A good round at temperature > 0, but for `changes`: `first` to the distribution of node 0, `drawn` to
     how all of them are sent."""
     first = {"tokens": (3, 5, 9), "weights": (1, 2, 3), **changes.pop("first", {})}
-    drawn = asdict(put_together({0: (first["tokens"], first["weights"]), 1: ((4,), (1,))}))
+    drawn = structs.asdict(put_together({0: (first["tokens"], first["weights"]), 1: ((4,), (1,))}))
     drawn |= changes.pop("drawn", {})
     fields = {"tokens": [5, 9, 4], "parents": [0, 0, 1], "draw": pb.WITHOUT_REPLACEMENT, **changes}
     return pb.Round(number=1, drawn=pb.Drawn(**drawn), **fields)
