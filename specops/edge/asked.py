@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import DRAWN_AHEAD, Reason, Served
 from specops.edge.proposal import TOKEN, WEIGHT, Branch, Drawn, Proposal
+from specops.edge.soundness import is_sound
 from specops.edge.wire import DRAWS
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
@@ -165,7 +166,7 @@ def _branch(said: pb.Branch, served: Served) -> Branch:
 
 def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
     """The tree of a round or a branch. Raises WireError where it is none, or not drawn as it says."""
-    tokens, parents = tuple(said.tokens), tuple(said.parents)
+    tokens, parents = tuple(said.tokens[:]), tuple(said.parents[:])  # the slice is a copy in one go
     if len(tokens) > served.max_nodes:
         raise WireError(f"a tree of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large")
     if len(parents) != len(tokens):
@@ -178,7 +179,7 @@ def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
     draw = _DRAW_OF.get(said.draw)
     if draw is None:
         raise WireError(f"a tree cannot be drawn in the way numbered {said.draw}")
-    if draw is not Draw.IID and len(set(zip(parents, tokens, strict=True))) < len(tokens):
+    if draw is not Draw.IID and _twice(tokens) and _twice(tuple(zip(parents, tokens, strict=True))):
         raise WireError("a node is followed by the same token twice")
     if draw is not Draw.DETERMINISTIC:
         return Proposal(tokens, parents, draw, _drawn(said.drawn, tokens, parents, served))
@@ -187,8 +188,12 @@ def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
     return Proposal(tokens, parents, draw)
 
 
+def _twice(things: tuple[object, ...]) -> bool:
+    return len(set(things)) < len(things)
+
+
 def _drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> Drawn:
-    drawn = Drawn(tuple(said.nodes), tuple(said.sizes), said.tokens, said.weights)
+    drawn = Drawn(tuple(said.nodes[:]), tuple(said.sizes[:]), said.tokens, said.weights)
     nodes, sizes = set(drawn.nodes), drawn.sizes
     if len(nodes) < len(drawn.nodes) or nodes != set(parents):
         raise WireError("a drawn tree has one distribution for every node that others follow")
@@ -204,13 +209,14 @@ def _drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], se
     for what, values, kind in (("tokens", drawn.tokens, TOKEN), ("weights", drawn.weights, WEIGHT)):
         if len(values) != total * kind.itemsize:
             raise WireError(f"{total} {what} take {total * kind.itemsize} bytes, not {len(values)}")
-    if total:
+    if total and not is_sound(drawn, tokens, parents, served.vocabulary):
         _check(drawn, tokens, parents, served)
     return drawn
 
 
 def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
-    """What the nodes of a tree, `tokens` after `parents`, were drawn from: all distributions at once.
+    """What the nodes of a tree, `tokens` after `parents`, were drawn from: all distributions at once. Raises
+    WireError of what is not sound.
 
     A token of the n-th distribution is told from the same of another by n in the bits above its own 32.
     """
@@ -219,13 +225,14 @@ def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], serv
         raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {support.max()}")
     if not weights.all():
         raise WireError("weights must be at least 1")
-    drawable = np.repeat(np.arange(len(drawn.nodes)) << 32, drawn.sizes) | support
+    own = np.arange(0, len(drawn.nodes) << 32, 1 << 32)
+    drawable = own.repeat(drawn.sizes) | support
     descends = drawable[1:] <= drawable[:-1]
     if descends.any():
         node = drawn.nodes[drawable[descends.argmax()] >> 32]
         raise WireError(f"the tokens of node {node}'s distribution do not ascend")
-    place = {node: index for index, node in enumerate(drawn.nodes)}
-    children = np.array([place[node] << 32 | token for node, token in zip(parents, tokens, strict=True)])
+    own_of = dict(zip(drawn.nodes, own.tolist(), strict=True))
+    children = np.array([own_of[node] | token for node, token in zip(parents, tokens, strict=True)])
     missing = drawable.take(drawable.searchsorted(children), mode="clip") != children
     if missing.any():
         node = parents[missing.argmax()]

@@ -7,8 +7,7 @@ a few microseconds, over the very buffers of PyTorch. The arithmetic is float32'
 head's pass over one token is so short that the calls between its products take longer than they do: it is
 one call, products and all, and so is a chain of such passes with the draws between them.
 
-A call keeps the interpreter's lock: it is over before another thread could have had it. All is in one file,
-since Numba takes what it keeps on disk for current as long as the file of the compiled function is.
+All is in one file for the reason that compiling.py gives.
 """
 
 from __future__ import annotations
@@ -16,47 +15,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray, cfunc, njit, types
+from numba import carray, njit, types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 from torch import Tensor
 
+from specops.engine.compiling import ARITHMETIC, compiled
+
 _FLOATS, _COUNT, _FLOAT, _DOUBLE = types.CPointer(types.float32), types.int64, types.float32, types.float64
 _COUNTS, _BYTES, _SHORTS = (types.CPointer(t) for t in (types.int64, types.uint8, types.int16))
 _DOUBLES = types.CPointer(types.float64)
-_CTYPES = {_COUNT: ctypes.c_int64, _FLOAT: ctypes.c_float, _DOUBLE: ctypes.c_double}  # others are pointers
-# Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
-_ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
 f32, i32 = np.float32, np.int32
-
-
-def _compiled(*arguments: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile to a C function. What is compiled is kept on disk, where there is a place to write to."""
-
-    def of(function: Callable[..., None]) -> Callable[..., None]:
-        # error_model: a division is not looked at, which would keep loops from being vectorised.
-        options = {"fastmath": _ARITHMETIC, "error_model": "numpy"}
-        signature = types.void(*arguments)
-        try:
-            made = cfunc(signature, cache=True, **options)(function)
-        # No place, neither beside this file nor in a home; none left on it; or what lies there is torn.
-        except (RuntimeError, OSError, EOFError, UnpicklingError):
-            made = cfunc(signature, **options)(function)
-        taken: list[Any] = [_CTYPES.get(argument, ctypes.c_void_p) for argument in arguments]
-        call: Callable[..., None] = ctypes.PYFUNCTYPE(None, *taken)(made.address)
-        _kept.append(made)  # its code lives as long as it does
-        return call
-
-    return of
-
-
-_kept: list[Any] = []
 
 
 def _pointer(element: Any) -> Any:
@@ -76,8 +50,8 @@ def _pointer(element: Any) -> Any:
 
 _bytes_at, _weights_at, _floats_at = _pointer(types.uint8), _pointer(types.int8), _pointer(types.float32)
 
-_part = njit(fastmath=_ARITHMETIC, error_model="numpy")
-_inlined = njit(fastmath=_ARITHMETIC, error_model="numpy", inline="always")
+_part = njit(fastmath=ARITHMETIC, error_model="numpy")
+_inlined = njit(fastmath=ARITHMETIC, error_model="numpy", inline="always")
 
 
 # Where loops come out poorly, what is computed is written out in LLVM's vectors, which any processor has in
@@ -217,7 +191,7 @@ def _exp(x: Any) -> Any:
     return p * power if x > f32(-80.0) else f32(0)
 
 
-@_compiled(_FLOATS, _FLOATS, _FLOAT, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
+@compiled(_FLOATS, _FLOATS, _FLOAT, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
 def _add_norm(x_: Any, y_: Any, scale: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
     x, y, h = carray(x_, (n, width)), carray(y_, (n, width)), carray(h_, (n, width))
     weight = carray(weight_, (width,))
@@ -232,7 +206,7 @@ def _add_norm(x_: Any, y_: Any, scale: Any, weight_: Any, h_: Any, n: Any, width
             h[i, j] = x[i, j] * r * weight[j]
 
 
-@_compiled(_FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
+@compiled(_FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
 def _norm(x_: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
     x, h, weight = carray(x_, (n, width)), carray(h_, (n, width)), carray(weight_, (width,))
     for i in range(n):
@@ -251,7 +225,7 @@ def _gate_row(y: Any, scale: Any, h: Any, width: Any) -> None:
         h[j] = v / (f32(1) + _exp(-v)) * (y[width + j] * scale)
 
 
-@_compiled(_FLOATS, _FLOAT, _FLOATS, _COUNT, _COUNT)
+@compiled(_FLOATS, _FLOAT, _FLOATS, _COUNT, _COUNT)
 def _gate(y_: Any, scale: Any, h_: Any, n: Any, width: Any) -> None:
     y, h = carray(y_, (n, 2 * width)), carray(h_, (n, width))
     for i in range(n):
@@ -319,7 +293,7 @@ def _attend_span(
 def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None], Callable[..., None]]:
     tile, turned = heads // kv_heads, heads + kv_heads
 
-    @_compiled(_FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _COUNT, _COUNTS, _COUNT)
+    @compiled(_FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _COUNT, _COUNTS, _COUNT)
     def store(
         qkv_: Any,
         scale: Any,
@@ -347,7 +321,7 @@ def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None],
                         cache[slot, kv_heads + h, d] = qkv[i, turned + h, d] * scale
             first += n
 
-    @_compiled(_FLOATS, _COUNT, _FLOATS, _COUNT, _COUNTS, _COUNT, _FLOAT, _FLOATS, _FLOATS)
+    @compiled(_FLOATS, _COUNT, _FLOATS, _COUNT, _COUNTS, _COUNT, _FLOAT, _FLOATS, _FLOATS)
     def attend(
         q_: Any,
         stride: Any,
@@ -413,7 +387,7 @@ def _product(matrix: Any, x: Any, short: Any, sums: Any, y: Any) -> None:
     _add_product(matrix, short, _quantise(x, short), x.shape[0], sums, y)
 
 
-@_compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
+@compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
 def recurrent(
     state_: Any,
     token_: Any,
@@ -485,7 +459,7 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
     a request."""
     tile, queries, keys = heads // kv_heads, heads * dim, kv_heads * dim
 
-    @_compiled(
+    @compiled(
         *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
         *(_FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
         *(_COUNT, _FLOATS, _COUNT, _FLOAT, _FLOAT, _DOUBLES, _FLOATS, _COUNTS),
@@ -594,7 +568,7 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
     return eagle
 
 
-@_compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
+@compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
 def _sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
     carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
 
@@ -650,7 +624,7 @@ def _forget(q: Any, token: Any) -> None:
 _VERIFYING = (_FLOATS, _COUNTS, _COUNTS, _COUNTS, _DOUBLES, _FLOATS, _COUNTS, _COUNT, _COUNT, _COUNT)
 
 
-@_compiled(*_VERIFYING)
+@compiled(*_VERIFYING)
 def _multi_step(
     p_: Any,
     q_at_: Any,
@@ -685,7 +659,7 @@ def _multi_step(
     found[0], found[1] = depth, _found(left[0], dice[asked])
 
 
-@_compiled(*_VERIFYING)
+@compiled(*_VERIFYING)
 def _traverse(
     p_: Any,
     q_at_: Any,

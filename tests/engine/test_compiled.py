@@ -90,10 +90,10 @@ def test_rotated_and_stored(heads: int, kv_heads: int, dim: int, data: st.DataOb
 
 
 ONE_MORE = """
-from numba import carray
-from specops.engine.compiled import _COUNT, _FLOATS, _compiled
+from numba import carray, types
+from specops.engine.compiling import compiled
 
-@_compiled(_FLOATS, _COUNT)
+@compiled(types.CPointer(types.float32), types.int64)
 def double(x_, n):
     x = carray(x_, (n,))
     for i in range(n):

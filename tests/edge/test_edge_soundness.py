@@ -1,0 +1,73 @@
+"""What a tree was drawn from is looked through in one compiled call: against the same, said in Python."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from drawn_nodes import Nodes, parted, put_together
+from hypothesis import given
+from hypothesis import strategies as some
+
+from specops.edge.proposal import Drawn
+from specops.edge.soundness import is_sound
+
+VOCABULARY = 6
+
+numbers = some.integers(0, VOCABULARY)
+weights = some.sampled_from([0, 1, 1, 1, 2**16 - 1])
+
+
+@some.composite
+def trees(draw: some.DrawFn) -> tuple[Drawn, tuple[int, ...], tuple[int, ...]]:
+    """Good and bad ones: mostly one thing is wrong with them, or none."""
+    nodes = draw(some.lists(some.integers(0, 9), min_size=1, max_size=4, unique=True))
+    given: Nodes = {}
+    for node in nodes:
+        tokens = draw(some.lists(some.integers(0, VOCABULARY - 1), min_size=1, max_size=5, unique=True))
+        given[node] = tuple(sorted(tokens)), (1,) * len(tokens)
+    children = [(node, draw(some.sampled_from(given[node][0]))) for node in nodes]
+    at = draw(some.sampled_from(nodes))
+    place = draw(some.integers(0, len(given[at][0]) - 1))
+    tokens, its = list(given[at][0]), list(given[at][1])
+    tokens[place], its[place] = draw(numbers | some.just(tokens[place])), draw(weights)
+    given[at] = tuple(tokens), tuple(its)
+    children = draw(some.permutations(children))
+    return put_together(given), tuple(t for _, t in children), tuple(n for n, _ in children)
+
+
+def sound(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...]) -> bool:
+    nodes = parted(drawn)
+    return all(
+        all(a < b for a, b in pairwise(its)) and max(its) < VOCABULARY and min(their) > 0
+        for its, their in nodes.values()
+    ) and all(token in nodes[parent][0] for token, parent in zip(tokens, parents, strict=True))
+
+
+@given(trees())
+def test_it_is_as_it_is_said_in_python(tree: tuple[Drawn, tuple[int, ...], tuple[int, ...]]) -> None:
+    assert is_sound(*tree, VOCABULARY) == sound(*tree)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tokens", "parents", "expected"),
+    [
+        ({0: ((2, 4), (1, 2)), 3: ((4,), (1,))}, (2, 4, 4), (0, 3, 0), True),
+        ({0: ((2, 4), (1, 2)), 3: ((4,), (1,))}, (2, 2), (0, 3), False),
+        ({0: ((4, 2), (1, 2))}, (2,), (0,), False),
+        ({0: ((2, 2), (1, 2))}, (2,), (0,), False),
+        ({0: ((2, 4), (1, 0))}, (2,), (0,), False),
+        ({0: ((2, 6), (1, 1))}, (2,), (0,), False),
+        ({0: ((2, 2**32 - 1), (1, 1))}, (2,), (0,), False),
+    ],
+)
+def test_each_thing_that_can_be_wrong(
+    nodes: Nodes, tokens: tuple[int, ...], parents: tuple[int, ...], expected: bool
+) -> None:
+    assert is_sound(put_together(nodes), tokens, parents, VOCABULARY) == expected
+
+
+def test_the_highest_token_of_the_largest_vocabulary() -> None:
+    highest = 2**32 - 2
+    assert is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest + 1)
+    assert not is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest)
