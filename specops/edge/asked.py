@@ -7,13 +7,13 @@ is wrong with a message is a WireError with one sentence, never anything else.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import count
 from operator import lt
 from typing import TypeAlias
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.link import DRAWN_AHEAD, Reason, Served
@@ -40,8 +40,7 @@ class WireError(Exception):
         self.session = session
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(Struct, frozen=True):
     session: int  # the client's number for it
     key: bytes
     prompt: list[int]
@@ -50,29 +49,25 @@ class Open:
     server_drafts: bool
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Struct, frozen=True):
     session: int
     number: int
     proposal: Proposal
 
 
-@dataclass(frozen=True)
-class Ahead:
+class Ahead(Struct, frozen=True):
     session: int
     number: int  # of the round that is out
     version: int
     branches: tuple[Branch, ...]  # each for another outcome
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(Struct, frozen=True):
     session: int
     server_drafts: bool
 
 
-@dataclass(frozen=True)
-class Close:
+class Close(Struct, frozen=True):
     session: int
 
 

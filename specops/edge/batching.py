@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from specops.errors import UsageError
 
 FORMS = "dynamic, static:N or static:N:WAIT_MS"
@@ -52,8 +54,7 @@ class Batching:
 DYNAMIC = Batching()
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """A session's turn that has come up."""
 
     key: int

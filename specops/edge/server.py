@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+import uvloop
 from aiohttp import web
 from grpc import aio
 
@@ -223,7 +224,7 @@ def serve_verification(
 
     Raises ServerError when the engine failed.
     """
-    asyncio.run(_serve(worker, settings, bound, page, ready))
+    uvloop.run(_serve(worker, settings, bound, page, ready))
 
 
 async def _serve(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from specops.edge.link import Refused, Turn
 from specops.edge.messages import Command, Ruling
 from specops.edge.proposal import Proposal
@@ -18,8 +20,7 @@ class Limits:
     resume_s: float  # how long one outlives its stream, and its end
 
 
-@dataclass(frozen=True)
-class Ruled:
+class Ruled(Struct, frozen=True):
     """A verdict; `session` is the client's number."""
 
     session: int
