@@ -39,9 +39,11 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from specops.edge.destination import OPTIONS as CLIENT
 from specops.edge.link import Verdict
 from specops.edge.proposal import Proposal
 from specops.edge.quantised import WHOLE, Quantised, joined
+from specops.edge.server import OPTIONS as SERVER
 from specops.edge.wire import SERVICE, event_of, open_request, round_request
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
@@ -130,8 +132,7 @@ async def converse(port: int, proposal: Proposal, rounds: int) -> tuple[int, int
     temperature = 0.0 if proposal.draw is Draw.DETERMINISTIC else 1.0
     sampling = Sampling(temperature=temperature, max_tokens=OUTPUT, ignore_eos=True)
     done = up = 0
-    options = (("grpc.use_local_subchannel_pool", 1),)  # or the channels of a process share a connection
-    async with aio.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{port}", CLIENT) as channel:
         call = channel.stream_stream(f"/{SERVICE}/Verify")()
 
         async def begin() -> None:
@@ -161,7 +162,7 @@ def answer(ports: Any) -> None:
             await context.write(b"0" * ANSWER)
 
     async def run() -> None:
-        server = aio.server()
+        server = aio.server(options=SERVER)
         method = grpc.stream_stream_rpc_method_handler(verify)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Bare", {"Verify": method}),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -174,8 +175,7 @@ def answer(ports: Any) -> None:
 
 async def ask(port: int, message: bytes, rounds: int, pause_s: float) -> None:
     """As `converse`, of a server that only answers, as often as one that has steps to make."""
-    options = (("grpc.use_local_subchannel_pool", 1),)
-    async with aio.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+    async with aio.insecure_channel(f"127.0.0.1:{port}", CLIENT) as channel:
         call = channel.stream_stream("/Bare/Verify")()
         for _ in range(rounds):
             await call.write(message)

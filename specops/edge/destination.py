@@ -14,7 +14,7 @@ from specops.net import is_loopback
 SYSTEM = "system"  # the certificates that this machine trusts
 
 CONNECT_S = 5.0
-_OPTIONS: list[tuple[str, Any]] = [
+OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 10_000),  # a path that died without a word is noticed
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),  # without it a ping is waited for a minute, whatever stands above
@@ -22,6 +22,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a new attempt does not wait for an old one's back-off
     ("grpc.enable_retries", 0),
+    ("grpc.http2.bdp_probe", 0),  # as at the server
 ]
 FINAL = {
     grpc.StatusCode.UNAUTHENTICATED: (
@@ -71,7 +72,7 @@ def channel_to(destination: Destination) -> grpc.Channel:
     host, _, port = destination.address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"a server is named HOST:PORT, not {destination.address!r}")
-    options = list(_OPTIONS)
+    options = list(OPTIONS)
     local = is_loopback(f"//{destination.address}")
     if local:
         options.append(("grpc.enable_http_proxy", 0))
