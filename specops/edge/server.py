@@ -46,8 +46,8 @@ OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
-    # Left to itself, it measures how much may be under way on a link by pings, one for every fourth message or
-    # so. But for long prompts, less is under way here than it begins with, 64 KiB.
+    # Left to itself, it measures by pings how much may be under way on a link, about one for every fourth
+    # message. But for long prompts, less is under way here than it begins with, 64 KiB.
     ("grpc.http2.bdp_probe", 0),
 )
 

@@ -157,9 +157,9 @@ def test_a_path_that_goes_silent_is_left(verifier: Any, linked: Any, monkeypatch
     """No end comes of it, and no error: only what is not answered tells."""
     quick = [
         (name, 500 if name in ("grpc.keepalive_time_ms", "grpc.http2.ping_timeout_ms") else value)
-        for name, value in destination._OPTIONS
+        for name, value in destination.OPTIONS
     ]
-    monkeypatch.setattr(destination, "_OPTIONS", quick)
+    monkeypatch.setattr(destination, "OPTIONS", quick)
     server = verifier()
     with relay(server.port, delay_s=0.0) as path:
         link = linked(path.port)
