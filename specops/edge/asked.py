@@ -20,11 +20,10 @@ from specops.edge.link import DRAWN_AHEAD, Reason, Served
 from specops.edge.proposal import TOKEN, WEIGHT, Branch, Drawn, Proposal
 from specops.edge.soundness import is_sound
 from specops.edge.wire import DRAWS
-from specops.engine.request import Sampling
+from specops.engine.request import LEAST_TEMPERATURE, Sampling
 from specops.engine.tree import Draw
 
 KEY = 16  # bytes
-LEAST_TEMPERATURE = 1e-4  # below it logits overflow, and the choice is the greedy one anyway
 MAX_STOPS = 64  # stop token ids of a session
 
 _DRAW_OF = {int(number): draw for draw, number in DRAWS.items()}

@@ -9,6 +9,10 @@ from specops.errors import UsageError
 
 FinishReason = Literal["stop", "length", "cancelled"]
 
+LEAST_TEMPERATURE = 1e-5
+"""Above 0, and vLLM's: a much lower one takes logits, divided by it, out of float32, and with this one the
+likeliest token is all but certain."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -35,10 +39,14 @@ def refuse_bad(prompt: list[int], sampling: Sampling, *, room: int, vocabulary: 
         raise UsageError(f"a prompt's token ids must be from 0 to {vocabulary - 1}")
     if sampling.max_tokens < 1:
         raise UsageError(f"max_tokens must be at least 1, not {sampling.max_tokens}")
-    if not (sampling.temperature >= 0 and 0 < sampling.top_p <= 1 and sampling.top_k >= 0):
+    if not (sampling.temperature == 0 or sampling.temperature >= LEAST_TEMPERATURE):
         raise UsageError(
-            "temperature and top_k must be at least 0, and top_p above 0 and at most 1, not "
-            f"{sampling.temperature}, {sampling.top_k} and {sampling.top_p}"
+            f"a temperature must be 0 or at least {LEAST_TEMPERATURE}, not {sampling.temperature}"
+        )
+    if not (0 < sampling.top_p <= 1 and sampling.top_k >= 0):
+        raise UsageError(
+            "top_k must be at least 0, and top_p above 0 and at most 1, not "
+            f"{sampling.top_k} and {sampling.top_p}"
         )
 
 

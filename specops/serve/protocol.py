@@ -12,13 +12,12 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from specops.engine.request import Sampling
+from specops.engine.request import LEAST_TEMPERATURE, Sampling
 from specops.serve.refusal import Refusal
 from specops.serve.unsupported import refuse_unsupported
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
-GREEDY_BELOW = 1e-5  # vLLM's: a lower temperature would overflow the logits it divides
 _INT64 = 2**63
 
 Request = TypeVar("Request", bound="GenerationRequest")
@@ -114,7 +113,7 @@ class GenerationRequest(_Body):
     def sampling(self, choice: int, max_tokens: int) -> Sampling:
         """How choice number `choice` of each prompt is sampled. Its seed is the request's plus its number."""
         return Sampling(
-            temperature=0.0 if self.temperature < GREEDY_BELOW else self.temperature,
+            temperature=0.0 if self.temperature < LEAST_TEMPERATURE else self.temperature,
             top_k=max(self.top_k, 0),
             top_p=self.top_p,
             seed=None if self.seed is None else (self.seed + choice) % _INT64,

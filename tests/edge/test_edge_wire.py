@@ -32,7 +32,7 @@ from specops.edge.wire import (
     turn_response,
     verdict_response,
 )
-from specops.engine.request import Sampling
+from specops.engine.request import LEAST_TEMPERATURE, Sampling
 from specops.engine.tree import Draw
 from specops.errors import EndpointError, UsageError
 
@@ -116,7 +116,7 @@ def test_what_is_sent_ahead_arrives_as_it_was(
     some.lists(TOKEN, min_size=1, max_size=100),
     some.builds(
         Sampling,
-        temperature=some.just(0.0) | some.floats(1e-4, 1e6),
+        temperature=some.just(0.0) | some.floats(LEAST_TEMPERATURE, 1e6),
         top_k=some.integers(0, 2**32 - 1),
         top_p=some.floats(0, 1, exclude_min=True),
         seed=some.none() | some.integers(0, 2**64 - 1),

@@ -11,7 +11,7 @@ from chi_square import p_value
 from tiny_models import VOCABULARY, Pair, drain, reference_logits, tokens_of
 
 from specops.engine.chance import distribution
-from specops.engine.request import Sampling
+from specops.engine.request import LEAST_TEMPERATURE, Sampling
 
 TREES = ["none", "ngram:4", "chain:3", "expand:3,2,1", "dynamic:8:3", "chain:3+ngram:4"]
 PROMPT = [17, 4, 250, 17, 4]
@@ -85,11 +85,12 @@ def test_seeds(tree: str, llama: Pair) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_top_1_at_any_temperature_is_greedy(tree: str, llama: Pair) -> None:
+def test_top_1_at_any_temperature_and_the_lowest_one_are_greedy(tree: str, llama: Pair) -> None:
     engine = llama.engine(tree)
     greedy = engine.generate(PROMPT, Sampling(max_tokens=16)).tokens
     assert engine.generate(PROMPT, Sampling(temperature=1.5, top_k=1, max_tokens=16)).tokens == greedy
     assert engine.generate(PROMPT, Sampling(temperature=1.5, top_p=1e-6, max_tokens=16)).tokens == greedy
+    assert engine.generate(PROMPT, Sampling(temperature=LEAST_TEMPERATURE, max_tokens=16)).tokens == greedy
 
 
 def test_a_better_draft_is_accepted_more(llama: Pair) -> None:
