@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import uvloop
 from grpc import aio
 
 from specops.edge.destination import OPTIONS as CLIENT
@@ -170,7 +171,7 @@ def answer(ports: Any) -> None:
         ports.send(port)
         await server.wait_for_termination()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 async def ask(port: int, message: bytes, rounds: int, pause_s: float) -> None:

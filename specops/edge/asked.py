@@ -188,6 +188,14 @@ def _twice(things: tuple[object, ...]) -> bool:
 
 def _drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> Drawn:
     drawn = Drawn(tuple(said.nodes[:]), tuple(said.sizes[:]), said.tokens, said.weights)
+    if not is_sound(drawn, tokens, parents, served.vocabulary, served.max_support):
+        _check(drawn, tokens, parents, served)
+    return drawn
+
+
+def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
+    """What the nodes of a tree, `tokens` after `parents`, were drawn from. Raises WireError of what is not
+    sound."""
     nodes, sizes = set(drawn.nodes), drawn.sizes
     if len(nodes) < len(drawn.nodes) or nodes != set(parents):
         raise WireError("a drawn tree has one distribution for every node that others follow")
@@ -203,14 +211,12 @@ def _drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], se
     for what, values, kind in (("tokens", drawn.tokens, TOKEN), ("weights", drawn.weights, WEIGHT)):
         if len(values) != total * kind.itemsize:
             raise WireError(f"{total} {what} take {total * kind.itemsize} bytes, not {len(values)}")
-    if total and not is_sound(drawn, tokens, parents, served.vocabulary):
-        _check(drawn, tokens, parents, served)
-    return drawn
+    if total:
+        _check_values(drawn, tokens, parents, served)
 
 
-def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
-    """What the nodes of a tree, `tokens` after `parents`, were drawn from: all distributions at once. Raises
-    WireError of what is not sound.
+def _check_values(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
+    """Of all distributions at once, where there are as many values as their sizes say.
 
     A token of the n-th distribution is told from the same of another by n in the bits above its own 32.
     """

@@ -24,6 +24,7 @@ from specops.edge.asked import WireError, read_request
 from specops.edge.gathering import Gathering
 from specops.edge.link import Reason, Refused, Served, Turn
 from specops.edge.messages import Commands, Failed, Propose, Said, Stepped
+from specops.edge.outgoing import Outgoing
 from specops.edge.packed import Packed
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.session import Answer, Effects, Ruled
@@ -43,9 +44,7 @@ Context = aio.ServicerContext[Any, Any]
 class _Stream:
     number: int
     peer: str
-    outgoing: asyncio.Queue[bytes | None]
-    """None: nothing follows."""
-
+    outgoing: Outgoing
     slow: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -120,7 +119,7 @@ class VerificationService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this server has no stream left")
         # By itself: together with a first answer that is still being written, gRPC can send no status.
         await context.send_initial_metadata(())
-        outgoing = asyncio.Queue[bytes | None](_PENDING + 4 * self.served.max_sessions)
+        outgoing = Outgoing(_PENDING + 4 * self.served.max_sessions)
         stream = _Stream(next(self._numbers), context.peer(), outgoing)
         self._streams[stream.number] = stream
         self.sessions.connected(stream.number, owner=name, client=name or stream.peer)
@@ -189,12 +188,10 @@ class VerificationService:
             self._drained.set()
 
     def _put(self, stream: _Stream, data: bytes | None) -> None:
-        try:
-            stream.outgoing.put_nowait(data)
-        except asyncio.QueueFull:
+        if stream.outgoing.put(data):
+            self._metrics.sent += len(data or b"")
+        else:
             stream.slow.set()
-            return
-        self._metrics.sent += len(data or b"")
 
     def _tell(self, commands: Commands) -> None:
         self._metrics.rounds += sum(isinstance(command, Propose) for command in commands or ())

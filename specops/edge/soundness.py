@@ -18,27 +18,53 @@ _COUNTS, _COUNT = types.CPointer(types.int64), types.int64
 _TOKENS, _WEIGHTS = types.CPointer(types.uint32), types.CPointer(types.uint16)
 
 
-def is_sound(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], vocabulary: int) -> bool:
-    """Whether the tokens of each distribution ascend and are below `vocabulary`, its weights are at least 1,
-    and each of `tokens` is one of those that the node above it, in `parents`, was drawn from.
-
-    As many tokens and weights as the sizes say, and a distribution for every parent, there must be.
-    """
+def is_sound(
+    drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], vocabulary: int, most: int
+) -> bool:
+    """Whether there is one distribution for every node in `parents`, over 1 to `most` tokens that ascend and
+    are below `vocabulary`, with weights of at least 1, and whether each of `tokens` is one of those that the
+    node above it was drawn from."""
+    distributions = len(drawn.nodes)
+    if len(drawn.sizes) != distributions:
+        return False
     numbers = array("q", (0, *drawn.nodes, *drawn.sizes, *parents, *tokens))
     address, _ = numbers.buffer_info()
-    _look(address, len(drawn.nodes), len(tokens), drawn.tokens, drawn.weights, vocabulary)
+    sizes = len(drawn.tokens), len(drawn.weights)
+    _look(address, distributions, len(tokens), drawn.tokens, drawn.weights, *sizes, vocabulary, most)
     return numbers[0] == 1
 
 
-@compiled(_COUNTS, _COUNT, _COUNT, _TOKENS, _WEIGHTS, _COUNT)
+@compiled(_COUNTS, _COUNT, _COUNT, _TOKENS, _WEIGHTS, _COUNT, _COUNT, _COUNT, _COUNT)
 def _look(
-    numbers: Any, distributions: Any, children: Any, support: Any, weights: Any, vocabulary: Any
+    numbers: Any,
+    distributions: Any,
+    children: Any,
+    support: Any,
+    weights: Any,
+    tokens_size: Any,
+    weights_size: Any,
+    vocabulary: Any,
+    most: Any,
 ) -> None:
-    """numbers: room for the answer, [distributions] nodes and sizes, [children] parents and tokens."""
+    """numbers: room for the answer, [distributions] nodes and sizes, [children] parents and tokens. What
+    `support` and `weights` take is in bytes."""
     nodes = 1
     sizes = nodes + distributions
     parents = sizes + distributions
     tokens = parents + children
+
+    total = 0
+    for place in range(distributions):
+        size = numbers[sizes + place]
+        if size < 1 or size > most:
+            return
+        total += size
+        for other in range(place):
+            if numbers[nodes + other] == numbers[nodes + place]:
+                return
+    if tokens_size != 4 * total or weights_size != 2 * total:
+        return
+
     begin = 0
     for place in range(distributions):
         end = begin + numbers[sizes + place]
@@ -49,14 +75,24 @@ def _look(
                 return
             least = token + 1
         begin = end
+
+    followed = 0  # nodes: each by its first child
     for child in range(children):
-        begin = place = 0
-        while numbers[nodes + place] != numbers[parents + child]:
+        parent = numbers[parents + child]
+        place = begin = 0
+        while place < distributions and numbers[nodes + place] != parent:
             begin += numbers[sizes + place]
             place += 1
+        if place == distributions:
+            return
         end = begin + numbers[sizes + place]
         while begin < end and support[begin] < numbers[tokens + child]:
             begin += 1
         if begin == end or support[begin] != numbers[tokens + child]:
             return
-    numbers[0] = 1
+        earlier = 0
+        while numbers[parents + earlier] != parent:
+            earlier += 1
+        followed += earlier == child
+    if followed == distributions:
+        numbers[0] = 1

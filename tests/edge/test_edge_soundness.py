@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from specops.edge.proposal import Drawn
 from specops.edge.soundness import is_sound
 
-VOCABULARY = 6
+VOCABULARY, MOST = 6, 4
 
 numbers = some.integers(0, VOCABULARY)
 weights = some.sampled_from([0, 1, 1, 1, 2**16 - 1])
@@ -33,20 +33,23 @@ def trees(draw: some.DrawFn) -> tuple[Drawn, tuple[int, ...], tuple[int, ...]]:
     tokens[place], its[place] = draw(numbers | some.just(tokens[place])), draw(weights)
     given[at] = tuple(tokens), tuple(its)
     children = draw(some.permutations(children))
+    del children[: draw(some.sampled_from([0, 0, 0, 1]))]
     return put_together(given), tuple(t for _, t in children), tuple(n for n, _ in children)
 
 
 def sound(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...]) -> bool:
     nodes = parted(drawn)
+    if set(nodes) != set(parents):
+        return False
     return all(
-        all(a < b for a, b in pairwise(its)) and max(its) < VOCABULARY and min(their) > 0
+        all(a < b for a, b in pairwise(its)) and max(its) < VOCABULARY and min(their) > 0 and len(its) <= MOST
         for its, their in nodes.values()
     ) and all(token in nodes[parent][0] for token, parent in zip(tokens, parents, strict=True))
 
 
 @given(trees())
 def test_it_is_as_it_is_said_in_python(tree: tuple[Drawn, tuple[int, ...], tuple[int, ...]]) -> None:
-    assert is_sound(*tree, VOCABULARY) == sound(*tree)
+    assert is_sound(*tree, VOCABULARY, MOST) == sound(*tree)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +62,36 @@ def test_it_is_as_it_is_said_in_python(tree: tuple[Drawn, tuple[int, ...], tuple
         ({0: ((2, 4), (1, 0))}, (2,), (0,), False),
         ({0: ((2, 6), (1, 1))}, (2,), (0,), False),
         ({0: ((2, 2**32 - 1), (1, 1))}, (2,), (0,), False),
+        ({0: ((0, 1, 2, 3), (1, 1, 1, 1))}, (2,), (0,), True),
+        ({0: ((0, 1, 2, 3, 4), (1, 1, 1, 1, 1))}, (2,), (0,), False),
+        ({0: ((), ())}, (), (), False),
+        ({0: ((2,), (1,))}, (2, 2), (0, 1), False),
+        ({0: ((2,), (1,)), 1: ((2,), (1,))}, (2,), (0,), False),
+        ({}, (), (), True),
     ],
 )
 def test_each_thing_that_can_be_wrong(
     nodes: Nodes, tokens: tuple[int, ...], parents: tuple[int, ...], expected: bool
 ) -> None:
-    assert is_sound(put_together(nodes), tokens, parents, VOCABULARY) == expected
+    assert is_sound(put_together(nodes), tokens, parents, VOCABULARY, MOST) == expected
 
 
 def test_the_highest_token_of_the_largest_vocabulary() -> None:
     highest = 2**32 - 2
-    assert is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest + 1)
-    assert not is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest)
+    assert is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest + 1, MOST)
+    assert not is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest, MOST)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        Drawn((0, 0), (1, 1), bytes(8), b"\1\0\1\0"),
+        Drawn((0,), (1, 1), bytes(8), b"\1\0\1\0"),
+        Drawn((0,), (2,), bytes(4), b"\1\0\1\0"),
+        Drawn((0,), (1,), bytes(4), b"\1\0\1"),
+        Drawn((0,), (1,), bytes(3), b"\1\0"),
+    ],
+)
+def test_what_does_not_fit_together(drawn: Drawn) -> None:
+    assert is_sound(Drawn((0,), (1,), bytes(4), b"\1\0"), (0,), (0,), VOCABULARY, MOST)
+    assert not is_sound(drawn, (0,), (0,), VOCABULARY, MOST)
