@@ -13,8 +13,10 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+from msgspec import msgpack
+
 from specops.edge.batching import DYNAMIC, Batching
-from specops.edge.messages import Begin, End, Held, Propose, Refused, Ruling, SetMode, Stepped
+from specops.edge.messages import Begin, End, Held, Propose, Refused, Ruling, Said, SetMode, Stepped
 from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.verifying import Verifying
@@ -55,6 +57,12 @@ class Session:
         return bool(self.rulings) and self.rulings[-1].ended
 
 
+def as_it_arrives(said: Said) -> Said:
+    arrived: Said = msgpack.decode(msgpack.encode(said), type=Said)
+    assert arrived == said
+    return arrived
+
+
 class Clients:
     """What they say comes in the order that `random` says, or in theirs; `eager` is how likely it is there
     before the engine's next step."""
@@ -91,7 +99,8 @@ class Clients:
 
     # --- what is said -------------------------------------------------------------------------
 
-    def say(self, said: object) -> None:
+    def say(self, said: Said) -> None:
+        said = as_it_arrives(said)
         if isinstance(said, Refused):
             self.sessions[said.key].refused = said.message
         if not isinstance(said, Stepped):
