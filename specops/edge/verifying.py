@@ -65,9 +65,13 @@ def verify_in_thread(engine: Engine, *, max_batch: int = 8, batching: Batching =
 
 
 def _work(verifying: Verifying, connection: Connection) -> None:
-    connection.send(verifying.ready)
     channel = Packed[Commands](connection, Commands)
-    obey(channel, lambda commands: verifying.run(commands, channel.send), Failed)
+
+    def run(commands: queue.SimpleQueue[Commands]) -> None:
+        connection.send(verifying.ready)
+        verifying.run(commands, channel.send)
+
+    obey(channel, run, Failed)
 
 
 @dataclass
