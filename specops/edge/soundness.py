@@ -25,8 +25,8 @@ def is_sound(
     are below `vocabulary`, with weights of at least 1, and whether each of `tokens` is one of those that the
     node above it was drawn from."""
     distributions = len(drawn.nodes)
-    if len(drawn.sizes) != distributions:
-        return False
+    if len(drawn.sizes) != distributions or distributions > len(tokens):
+        return False  # the second bounds what is looked through: what a client sends may be long
     numbers = array("q", (0, *drawn.nodes, *drawn.sizes, *parents, *tokens))
     address, _ = numbers.buffer_info()
     sizes = len(drawn.tokens), len(drawn.weights)

@@ -76,6 +76,13 @@ def test_each_thing_that_can_be_wrong(
     assert is_sound(put_together(nodes), tokens, parents, VOCABULARY, MOST) == expected
 
 
+def test_no_client_keeps_the_others_waiting_by_a_long_list() -> None:
+    """Each node is held against all before it: of so many that would be minutes."""
+    many = 1_000_000
+    drawn = Drawn(tuple(range(many)), (1,) * many, bytes(4 * many), b"\1\0" * many)
+    assert not is_sound(drawn, (0,), (0,), VOCABULARY, MOST)
+
+
 def test_the_highest_token_of_the_largest_vocabulary() -> None:
     highest = 2**32 - 2
     assert is_sound(put_together({0: ((0, highest), (1, 1))}), (highest,), (0,), highest + 1, MOST)
