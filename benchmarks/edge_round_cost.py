@@ -1,12 +1,14 @@
 """What a round costs a verification server's CPU beside the target's step.
 
-    python benchmarks/edge_round_cost.py [--rounds 4000] [--sessions 1 8] [--nodes 32] [--json FILE]
+    python benchmarks/edge_round_cost.py [--rounds 4000] [--sessions 1 8] [--nodes 32]
+        [--batching dynamic static:8] [--json FILE]
 
 A server with the shipped target, its engine in a process of its own as always, and clients on the same
 machine over loopback, each with a connection and a session of its own, that have trees of `--nodes` nodes
 verified: chains at temperature 0, and trees drawn without replacement, each node with a distribution over 32
 tokens, at temperature 1. The tokens are arbitrary, so that nearly all are rejected and a step is as short as
-it can be.
+it can be. A step takes the rounds that are there, or waits for eight of them (`specops edge verify-server
+--batching`): the fuller the batches are, the less of what a step and a wake-up take falls to each round.
 
 CPU time, not seconds that passed, so that other work on the machine adds little:
 
@@ -32,6 +34,7 @@ import secrets
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,7 @@ class Cost:
     """Milliseconds a round."""
 
     trees: str
+    batching: str
     sessions: int
     rounds: int
     bytes_up: float  # of a round's message
@@ -74,8 +78,9 @@ class Cost:
         return self.service + self.engine + self.draft
 
 
-def serve(ports: Any, spent: SynchronizedArray[Any]) -> None:
+def serve(ports: Any, spent: SynchronizedArray[Any], batching: str) -> None:
     """In a process of its own: a server whose engine notes what its steps take."""
+    from specops.edge.batching import Batching
     from specops.edge.describe import tokenizer_digest
     from specops.edge.server import ServiceSettings, serve_verification
     from specops.edge.serving import EngineSettings, load_verifier
@@ -104,7 +109,11 @@ def serve(ports: Any, spent: SynchronizedArray[Any]) -> None:
         engine.step, engine._verify = timed, verified  # type: ignore[method-assign]
         return engine
 
-    with bind("127.0.0.1", 0) as bound, verify_in_process(make, [bound], max_batch=MAX_BATCH) as worker:
+    waits = Batching.parse(batching)
+    with (
+        bind("127.0.0.1", 0) as bound,
+        verify_in_process(make, [bound], max_batch=MAX_BATCH, batching=waits) as worker,
+    ):
         settings = ServiceSettings(model="shipped", tokenizer=tokenizer_digest(load_tokenizer(TARGET)))
         serve_verification(worker, settings, bound, None, ports.send)
 
@@ -218,11 +227,11 @@ def drawn_tree(nodes: int) -> Proposal:
     return Proposal(tokens, parents, Draw.WITHOUT_REPLACEMENT, drawn)
 
 
-def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
+def measure(batching: str, sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
     """On a server that is started for it, after a tenth of the rounds to warm up."""
     ours, theirs = multiprocessing.Pipe()
     spent = multiprocessing.Array("d", 3)
-    server = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, spent))
+    server = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, spent, batching))
     server.start()
     try:
         assert server.pid is not None
@@ -244,6 +253,7 @@ def measure(sessions: int, nodes: int, drawn: bool, rounds: int) -> Cost:
     message = round_request(0, 1, drawn_tree(nodes) if drawn else chain(nodes)).SerializeToString()
     return Cost(
         trees="drawn" if drawn else "greedy",
+        batching=batching,
         sessions=sessions,
         rounds=done,
         bytes_up=up / done,
@@ -261,20 +271,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4000)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--nodes", type=int, default=32)
+    parser.add_argument("--batching", nargs="+", default=["dynamic", f"static:{MAX_BATCH}"])
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     costs = []
-    print("trees   sessions  rounds  bytes  service  engine   draft  beside (verify)  (step)  (bare)  ms")
-    for drawn in (False, True):
-        for sessions in asked.sessions:
-            cost = measure(sessions, asked.nodes, drawn, asked.rounds)
-            costs.append(asdict(cost) | {"beside": cost.beside})
-            print(
-                f"{cost.trees:7} {cost.sessions:8} {cost.rounds:7} {cost.bytes_up:6.0f} {cost.service:8.3f} "
-                f"{cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} "
-                f"{cost.verify:8.3f} {cost.step:7.3f} {cost.bare:7.3f}",
-                flush=True,
-            )
+    print(
+        "trees   batching  sessions  rounds  bytes "
+        " service  engine   draft  beside (verify)  (step)  (bare)  ms"
+    )
+    for drawn, batching, sessions in product((False, True), asked.batching, asked.sessions):
+        cost = measure(batching, sessions, asked.nodes, drawn, asked.rounds)
+        costs.append(asdict(cost) | {"beside": cost.beside})
+        print(
+            f"{cost.trees:7} {cost.batching:9} {cost.sessions:8} {cost.rounds:7} {cost.bytes_up:6.0f} "
+            f"{cost.service:8.3f} {cost.engine:7.3f} {cost.draft:7.3f} {cost.beside:7.3f} "
+            f"{cost.verify:8.3f} {cost.step:7.3f} {cost.bare:7.3f}",
+            flush=True,
+        )
     if asked.json is not None:
         asked.json.write_text(json.dumps(costs, indent=1))
 
