@@ -194,9 +194,11 @@ def test_metrics_by_class(up: Router) -> None:
     def answered() -> float:
         return up.value('specops_route_request_duration_seconds_count{class="code",pool="speculative"}')
 
+    time.sleep(1.5)  # a worker publishes once in a second: what the tests before asked belongs in `before`
     before = requests(), answered()
     for _ in range(3):
-        up.ask({**LONG, "messages": [{"role": "user", "content": "def f()"}]})
+        answer = up.ask({**LONG, "messages": [{"role": "user", "content": "def f()"}]})
+        assert (answer.status, answer.route) == (200, ("speculative", "long"))
     wait_until(lambda: (requests() - before[0], answered() - before[1]) == (3, 3), "all to be counted")
     assert up.value('specops_route_in_flight{pool="speculative"}') == 0
 
