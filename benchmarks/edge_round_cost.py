@@ -43,6 +43,7 @@ import grpc
 import uvloop
 from grpc import aio
 
+from specops.edge.batching import Batching
 from specops.edge.destination import OPTIONS as CLIENT
 from specops.edge.link import Verdict
 from specops.edge.proposal import Proposal
@@ -78,9 +79,8 @@ class Cost:
         return self.service + self.engine + self.draft
 
 
-def serve(ports: Any, spent: SynchronizedArray[Any], batching: str) -> None:
+def serve(ports: Any, spent: SynchronizedArray[Any], batching: Batching) -> None:
     """In a process of its own: a server whose engine notes what its steps take."""
-    from specops.edge.batching import Batching
     from specops.edge.describe import tokenizer_digest
     from specops.edge.server import ServiceSettings, serve_verification
     from specops.edge.serving import EngineSettings, load_verifier
@@ -109,10 +109,9 @@ def serve(ports: Any, spent: SynchronizedArray[Any], batching: str) -> None:
         engine.step, engine._verify = timed, verified  # type: ignore[method-assign]
         return engine
 
-    waits = Batching.parse(batching)
     with (
         bind("127.0.0.1", 0) as bound,
-        verify_in_process(make, [bound], max_batch=MAX_BATCH, batching=waits) as worker,
+        verify_in_process(make, [bound], max_batch=MAX_BATCH, batching=batching) as worker,
     ):
         settings = ServiceSettings(model="shipped", tokenizer=tokenizer_digest(load_tokenizer(TARGET)))
         serve_verification(worker, settings, bound, None, ports.send)
@@ -231,7 +230,8 @@ def measure(batching: str, sessions: int, nodes: int, drawn: bool, rounds: int) 
     """On a server that is started for it, after a tenth of the rounds to warm up."""
     ours, theirs = multiprocessing.Pipe()
     spent = multiprocessing.Array("d", 3)
-    server = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, spent, batching))
+    given = theirs, spent, Batching.parse(batching)
+    server = multiprocessing.get_context("fork").Process(target=serve, args=given)
     server.start()
     try:
         assert server.pid is not None
