@@ -1,6 +1,8 @@
 # make demo      install, then serve the shipped pair without and with speculation and compare the two
-# make test      install what the tests need, and run them
-# make test-vllm the tests that ask a real vLLM, on the CPU; its venv takes 2.5 GB
+# make test      install what the tests need, and run the quick ones: every module, about five minutes
+# make test-slow whole walks, seeded faults, soaks, statistics with many samples, several devices
+# make test-vllm the tests that need a real vLLM, on the CPU; its venv takes 2.5 GB
+# make faults    the fault zoo: servers of known behaviour, and the verdict that each must get
 # make check     lint, format, types, layers
 # make bench     the benchmarks, each against a peer in the same run
 # make generate  what is generated and committed
@@ -16,18 +18,28 @@ VLLM := .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-vllm check bench generate venv vllm-venv clean
+.PHONY: demo test test-slow test-vllm faults check bench generate venv vllm-venv clean
 
 demo: $(VENV)/.serve
 	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
 	case $$code in 0|1|4) ;; *) exit $$code ;; esac  # 1 and 4 are verdicts: the run itself went well
 
 # Three at a time on two cores, since tests wait for servers as well; a file's tests share its fixtures.
+# A test that fails gets a second try; tests/suite_report.py prints and counts those.
+PYTEST := $(BIN)/pytest --reruns 1
+SIDE_BY_SIDE := -n 3 --dist loadfile
+
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist loadfile
+	$(PYTEST) $(SIDE_BY_SIDE)
+
+test-slow: $(VENV)/.dev
+	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not vllm" --slowest-files 20
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
-	$(BIN)/pytest -m vllm tests/vllm
+	$(PYTEST) -m vllm tests/vllm --slowest-files 20
+
+faults: $(VENV)/.dev
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not vllm" tests/faults
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from suite_report import SuiteReport
 
 # Without a GPU, kernels run in Triton's interpreter. Triton asks when it is imported, as torch may do early.
 if not (Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()):
@@ -24,6 +25,18 @@ settings.load_profile("repeatable")
 
 # A shell that runs this in the background has its children ignore Ctrl-C, and theirs: some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slowest-files", type=int, default=0, metavar="N", help="print the N files that took the most CPU"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SuiteReport(config.getoption("--slowest-files")), "suite_report")
+
 
 WAITING = ("serve", "real", "load")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
