@@ -27,7 +27,6 @@ settings.load_profile("repeatable")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slowest-files", type=int, default=0, metavar="N", help="print the N files that took the most CPU"
@@ -42,7 +41,27 @@ WAITING = ("serve", "real", "load")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _mark_the_rest_slow(items)
+    _mix_waiting_and_computing(items)
+
+
+def _mark_the_rest_slow(items: list[pytest.Item]) -> None:
+    """Of a test marked `quick(n)`, all cases but n, which are spread evenly over them."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick"):
+            cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
+    for of_one_test in cases.values():
+        count = of_one_test[0].get_closest_marker("quick").args[0]
+        quick = {len(of_one_test) * index // count for index in range(count)}
+        for number, item in enumerate(of_one_test):
+            if number not in quick:
+                item.add_marker("slow")
+
+
+def _mix_waiting_and_computing(items: list[pytest.Item]) -> None:
     """Files that wait come between files that compute, so that two at a time seldom do the same. pytest-xdist
     hands files out in this order, by its option in pyproject.toml."""
     files = list(dict.fromkeys(item.path for item in items))

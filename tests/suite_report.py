@@ -1,9 +1,9 @@
-"""What a run of the suite says at its end: second tries, features that were skipped, and the slowest files.
+"""What a run of the tests says at its end: second tries, features not tested, and the slowest files.
 
-- A test that fails is run once more (`--reruns 1`, pytest-rerunfailures). A second try hides a fault as easily as it
-  survives a busy machine, so every first failure is printed, they are counted, and more than `MOST_SECOND_TRIES` make
-  the run fail.
-- A missing program or package skips many tests. They are summed up by the feature that nobody tested.
+- A test that fails is run once more (`--reruns 1`, pytest-rerunfailures). A second try survives a busy
+  machine, but it can hide a fault as well. So every first failure is printed, they are counted, and more
+  than `MOST_SECOND_TRIES` of them fail the run.
+- A missing program or package skips many tests. They are summed up by the feature that was not tested.
 - `--slowest-files N` prints the N files that took the most CPU, with their wall time.
 """
 
@@ -51,7 +51,7 @@ FEATURES_BY_FILE = {
 
 
 class SuiteReport:
-    """A pytest plugin; it sees the reports of all workers, since pytest-xdist sends them to the controller."""
+    """A pytest plugin. In pytest-xdist's controller it sees the reports of all workers."""
 
     def __init__(self, slowest: int) -> None:
         self.slowest = slowest

@@ -23,6 +23,7 @@ LACKING = {
 """What the embedded engine does not have, by check: the parameter that it refuses."""
 
 
+@pytest.mark.slow
 def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> None:
     result = servers.canary(tmp_path, samples=32, prompts=4)
     found = {check["name"]: check for check in result.data["checks"]}
@@ -34,6 +35,7 @@ def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> 
     assert all("curl" in check["request"] for check in found.values())
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(
     fault: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def left_behind(rollout: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_arm_says_the_same_and_is_measured(rollout: Path, tmp_path: Path) -> None:
     out = tmp_path / "edge.json"
     words = ["edge", "bench", str(rollout), "--count", "4", "--tokens", "8", "--out", str(out)]

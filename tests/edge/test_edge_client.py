@@ -43,6 +43,7 @@ def asked(prompts: Prompts, **sampling: object) -> list[tuple[list[int], Samplin
     return [(prompt, Sampling(max_tokens=LENGTH, **sampling)) for prompt, _ in prompts]  # type: ignore[arg-type]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("heads", [0, 1, 2, 8])
 @pytest.mark.parametrize("depth", [Included(3), Excluded(2), Adaptive()], ids=str)
 def test_greedy_output_is_generates(
@@ -57,6 +58,7 @@ def test_greedy_output_is_generates(
     assert engine.idle
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_whatever_the_link_does(data: st.DataObject, llama: Pair, logits: Logits, prompts: Prompts) -> None:

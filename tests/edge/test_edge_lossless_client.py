@@ -101,6 +101,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("settings", "length"), CASES)
 def test_the_output_has_the_targets_distribution(
     settings: Drafting, length: int, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +112,7 @@ def test_the_output_has_the_targets_distribution(
     assert (session.engine.own.spliced > 0) == (settings.heads > 0)  # in all the runs
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("cut_after", "arrives"), [(None, True), *product((1, 2), (True, False))])
 def test_what_is_sent_ahead(cut_after: int | None, arrives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = drafting(nodes=2, beams=1, width=1, heads=3, room=4, support=2)
@@ -126,6 +128,7 @@ def test_cuts_and_temperature(sampling: Sampling, monkeypatch: pytest.MonkeyPatc
     assert distance(Session(settings, sampling, monkeypatch), sampling) < EXACT
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("rounds", "arrived"),
     [(0, True), *product((1, 2), (True, False))],  # before the first round there is none to arrive

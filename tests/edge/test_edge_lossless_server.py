@@ -215,6 +215,7 @@ def neighbours() -> list[Session]:
     ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("chunk", [2, 4])
 @pytest.mark.parametrize("draw", list(Draw))
 def test_what_one_is_given_does_not_depend_on_the_others(

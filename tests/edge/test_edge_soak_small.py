@@ -66,6 +66,7 @@ def server(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
         yield server
 
 
+@pytest.mark.slow
 def test_every_stream_is_whole_and_right_and_nothing_is_left(server: Server, texts: Texts) -> None:
     before = server.files()
     herds = [

@@ -79,6 +79,7 @@ def naive(q: Tensor, keys: Tensor, values: Tensor, sees: Tensor, scale: float) -
     return torch.cat(outputs, 1)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (3, 1)])
 @pytest.mark.parametrize("short", [0, 7, 32])
 @given(scale=st.sampled_from([None, 0.7]), batch=batches(), seed=st.integers(0, 100))

@@ -120,6 +120,7 @@ def test_the_output_has_the_targets_distribution_under_every_plan(
     assert total_variation(distribution_of(run), expected) < EXACT
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("prefill_chunk", [7, 256])
 @pytest.mark.parametrize("with_head", [False, True], ids=["draft model", "head"])
 def test_greedy_output_is_the_targets_while_plans_change(

@@ -61,6 +61,7 @@ def test_the_gate_far_out() -> None:
     near(compiled.gate(y, 1.0), F.silu(y.double()[:, :8]), rtol=2e-5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 2, 8), (3, 1, 6), (2, 2, 2)])
 @given(data=st.data())
 def test_rotated_and_stored(heads: int, kv_heads: int, dim: int, data: st.DataObject) -> None:

@@ -27,6 +27,7 @@ COUNT = 12
 ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None and not os.environ.get("CI"), reason="needs triton")
 def test_the_kernel_writes_what_pytorch_s_attention_writes(llama: Pair) -> None:
     """In the interpreter, which is slow: two short sequences, that end together, and a prompt in parts."""

@@ -39,6 +39,7 @@ def expected(llama: Pair) -> list[tuple[list[int], list[int]]]:
     return clear_prompts(llama.reference, LENGTHS, max(ENDS))
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("tree", ["chain:4", "expand:3,2,1", "dynamic:8:3"])
 @pytest.mark.parametrize(("chunk", "batch"), [(256, 1), (7, 3), (1, 5)])
 @pytest.mark.parametrize("kind", KINDS)

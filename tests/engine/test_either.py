@@ -46,6 +46,7 @@ def whole_engine(drafter: Drafter, verifier: Verifier) -> Engine:
     )
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("verifier", "grower"),
     [

@@ -59,6 +59,7 @@ def outputs(engine: Engine, expected: list[tuple[list[int], list[int]]]) -> list
     return [tokens_of(emissions) for emissions in found]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("family", "tree"), [*(("llama", tree) for tree in TREES), ("gpt2", "expand:3,2,1")])
 def test_token_identical(
     family: str,
@@ -189,6 +190,7 @@ PARTS: dict[str, Callable[[Any], Tensor]] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("stale", [None, *PARTS])
 def test_every_part_is_read_anew(
     stale: str | None, recorder: Recorder, llama: Pair, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +273,7 @@ def test_a_pass_of_many_tokens_has_none(counts: list[int]) -> None:
     assert Form.of(Layout(spans, cache, 2)) is None
 
 
+@pytest.mark.slow
 def test_with_the_kernel(llama: Pair) -> None:
     """In the interpreter, which is slow."""
     found = subprocess.run(

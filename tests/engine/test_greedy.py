@@ -28,6 +28,7 @@ def expected_of(pair_of: Callable[[str], Pair]) -> Callable[[str], Expected]:
     return cache(lambda family: clear_prompts(pair_of(family).reference, LENGTHS, COUNT))
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize(
     ("family", "chunk", "batch"),

@@ -32,6 +32,7 @@ def expected_of(pair_of: Callable[[str], Pair]) -> Callable[[str], Expected]:
     return cache(lambda family: clear_prompts(pair_of(family).reference, LENGTHS, max(ENDS)))
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("tree", ["chain:3", "expand:3,2,1", "dynamic:8:3"])
 @pytest.mark.parametrize(("chunk", "batch"), [(256, 1), (256, 5), (7, 3), (1, 5)])
 @pytest.mark.parametrize("family", ["llama", "opt", "gpt2"])

@@ -74,6 +74,7 @@ def gathers(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return seen
 
 
+@pytest.mark.quick(14)
 @pytest.mark.parametrize(("batch", "chunk"), [(3, 1), (1, 7), (3, 256)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(

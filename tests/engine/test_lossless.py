@@ -74,6 +74,7 @@ def distance(
     return total_variation(found, continuations(target, (0, 1), depth + 1))
 
 
+@pytest.mark.quick(15)
 @pytest.mark.parametrize(("verifier", "draw"), RULES)
 @pytest.mark.parametrize("spec", DEPTHS)
 def test_every_rule_on_every_shape(spec: str, verifier: Verifier, draw: Draw) -> None:
@@ -81,6 +82,7 @@ def test_every_rule_on_every_shape(spec: str, verifier: Verifier, draw: Draw) ->
     assert distance(verifier, spec, draw, q, random_table(0), PLAIN, DEPTHS[spec]) < EXACT
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize(("verifier", "draw"), RULES)
 @pytest.mark.parametrize(
     "sampling",

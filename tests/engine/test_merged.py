@@ -48,6 +48,7 @@ def trees_of(spec: str, draw: Draw, *seeds: int) -> WeighedTrees:
     return drafted(drafter_of(spec, draw, *seeds), PLAIN, REPEATS)
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: verifier.name)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT], ids=lambda draw: draw.name.lower())
 @pytest.mark.parametrize("spec", SPECS)

@@ -30,6 +30,7 @@ COUNT = 12
 DISK, HOST = Offload("disk"), Offload("host")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("family", "offload"),
     [*((family, DISK) for family in ("llama", "llama-tied", "qwen2", "opt", "gpt2")), ("llama-biases", HOST)],

@@ -77,6 +77,7 @@ def test_sums_of_products_have_room(width: int) -> None:
     near(logits, torch.full((1, 1), -3.0 * width * width).double())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 2, 8), (3, 1, 6), (2, 2, 2)])
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: int) -> None:
@@ -147,6 +148,7 @@ def test_a_head_drafts_alike_in_one_call_and_in_many(
         assert torch.allclose(found, other, rtol=0, atol=0.05 * float(other.abs().max()))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=5),
     st.sampled_from([0.0, 0.5, 1.0]),

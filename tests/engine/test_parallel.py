@@ -107,6 +107,7 @@ def found(folder: Path, prompts: list[tuple[list[int], list[int]]]) -> dict[str,
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_and_features(
@@ -119,6 +120,7 @@ def test_logits_and_features(
     assert torch.allclose(found[kind].features[family], ranks_cases.features(model), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tree", [*TREES, "head"])
 def test_token_identical(
@@ -128,6 +130,7 @@ def test_token_identical(
     assert found[kind].outputs[tree] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tree", [*TREES, "head"])
 def test_drafts_are_as_good_as_one_rank_s(
@@ -147,6 +150,7 @@ def test_drafts_are_as_good_as_one_rank_s(
     assert found[kind].accepted[tree][0] > 0 or tree in ("none", "head")  # which is a random one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_distributions_come_to_rank_0(kind: str, found: dict[str, Found]) -> None:
     """At T = 1, of a draft equal to the target, the first child is always accepted, and the one below it."""
@@ -199,6 +203,7 @@ def number_of(sequence: Sequence) -> float:
     return sequence.chance._random.random()
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_given_up(found: dict[str, Found]) -> None:
     assert MOMENT.total_seconds() * 0.9 <= found["tensor"].gave_up < 30
 
@@ -231,6 +236,7 @@ def test_a_rank_that_does_not_start(llama: Pair, monkeypatch: pytest.MonkeyPatch
         load_engine(llama.target, speculate=False, parallel=Parallel("pipeline", 2))
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_load_its_draft(
     llama: Pair, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

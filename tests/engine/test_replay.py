@@ -39,6 +39,7 @@ def written(pair: Pair, prompt: list[int], temperature: float, seed: int = 0) ->
     return trace(pair, prompt, tokens, temperature, depth=5, ranks=4, seed=seed)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("draft", ["draft", "head", "recurrent", "medusa", "exit"])
 def test_greedy_steps_are_the_engines(draft: str) -> None:
     pair = shipped(draft)
@@ -67,6 +68,7 @@ def test_copied_drafts_are_the_engines() -> None:
     assert accepted > 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("tree", ["chain:4", "expand:3,2,1"])
 def test_sampled_steps_are_the_engines_in_the_mean(llama: TinyPair, tree: str) -> None:
     """Both sides are random: the text that was written, and the engine's own draws. Within 5 sigma."""

@@ -31,6 +31,7 @@ def target_distribution(pair: Pair, prompt: list[int], sampling: Sampling) -> di
     return joint
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("tree", "verifier"),
     [
@@ -52,6 +53,7 @@ def test_the_whole_sampler(tree: str, verifier: str | None, llama: Pair) -> None
     assert p_value(counts, target_distribution(llama, PROMPT, warmer)) < 1e-6
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_seeded_output_does_not_depend_on_the_batch(

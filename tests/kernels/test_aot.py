@@ -32,6 +32,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_within_budget() -> None:
     """In a process of its own: here the kernels are interpreted."""

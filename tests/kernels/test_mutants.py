@@ -72,6 +72,7 @@ def test_without_a_mistake(shape: Shape, device: torch.device) -> None:
     assert differs(shape, configuration(shape), device) < TOLERANCE[shape.dtype]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a NaN on the way is what some of them are about
 @pytest.mark.parametrize(("right", "wrong", "shape"), ATTENTION.values(), ids=ATTENTION)
 def test_attention(

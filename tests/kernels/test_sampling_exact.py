@@ -102,6 +102,7 @@ def test_the_reference(spec: str, depth: int, draw: Draw, verifier: Verifier) ->
     assert error(emitted(partial(naive, replace=replace), verifier, spec, draw, None), depth + 1) < 1e-8
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("verifier", "spec", "depth", "draw"),
     [

@@ -85,6 +85,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("verifier", RULES)
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_decides_as_the_engine(name: str, verifier: Verifier) -> None:

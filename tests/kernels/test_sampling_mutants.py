@@ -199,6 +199,7 @@ def put_in(mistake: Mistake, folder: Path, patch: pytest.MonkeyPatch) -> None:
             patch.setattr(sampling, f"{kernel}_kernel", getattr(made, kernel))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("mistake", OF_BOTH, ids=lambda mistake: mistake.what)
 def test_a_wrong_residual_is_found_out_by_either_rule(
     mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,6 +209,7 @@ def test_a_wrong_residual_is_found_out_by_either_rule(
         assert not right(rule, mistake.case)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("mistake", OF_ONE, ids=lambda mistake: mistake.what)
 def test_a_wrong_walk_is_found_out(mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in(mistake, tmp_path, monkeypatch)
@@ -215,6 +217,7 @@ def test_a_wrong_walk_is_found_out(mistake: Mistake, tmp_path: Path, monkeypatch
     assert not right(rule, mistake.case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", VERIFIERS)
 def test_the_rule_for_another_draw_is_wrong(rule: str) -> None:
     assert not right(rule, "wor", replace=True)
@@ -232,6 +235,7 @@ class Reversed:
         return self._tree.turns(node)[::-1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", VERIFIERS)
 def test_siblings_in_another_order_are_decided_otherwise(rule: str) -> None:
     case = CASES["wor"]

@@ -63,6 +63,7 @@ def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
     assert differs(shape, SMALL, device) < TOLERANCE[dtype]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("page", [0, 8])
 @pytest.mark.parametrize("splits", [2, 3, 4])
 def test_splits(splits: int, page: int, device: torch.device) -> None:
@@ -83,6 +84,7 @@ def test_chosen_configuration(device: torch.device) -> None:
         assert differs(shape, None, device) < TOLERANCE[dtype]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=12, phases=[Phase.generate])  # shrinking would take minutes, interpreted
 def test_any_mask(data: st.DataObject) -> None:

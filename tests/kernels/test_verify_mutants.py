@@ -62,6 +62,7 @@ def test_the_kernel_itself_is_right() -> None:
     assert right()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("what", MISTAKES)
 def test_a_mistake_is_found_out(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = mutant(verify_greedy_kernel, *MISTAKES[what], tmp_path)

@@ -65,6 +65,7 @@ class Chain:
         return evaluation is not None and evaluation.verdict == verdict
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_from_a_bad_draft_to_a_return_and_what_may_fail_on_the_way(tiny_pair, tmp_path) -> None:
     up = deployment(tmp_path / "up", monitor=WATCH, guard=POLICY)

@@ -31,6 +31,7 @@ def answer(server: Server) -> None:
     urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30).close()
 
 
+@pytest.mark.slow
 def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: Path) -> None:
     config = tmp_path / "prometheus.yml"
     target = {"targets": [urlsplit(server.base_url).netloc]}

@@ -137,6 +137,7 @@ def value(api: Api, expr: str) -> float | None:
     return found[0].value if found else None
 
 
+@pytest.mark.slow
 def test_the_playbooks_names_have_data(watching: tuple[Daemon, Path]) -> None:
     up, _ = watching
     api = Api(up.url)

@@ -129,6 +129,7 @@ def test_bash_hands_over_the_words_and_variables_as_they_are(said: list[str], no
     assert json.loads(found.stdout) == [said, note]
 
 
+@pytest.mark.slow
 def test_the_script_of_the_shipped_pair_starts_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_systemd_reads_the_calendar_as_meant(tmp_path: Path) -> None:
         assert (there.weekday(), there.hour, there.minute) == (0, 9, 0)
 
 
+@pytest.mark.slow
 def test_cron_leaves_a_report(prometheus: Daemon, tmp_path: Path) -> None:
     """A cron of its own: its folders are in a mount namespace, so that the machine's jobs are not run."""
     cron = program("cron")

@@ -42,6 +42,7 @@ def listens(url: str) -> bool:
         return probe.connect_ex(("127.0.0.1", urlsplit(url).port or 0)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # it starts ten servers, and other tests may have the cores
 def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) -> None:
     """From measuring to the go-live verdict; the drill with a real NGINX."""
@@ -163,6 +164,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
     assert on.exit_code == Exit.NO
 
 
+@pytest.mark.slow
 def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
     """With its own keys enabled: models and prompts in place of the shipped ones, and less to measure."""
     target, draft = tiny_pair

@@ -57,6 +57,7 @@ def items(done: Walk) -> dict[str, str]:
     return {item.name: item.status for item in Checked.model_validate(step.result.data).items}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, monkeypatch) -> None:
     program("nginx")

@@ -72,6 +72,7 @@ def test_its_acceptance_is_measured_by_the_command(tmp_path: Path) -> None:
     assert 0.1 < rates["greedy"][0] < 1
 
 
+@pytest.mark.slow
 def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
     out = tmp_path / "specinfer.json"
     done = specops("bench", "specinfer", "--count", "1", "--tokens", "24", "--out", str(out), "--quiet")
@@ -92,6 +93,7 @@ def test_specinfers_tables_are_regenerated(tmp_path: Path) -> None:
     assert 1 < of_all["naive"]["value"] < of_all["MSS"]["value"] < 9
 
 
+@pytest.mark.slow
 def test_verifiers_are_ranked_on_the_very_same_trees(tmp_path: Path) -> None:
     out = tmp_path / "verifiers.json"
     asked = ["--count", "2", "--tokens", "24", "--rounds", "1", "--tree", "chain:3", "--tree", "expand:2"]

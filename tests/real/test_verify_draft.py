@@ -13,6 +13,7 @@ from specops.assets import asset
 PAIR = asset("playbooks", "embedded")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "embedded"])
 @pytest.mark.parametrize(("draft", "kind"), [("draft", "independent"), ("head", "eagle")])
 def test_the_shipped_drafts_suit_the_shipped_target(engine: str, draft: str, kind: str) -> None:

@@ -137,6 +137,7 @@ def test_the_sample_keeps_the_classes_proportions_and_any_beginning_is_spread() 
     assert len(_spread(prompts[:5], 30)) == 5
 
 
+@pytest.mark.slow
 def test_a_real_pair_end_to_end(
     tiny_pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

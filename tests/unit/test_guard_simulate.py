@@ -121,6 +121,7 @@ def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, sa
     assert said in raised.value.message
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("in_acceptance", [True, False])
 def test_a_regression_is_acted_on_within_the_window_and_three_intervals(in_acceptance: bool) -> None:
     found = simulate(hit(1.3, in_acceptance=in_acceptance), PLAN, Rules())
@@ -164,6 +165,7 @@ def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:
     assert [one.rightly for one in found.fallbacks] == ["yes"] * len(found.fallbacks)
 
 
+@pytest.mark.slow
 def test_an_incident_that_nothing_was_done_about_is_missed() -> None:
     slow = hit(1.3, in_acceptance=False)
     blind = replace(PLAN, min_requests=None, regression=Threshold(value=1.29, source="made up"))
@@ -173,6 +175,7 @@ def test_an_incident_that_nothing_was_done_about_is_missed() -> None:
     assert simulate(slow, blind, Rules()).missed == []
 
 
+@pytest.mark.slow
 def test_incidents_that_somebody_marks_say_what_was_right() -> None:
     made = replace(hit(1.3, in_acceptance=False), slower=np.full(480, np.nan))
     assert simulate(made, PLAN, Rules()).fallbacks[0].rightly == "unknown"
