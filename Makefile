@@ -33,7 +33,7 @@ test: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE)
 
 test-slow: $(VENV)/.dev
-	$(PYTEST) $(SIDE_BY_SIDE) -m "slow and not vllm" --slowest-files 20
+	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
 	$(PYTEST) -m vllm tests/vllm --slowest-files 20

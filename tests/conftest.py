@@ -20,8 +20,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
-settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
-settings.load_profile("repeatable")
+# `make test-slow` runs the property tests again, with `--hypothesis-profile full`.
+settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=40)
+settings.register_profile("full", deadline=None, derandomize=True, database=None, max_examples=200)
+settings.load_profile("quick")
 
 # A shell that runs this in the background has its children ignore Ctrl-C, and theirs: some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
