@@ -85,9 +85,9 @@ def serve(ports: Any, spent: SynchronizedArray[Any], batching: Batching) -> None
     from specops.edge.server import ServiceSettings, serve_verification
     from specops.edge.serving import EngineSettings, load_verifier
     from specops.edge.verifying import verify_in_process
-    from specops.engine.load import load_tokenizer
     from specops.engine.step import Engine
-    from specops.serve.run import bind
+    from specops.engine.tokenizer import load_tokenizer
+    from specops.serve.binding import bind
 
     def make() -> Engine:
         engine = load_verifier(EngineSettings(TARGET, max_batch=MAX_BATCH, max_length=512, threads=1))

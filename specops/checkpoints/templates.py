@@ -18,24 +18,73 @@ Render = Callable[[Sequence[Message], bool], str]
 
 
 def compiled(template: str, special: Mapping[str, str]) -> Render:
-    """A function (messages, add_generation_prompt) -> text.
+    """A function (messages, add_generation_prompt) -> text, for a comparison of templates.
 
     special: what the template may use beside the messages, such as bos_token.
-    What goes wrong in a template, its own refusals too, is its answer, in angle brackets.
+    An error of the template, its own refusals included, is the text, in angle brackets.
+    """
+    try:
+        renderer: Render | None = rendering(template, special, lambda: NOW)
+        refusal = ""
+    except Exception as error:
+        renderer, refusal = None, f"<{type(error).__name__}: {error}>"
+
+    def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
+        if renderer is None:
+            return refusal
+        try:
+            return renderer(messages, add_generation_prompt)
+        except Exception as error:  # a stranger's program may raise anything
+            return f"<{type(error).__name__}: {error}>"
+
+    return render
+
+
+def rendering(
+    template: str, special: Mapping[str, str], now: Callable[[], datetime] = datetime.now
+) -> Render:
+    """A function (messages, add_generation_prompt) -> text. It raises what the template raises.
+
+    special: what the template may use beside the messages, such as bos_token. now: for `strftime_now`.
+    Raises jinja2.TemplateError for a template with a wrong syntax.
     """
     from jinja2 import TemplateError, nodes
+    from jinja2.exceptions import SecurityError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """`{% generation %}` marks what the assistant said; the text is the block's."""
+        """`{% generation %}` marks what the assistant said; its text is the block's, in its own scope."""
 
         tags = {"generation"}  # noqa: RUF012
 
         def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("text_of"), [], [], body).set_lineno(line)
+
+        def text_of(self, caller: Callable[[], str]) -> str:
+            return caller()
+
+    class PlainNamespace(Namespace):
+        """A namespace without attributes of Python's own."""
+
+        def __init__(*args: Any, **named: Any) -> None:  # `self` may be one of the names
+            self, *rest = args
+            found = dict(*rest, **named)
+            for name in found:
+                refuse_hidden(name)
+            Namespace.__init__(self, found)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            refuse_hidden(name)
+            super().__setitem__(name, value)
+
+    def refuse_hidden(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise SecurityError(f"a namespace in a chat template cannot hold the name {name!r}")
 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
@@ -56,23 +105,17 @@ def compiled(template: str, special: Mapping[str, str]) -> Render:
     )
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = NOW.strftime
-    try:
-        program = environment.from_string(template)
-    except TemplateError as error:
-        refusal = f"<{type(error).__name__}: {error}>"
-        return lambda messages, add_generation_prompt: refusal
+    environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    environment.globals["namespace"] = PlainNamespace
+    program = environment.from_string(template)
 
     def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        try:
-            return program.render(
-                **special,
-                messages=[dict(message) for message in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-            )
-        except Exception as error:  # a stranger's program may raise anything
-            return f"<{type(error).__name__}: {error}>"
+        return program.render(
+            **special,
+            messages=[dict(message) for message in messages],
+            tools=None,
+            documents=None,
+            add_generation_prompt=add_generation_prompt,
+        )
 
     return render

@@ -87,8 +87,9 @@ def serve(
     )
     with extra("edge", "start the server"):
         from specops.edge.client_metrics import edge_series
-        from specops.engine.load import load_tokenizer
-        from specops.serve.run import ServeSettings, bind, serve_engine
+        from specops.engine.tokenizer import load_tokenizer
+        from specops.serve.binding import bind
+        from specops.serve.run import ServeSettings, serve_engine
         from specops.serve.worker import in_process
 
     def announce(url: str) -> None:

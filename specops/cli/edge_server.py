@@ -101,8 +101,8 @@ def verify_server(
         from specops.edge.server import ServiceSettings, serve_verification
         from specops.edge.serving import EngineSettings, load_verifier
         from specops.edge.verifying import verify_in_process
-        from specops.engine.load import load_tokenizer
-        from specops.serve.run import bind
+        from specops.engine.tokenizer import load_tokenizer
+        from specops.serve.binding import bind
     own = os.environ.get(TOKEN)
     if own and token_file is not None:
         raise UsageError(

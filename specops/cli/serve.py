@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +20,10 @@ from specops.cli.serve_options import (
     ThreadsOption,
     log_to_stderr,
 )
-from specops.errors import UsageError
+from specops.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from specops.engine import Engine
 
 API_KEY = "SPECOPS_API_KEY"
 EMBEDDED = "specops-embedded"  # the shipped pair's name
@@ -81,13 +83,9 @@ def serve(
     SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
     SPECOPS_API_KEY is set in the environment, clients must send it.
     """
-    with extra("serve", "start the server"):
-        from specops.engine import load_engine
-        from specops.engine.load import load_tokenizer
-        from specops.engine.offload import Offload
-        from specops.engine.ranks import Parallel
-        from specops.serve.run import ServeSettings, bind, serve_engine
-        from specops.serve.worker import in_process
+    from specops.serve.binding import bind
+    from specops.serve.worker import starting
+
     if no_speculation and draft is not None:
         raise UsageError("--draft and --no-speculation exclude each other", hint="leave one of them out")
     if target is None:
@@ -101,30 +99,46 @@ def serve(
         drafts = "no speculation" if no_speculation else tree
         print(f"serving {settings.model} on {url} ({drafts}, batch {max_batch})", file=sys.stderr, flush=True)
 
+    def load() -> Engine:
+        with extra("serve", "start the server"):
+            from specops.engine.load import load_engine
+            from specops.engine.offload import Offload
+            from specops.engine.ranks import Parallel
+        return load_engine(
+            target,
+            draft,
+            tree=tree,
+            verifier=verifier,
+            speculate=not no_speculation,
+            max_batch=max_batch,
+            max_length=max_length,
+            threads=threads,
+            device=device,
+            dtype=dtype,
+            attention=attention,
+            graphs=not no_graphs,
+            offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
+            parallel=None if parallel is None else Parallel.parse(parallel),
+        )
+
     log_to_stderr(quiet=quiet)
-    settings = ServeSettings(
-        model=served_model_name or name,
-        capacity=max_batch + max_queue,
-        speculative=not no_speculation and tree != "none",
-        api_key=os.environ.get(API_KEY) or None,
-        grace=grace,
-    )
-    load = partial(
-        load_engine,
-        target,
-        draft,
-        tree=tree,
-        verifier=verifier,
-        speculate=not no_speculation,
-        max_batch=max_batch,
-        max_length=max_length,
-        threads=threads,
-        device=device,
-        dtype=dtype,
-        attention=attention,
-        graphs=not no_graphs,
-        offload=None if offload is None else Offload(offload),  # type: ignore[arg-type]  # it looks itself
-        parallel=None if parallel is None else Parallel.parse(parallel),
-    )
-    with bind(host, port) as bound, in_process(load, [bound]) as worker:  # the address first: loading is slow
-        serve_engine(worker, load_tokenizer(target), settings, bound, announce)
+    with bind(host, port) as bound, starting(load, [bound]) as wait:  # the address first: loading is slow
+        # While the engine's process imports torch, which this one does without.
+        with extra("serve", "start the server"):
+            import jinja2.sandbox  # noqa: F401  # the first chat would wait for it
+
+            from specops.engine.tokenizer import load_tokenizer
+            from specops.serve.run import ServeSettings, serve_engine
+        settings = ServeSettings(
+            model=served_model_name or name,
+            capacity=max_batch + max_queue,
+            speculative=not no_speculation and tree != "none",
+            api_key=os.environ.get(API_KEY) or None,
+            grace=grace,
+        )
+        try:
+            tokenizer = load_tokenizer(target)
+        except ModelError:
+            wait()  # the engine's error, where there is one, says more
+            raise
+        serve_engine(wait(), tokenizer, settings, bound, announce)

@@ -14,8 +14,8 @@ from specops.edge.fallback import Fallback
 from specops.edge.link import Link
 from specops.edge.settings import DEFAULT, Drafting
 from specops.engine.drafts import reads_features
-from specops.engine.load import load_tokenizer
 from specops.engine.model import load_model
+from specops.engine.tokenizer import load_tokenizer
 from specops.errors import ModelError
 
 HINT = "a draft must share the target's token ids: `specops verify-draft TARGET DRAFT` says where they differ"

@@ -5,12 +5,20 @@ from specops.engine import Sampling, load_engine
 engine = load_engine("playbooks/embedded/target", "playbooks/embedded/draft", tree="chain:3")
 for emission in engine.stream("def main(", Sampling(max_tokens=64)):
     print(emission.text, end="")
+
+Names are imported when they are first used: a process that only talks to an engine does without torch.
 """
 
-from specops.engine.load import load_engine
-from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
-from specops.engine.step import Engine
-from specops.engine.streaming import Completion
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specops.engine.load import load_engine
+    from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
+    from specops.engine.step import Engine
+    from specops.engine.streaming import Completion
 
 __all__ = [
     "Completion",
@@ -22,3 +30,12 @@ __all__ = [
     "TokenLogprob",
     "load_engine",
 ]
+
+_MODULES = {"load_engine": "load", "Engine": "step", "Completion": "streaming"}
+"""Where each of the names above is; those not named here are in request.py."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'request')}"), name)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -137,14 +137,26 @@ def as_told(told: dict[str, Any]) -> Any:
     return SimpleNamespace(**{**told, "rope_parameters": rope})
 
 
+@contextmanager
+def checked_config() -> Iterator[None]:
+    """Around what transformers makes of a config: ValueError where an entry has a wrong type."""
+    from huggingface_hub.errors import StrictDataclassError  # it imports an HTTP client
+
+    try:
+        yield
+    except StrictDataclassError as error:
+        raise ValueError(str(error)) from error
+
+
 def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
     """A model's config and weights, float32. None where they are not plainly these."""
     try:
         config = as_told(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         if config is None:
-            from transformers import AutoConfig
+            with checked_config():
+                from transformers import AutoConfig
 
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+                config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         rope = getattr(config, "rope_parameters", None) or {}
         plain = config.model_type in MODELS and getattr(config, "quantization_config", None) is None
         if not plain or config.hidden_act != "silu" or rope.get("rope_type") not in STATIC_ROPE:
@@ -159,7 +171,6 @@ def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
         AttributeError,
         ZeroDivisionError,
         SafetensorError,
-        StrictDataclassError,
     ):
         return None
     if config.tie_word_embeddings and "lm_head.weight" in stored:

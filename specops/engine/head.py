@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine import compiled
 from specops.engine.attention import SHORT, Layout, Span, attend_rotated
 from specops.engine.cache import KVCache
-from specops.engine.family import Weights, as_told, head_dim, layer_shapes, rotation
+from specops.engine.family import Weights, as_told, checked_config, head_dim, layer_shapes, rotation
 from specops.engine.lean import Norm, queries_keys_values, rotations
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape, reason_of
@@ -54,7 +53,6 @@ class Head:
         except (
             OSError,
             SafetensorError,
-            StrictDataclassError,
             ValueError,
             KeyError,
             TypeError,
@@ -174,9 +172,10 @@ class Head:
 def _config(told: dict[str, Any]) -> Any:
     config = as_told(told)
     if config is None:
-        from transformers import LlamaConfig
+        with checked_config():
+            from transformers import LlamaConfig
 
-        config = LlamaConfig(**told)
+            config = LlamaConfig(**told)
     return config
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.auto import Auto
@@ -23,9 +21,10 @@ from specops.engine.place import PLAIN, Backend, find_backend
 from specops.engine.planning.warm_up import warm_up
 from specops.engine.ranks import Parallel, Ranks
 from specops.engine.step import Engine
+from specops.engine.tokenizer import load_tokenizer
 from specops.engine.tree import Draw
 from specops.engine.verifiers import Verifier, best_verifier, make_verifier
-from specops.errors import ModelError, UsageError
+from specops.errors import UsageError
 from specops.trees import parse_tree
 
 PREFILL_CHUNK = 256
@@ -193,31 +192,3 @@ def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Dra
         if isinstance(draft, GenericModel):
             draft = model.beside(draft)
     return grower_of(draft)
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer."""
-    try:
-        tokenizer = _tokenizer_class(folder).from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelError(f"could not load a tokenizer from {folder}: {reason}") from error
-    if not tokenizer.is_fast:
-        raise ModelError(
-            f"could not use the tokenizer of {folder}: it has no tokenizer.json",
-            hint="save it with transformers as a fast tokenizer",
-        )
-    return tokenizer
-
-
-def _tokenizer_class(folder: Path) -> Any:
-    """AutoTokenizer looks at the model's config too, whose classes take seconds to import: not where the
-    tokenizer's own file says that there is nothing to look up."""
-    path = folder / "tokenizer_config.json"
-    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    plain = isinstance(told, dict) and told.get("tokenizer_class") in PLAIN_TOKENIZERS
-    return transformers.PreTrainedTokenizerFast if plain else transformers.AutoTokenizer
-
-
-PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""One class by two names: transformers 5 saves the second."""

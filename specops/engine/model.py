@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -96,7 +95,7 @@ def load_model(
     if offload is not None:
         return _offloaded(folder, dtype, device, kernel, offload)
 
-    from specops.engine.family import read_family
+    from specops.engine.family import checked_config, read_family
     from specops.engine.lean import LeanLlama
 
     if ranks is None and not kernel and device.type == "cpu" and dtype == torch.float32:
@@ -112,14 +111,15 @@ def load_model(
 
     logging.disable_progress_bar()
     try:
-        source, loading = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation="eager",
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        with checked_config():
+            source, loading = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation="eager",
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"could not load a model from {folder}: {reason_of(error)}") from error
     missing = sorted(loading["missing_keys"])
     if missing:  # transformers would go on with random ones
@@ -137,14 +137,16 @@ def _offloaded(
 ) -> FeatureModel:
     from transformers import AutoConfig
 
+    from specops.engine.family import checked_config
     from specops.engine.generic import GenericModel
     from specops.engine.streamed import load_streamed
 
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-        _refuse(folder, config)
-        source = load_streamed(folder, config, dtype, offload, device)
-    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
+        with checked_config():
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+            _refuse(folder, config)
+            source = load_streamed(folder, config, dtype, offload, device)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"could not load a model from {folder}: {reason_of(error)}") from error
     return GenericModel(source.eval().requires_grad_(False), device, kernel=kernel)
 

@@ -67,8 +67,19 @@ def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
 def in_process(
     make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
 ) -> Iterator[Worker]:
-    """`make` loads there what `work` works with; its error is raised here.
+    """As `starting`, once it is ready."""
+    with starting(make, work, inherited) as wait:
+        yield wait()
 
+
+@contextmanager
+def starting(
+    make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
+) -> Iterator[Callable[[], Worker]]:
+    """A process in which `make` loads what `work` works with, and a function that waits until it is ready.
+
+    The function raises the error of `make`. What the caller does before it calls that function, such as its
+    own imports, runs at the same time as `make`.
     It forks: call it in the main thread, before there are others.
     inherited: what that process is not to keep open.
     """
@@ -82,17 +93,22 @@ def in_process(
         process.start()
         theirs.close()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        try:
-            first = ours.recv()
-        except (EOFError, OSError) as error:
-            raise ServerError(
-                "could not load the engine: its process ended without a word",
-                hint="was it killed for the memory it takes? The system's log would say so",
-            ) from error
-        if isinstance(first, Exception):
-            raise first
-        ready = True
-        yield Worker(ours, first, partial(_end, process))
+
+        def wait() -> Worker:
+            nonlocal ready
+            try:
+                first = ours.recv()
+            except (EOFError, OSError) as error:
+                raise ServerError(
+                    "could not load the engine: its process ended without a word",
+                    hint="was it killed for the memory it takes? The system's log would say so",
+                ) from error
+            if isinstance(first, Exception):
+                raise first
+            ready = True
+            return Worker(ours, first, partial(_end, process))
+
+        yield wait
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # also where no process could be started
         ours.close()

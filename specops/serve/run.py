@@ -13,8 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
-from specops.errors import EnvironmentFailure
 from specops.serve.app import Api
+from specops.serve.binding import not_listening
 from specops.serve.loop import EngineLoop
 from specops.serve.metrics import ExtraSeries, ServerMetrics
 from specops.serve.process import Worker
@@ -40,35 +40,6 @@ class ServeSettings:
     body_limit: int = 4 * 2**20  # bytes
     grace: float = 30.0  # seconds that running requests have to finish in when the server drains
     extra_series: ExtraSeries | None = None  # beside vLLM's, of what only the engine's own kind counts
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Take an address, so that a taken one is known before models are loaded. Port 0 takes a free one.
-
-    The socket does not listen yet: until the server is ready, clients are refused and not left waiting.
-    Raises EnvironmentFailure when the host is unknown or the port is taken.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
-    except OSError as error:
-        raise _not_listening(host, port, error) from error
-    return bound
-
-
-def _not_listening(host: str, port: int, error: OSError) -> EnvironmentFailure:
-    reason = error.strerror or str(error)
-    return EnvironmentFailure(
-        f"could not listen on {host} port {port}: {reason}",
-        hint="choose another --host or --port (0 takes a free one), or stop what listens there",
-    )
 
 
 class Server:
@@ -103,7 +74,7 @@ class Server:
             await web.SockSite(self._runner, bound).start()
         except OSError as error:  # another process took the port between bind and listen
             await self.stop()
-            raise _not_listening(host, port, error) from error
+            raise not_listening(host, port, error) from error
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def drain(self) -> None:

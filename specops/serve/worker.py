@@ -91,6 +91,13 @@ def in_process(make: Callable[[], Streaming], inherited: list[socket]) -> Abstra
     return process.in_process(make, _work, inherited)
 
 
+def starting(
+    make: Callable[[], Streaming], inherited: list[socket]
+) -> AbstractContextManager[Callable[[], Worker]]:
+    """As `in_process`, and does not wait: it gives a function that does (process.py)."""
+    return process.starting(make, _work, inherited)
+
+
 def _work(engine: Streaming, connection: Connection) -> None:
     obey(connection, _Working(engine, connection).run, Failed)
 

@@ -12,8 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 
 from tiny_models import Pair, save_pair
-
-from specops.engine.load import load_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,4 +26,6 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def llama(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return save_pair("llama", tmp_path_factory.mktemp("llama"), load_tokenizer(tiny_pair[0]))
+    return save_pair(
+        "llama", tmp_path_factory.mktemp("llama"), PreTrainedTokenizerFast.from_pretrained(tiny_pair[0])
+    )

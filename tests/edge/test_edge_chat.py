@@ -24,8 +24,8 @@ from specops.edge.client import EdgeEngine
 from specops.edge.conversation import Conversation, Figures
 from specops.edge.tallies import EdgeCounters
 from specops.engine import load_engine
-from specops.engine.load import load_tokenizer
 from specops.engine.request import Sampling
+from specops.engine.tokenizer import load_tokenizer
 from specops.errors import UsageError
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_models import Pair, save_pair
-
-from specops.engine.load import load_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +24,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pair_of(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     """A family's name -> its pair, made once."""
-    tokenizer = load_tokenizer(tiny_pair[0])
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tiny_pair[0])
 
     @cache
     def make(family: str) -> Pair:

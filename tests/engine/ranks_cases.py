@@ -19,10 +19,10 @@ from specops.engine.drafters.data_parallel import DataParallel
 from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.drafters.eagle import Eagle
 from specops.engine.head import Head
-from specops.engine.load import load_tokenizer
 from specops.engine.model import FeatureModel, Model, load_model
 from specops.engine.parallel import ParallelEngine
 from specops.engine.ranks import Kind, Parallel, Ranks, meeting
+from specops.engine.tokenizer import load_tokenizer
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier
 

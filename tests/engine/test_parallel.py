@@ -29,11 +29,11 @@ from tiny_models import Pair, clear_prompts, drain, tokens_of
 from specops.engine import Engine, Sampling, load_engine
 from specops.engine.chance import Dice
 from specops.engine.drafters.data_parallel import DataParallel
-from specops.engine.load import load_tokenizer
 from specops.engine.parallel import Followers
 from specops.engine.ranks import Parallel, meeting
 from specops.engine.sequence import Sequence
 from specops.engine.shards import cut
+from specops.engine.tokenizer import load_tokenizer
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import EnvironmentFailure, ModelError, UsageError
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
-from specops.serve.run import Server, ServeSettings, bind
+from specops.serve.binding import bind
+from specops.serve.run import Server, ServeSettings
 from specops.serve.worker import in_thread
 
 DEADLINE = 30.0  # seconds; a condition that a correct server meets at once

@@ -19,13 +19,13 @@ from specops.edge.paced import Paced, PassCost
 from specops.edge.server import Ports, ServiceSettings, serve_verification
 from specops.edge.serving import EngineSettings, load_verifier
 from specops.edge.verifying import verify_in_process
-from specops.engine.load import load_tokenizer
 from specops.engine.model import FeatureModel
 from specops.engine.step import Engine
+from specops.engine.tokenizer import load_tokenizer
 from specops.errors import SpecopsError
 from specops.phases.edge_bench.records import ServerEffort
 from specops.prometheus.exposition import Scrape, scrape
-from specops.serve.run import bind
+from specops.serve.binding import bind
 
 GRACE_S = 1.0
 """For sessions that run when the bench ends: all of them are cut short."""
