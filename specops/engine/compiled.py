@@ -1,720 +1,44 @@
-"""What lies between the matrix products of a forward pass on a CPU, compiled once (Numba); and whole passes
-of draft heads over one token.
-
-Of a small model's step on a few tokens, half the time went to small operators: four for a norm, five for a
-rotation, and an attention over a view of the cache that had to be laid out first. Here each is one call of
-a few microseconds, over the very buffers of PyTorch. The arithmetic is float32's, in another order. A draft
-head's pass over one token is so short that the calls between its products take longer than they do: it is
-one call, products and all, and so is a chain of such passes with the draws between them.
-
-All is in one file for the reason that compiling.py gives.
-"""
+"""The compiled loops (loops.py), called with PyTorch's tensors on a CPU."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
-import numpy as np
 import torch
-from llvmlite import ir
-from numba import carray, njit, types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
 from torch import Tensor
 
-from specops.engine.compiling import ARITHMETIC, compiled
+from specops.engine.compiling import load
 
-_FLOATS, _COUNT, _FLOAT, _DOUBLE = types.CPointer(types.float32), types.int64, types.float32, types.float64
-_COUNTS, _BYTES, _SHORTS = (types.CPointer(t) for t in (types.int64, types.uint8, types.int16))
-_DOUBLES = types.CPointer(types.float64)
-f32, i32 = np.float32, np.int32
+_LOOPS = "specops.engine.loops"
+_norm, _add_norm, _gate = load(_LOOPS, "norm"), load(_LOOPS, "add_norm"), load(_LOOPS, "gate")
+_sample = load(_LOOPS, "sample")
+recurrent = load(_LOOPS, "recurrent")
+"""What one_call.py calls."""
 
-
-def _pointer(element: Any) -> Any:
-    """What makes the pointer that an integer holds."""
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def at(context: Any, address: Any) -> Any:
-        pointer = types.CPointer(element)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(pointer))
-
-        return pointer(types.int64), generate
-
-    return at
-
-
-_bytes_at, _weights_at, _floats_at = _pointer(types.uint8), _pointer(types.int8), _pointer(types.float32)
-
-_part = njit(fastmath=ARITHMETIC, error_model="numpy")
-_inlined = njit(fastmath=ARITHMETIC, error_model="numpy", inline="always")
-
-
-# Where loops come out poorly, what is computed is written out in LLVM's vectors, which any processor has in
-# some width. A loop over several types is as narrow as its widest makes it; and of one that writes nobody
-# knows that it is not what it reads next, so that a sum goes to memory and back each time.
-
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-_REORDERED = ("reassoc", "contract")
-
-
-def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    found = zip(signature.args, arguments, strict=True)
-    return [context.make_array(t)(context, builder, a) for t, a in found if isinstance(t, types.Array)]
-
-
-def _in_every_lane(builder: Any, value: Any, lanes: int) -> Any:
-    unset = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    first = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
-    return builder.shuffle_vector(builder.insert_element(unset, value, _I32(0)), unset, first)
-
-
-def _repeated(
-    builder: Any, count: Any, first: list[Any], body: Callable[[Any, list[Any]], list[Any]]
-) -> list[Any]:
-    """`first`, and `body(i, …)` of it for i from 0 up to `count` > 0, held in registers."""
-    before = builder.block
-    each, after = builder.append_basic_block(), builder.append_basic_block()
-    builder.branch(each)
-    builder.position_at_end(each)
-    i, held = builder.phi(_I64), [builder.phi(value.type) for value in first]
-    found, following = body(i, held), builder.add(i, _I64(1))
-    for phi, start, then in zip((i, *held), (_I64(0), *first), (following, *found), strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(then, each)
-    builder.cbranch(builder.icmp_unsigned("<", following, count), each, after)
-    builder.position_at_end(after)
-    return found
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _dot(context: Any, a: Any, b: Any, dim: Any) -> Any:
-    """Of two arrays of `dim` floats, a constant."""
-    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y = (
-            builder.load(builder.bitcast(array.data, lanes.as_pointer()), align=4)
-            for array in _arrays(context, builder, signature, arguments)
-        )
-        of = ir.FunctionType(ir.FloatType(), (ir.FloatType(), lanes))
-        summed = get_or_insert_function(builder.module, of, f"llvm.vector.reduce.fadd.v{lanes.count}f32")
-        products = builder.fmul(x, y, flags=_REORDERED)
-        return builder.call(summed, (ir.FloatType()(0.0), products), fastmath=_REORDERED)
-
-    return types.float32(a, b, dim), generate
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def _add_weighted(context: Any, rows: Any, weights: Any, sums: Any, dim: Any) -> Any:
-    """sums [dim] += weights [n] times rows [n, dim], n > 0; `dim` is a constant."""
-    lanes = ir.VectorType(ir.FloatType(), dim.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        read, weight, written = _arrays(context, builder, signature, arguments)
-        stride, at = builder.extract_value(read.strides, 0), builder.bitcast(written.data, lanes.as_pointer())
-
-        def add(i: Any, total: list[Any]) -> list[Any]:
-            place = builder.add(builder.ptrtoint(read.data, _I64), builder.mul(i, stride))
-            row = builder.load(builder.inttoptr(place, lanes.as_pointer()), align=4)
-            share = _in_every_lane(builder, builder.load(builder.gep(weight.data, [i])), lanes.count)
-            return [builder.fadd(*total, builder.fmul(share, row, flags=_REORDERED), flags=_REORDERED)]
-
-        n, first = builder.extract_value(weight.shape, 0), builder.load(at, align=4)
-        builder.store(*_repeated(builder, n, [first], add), at, align=4)
-        return context.get_dummy_value()
-
-    return types.void(rows, weights, sums, dim), generate
-
-
-ROWS, _LANES = 64, 16
-"""Rows of a matrix that are multiplied at once, and how many of them in one vector."""
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_rows(context: Any, weights: Any, short: Any, sums: Any) -> Any:
-    """sums [ROWS] float32 = weights [pairs, ROWS, 2] int8 times short [2 * pairs] int16.
-
-    Two products of neighbours and their sum are one instruction of the processor, with AVX-512's VNNI the
-    running sum, too. In this form, all products before any sum, LLVM sees it.
-    """
-    narrow, both = ir.VectorType(ir.IntType(8), 2 * _LANES), ir.VectorType(ir.IntType(16), 2 * _LANES)
-    wide, floats = ir.VectorType(_I32, 2 * _LANES), ir.VectorType(ir.FloatType(), _LANES)
-    even, odd = (ir.Constant(ir.VectorType(_I32, _LANES), [2 * i + o for i in range(_LANES)]) for o in (0, 1))
-    none = ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _arrays(context, builder, signature, arguments)
-        w, x, y = (
-            builder.bitcast(array.data, element.as_pointer())
-            for array, element in zip(arrays, (narrow, _I32, floats), strict=True)
-        )
-
-        def add(pair: Any, totals: list[Any]) -> list[Any]:
-            two = _in_every_lane(builder, builder.load(builder.gep(x, [pair])), _LANES)
-            two = builder.sext(builder.bitcast(two, both), wide)
-            sums, first = [], builder.mul(pair, _I64(len(totals)))
-            for vector, total in enumerate(totals):
-                read = builder.load(builder.gep(w, [builder.add(first, _I64(vector))]), align=1)
-                products = builder.mul(builder.sext(read, wide), two)
-                halves = (builder.shuffle_vector(products, products, half) for half in (even, odd))
-                sums.append(builder.add(total, builder.add(*halves)))
-            return sums
-
-        pairs = builder.extract_value(arrays[0].shape, 0)
-        for vector, total in enumerate(_repeated(builder, pairs, [none] * (ROWS // _LANES), add)):
-            builder.store(builder.sitofp(total, floats), builder.gep(y, [_I64(vector)]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(weights, short, sums), generate
-
-
-@_part  # type: ignore[untyped-decorator]
-def _exp(x: Any) -> Any:
-    """e^x, to a few roundings of x, for x up to 88; 0 below -80, before what is computed with it gets
-    denormal, which takes ten times as long. The library's is called for one number at a time."""
-    t = min(max(x, f32(-80.0)), f32(88.0)) * f32(1.4426950408889634)
-    whole = np.floor(t + f32(0.5))
-    f = t - whole  # 2^f by its Taylor series, |f| <= 1/2
-    p = f32(1.5403530e-4)
-    p = p * f + f32(1.3333558e-3)
-    p = p * f + f32(9.6181291e-3)
-    p = p * f + f32(5.5504109e-2)
-    p = p * f + f32(2.4022651e-1)
-    p = p * f + f32(6.9314718e-1)
-    p = p * f + f32(1.0)
-    power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return p * power if x > f32(-80.0) else f32(0)
-
-
-@compiled(_FLOATS, _FLOATS, _FLOAT, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
-def _add_norm(x_: Any, y_: Any, scale: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
-    x, y, h = carray(x_, (n, width)), carray(y_, (n, width)), carray(h_, (n, width))
-    weight = carray(weight_, (width,))
-    for i in range(n):
-        total = f32(0)
-        for j in range(width):
-            v = x[i, j] + scale * y[i, j]
-            x[i, j] = v
-            total += v * v
-        r = f32(1) / np.sqrt(total / f32(width) + eps)
-        for j in range(width):
-            h[i, j] = x[i, j] * r * weight[j]
-
-
-@compiled(_FLOATS, _FLOATS, _FLOATS, _COUNT, _COUNT, _FLOAT)
-def _norm(x_: Any, weight_: Any, h_: Any, n: Any, width: Any, eps: Any) -> None:
-    x, h, weight = carray(x_, (n, width)), carray(h_, (n, width)), carray(weight_, (width,))
-    for i in range(n):
-        total = f32(0)
-        for j in range(width):
-            total += x[i, j] * x[i, j]
-        r = f32(1) / np.sqrt(total / f32(width) + eps)
-        for j in range(width):
-            h[i, j] = x[i, j] * r * weight[j]
-
-
-@_part  # type: ignore[untyped-decorator]
-def _gate_row(y: Any, scale: Any, h: Any, width: Any) -> None:
-    for j in range(width):
-        v = y[j] * scale
-        h[j] = v / (f32(1) + _exp(-v)) * (y[width + j] * scale)
-
-
-@compiled(_FLOATS, _FLOAT, _FLOATS, _COUNT, _COUNT)
-def _gate(y_: Any, scale: Any, h_: Any, n: Any, width: Any) -> None:
-    y, h = carray(y_, (n, 2 * width)), carray(h_, (n, width))
-    for i in range(n):
-        _gate_row(y[i], scale, h[i], width)
-
-
-@_part  # type: ignore[untyped-decorator]
-def _rotate(pairs: Any, scale: Any, rope: Any, at: Any, dim: Any) -> None:
-    for d in range(dim // 2):
-        a, b = pairs[2 * d] * scale, pairs[2 * d + 1] * scale
-        cos, sin = rope[at, 2 * d], rope[at, 2 * d + 1]
-        pairs[2 * d] = a * cos - b * sin
-        pairs[2 * d + 1] = a * sin + b * cos
-
-
-SLOTS = 32
-"""Whose values are summed for one head after another: few enough to be in the nearest cache meanwhile."""
-
-
-# Loops over counts that are known are unrolled and held in registers. So what is compiled for given heads
-# has this in it, and hands it constants.
-@_inlined  # type: ignore[untyped-decorator]
-def _attend_span(
-    q: Any, cache: Any, sees: Any, scale: Any, scores: Any, seen: Any, kv_heads: Any, tile: Any, dim: Any
-) -> None:
-    """One sequence's tokens. q [n, heads or more, dim]; cache [width, 2 * kv_heads, dim], up to the last slot
-    that is seen; sees [n, last], of the last slots; scores [n * tile, width]; seen [n, heads, dim]."""
-    n, last = sees.shape
-    width = cache.shape[0]
-    for k in range(kv_heads):
-        # Every key is read once, for all nodes and all heads of its group.
-        for j in range(width):
-            for i in range(n):
-                for u in range(tile):
-                    scores[i * tile + u, j] = _dot(q[i, k * tile + u], cache[j, k], dim) * scale
-        for i in range(n):
-            for j in range(last):
-                if sees[i, j] == 0:
-                    for u in range(tile):
-                        scores[i * tile + u, width - last + j] = f32(-np.inf)
-            for u in range(tile):
-                r = i * tile + u
-                most = scores[r, 0]
-                for j in range(width):
-                    most = max(most, scores[r, j])
-                total = f32(0)
-                for j in range(width):
-                    e = _exp(scores[r, j] - most)
-                    scores[r, j] = e
-                    total += e
-                share = f32(1) / total
-                for j in range(width):
-                    scores[r, j] *= share
-                for d in range(dim):
-                    seen[i, k * tile + u, d] = f32(0)
-        for begun in range(0, width, SLOTS):
-            end = min(begun + SLOTS, width)
-            for i in range(n):
-                for u in range(tile):
-                    shares = scores[i * tile + u, begun:end]
-                    _add_weighted(cache[begun:end, kv_heads + k], shares, seen[i, k * tile + u], dim)
+Rule = Callable[..., None]
+multi_step: Rule = load(_LOOPS, "multi_step")
+"""verifiers/mss.py."""
+traverse: Rule = load(_LOOPS, "traverse")
+"""verifiers/traversal.py."""
 
 
 @lru_cache
-def _of_heads(heads: int, kv_heads: int, dim: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    tile, turned = heads // kv_heads, heads + kv_heads
-
-    @compiled(_FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _COUNT, _COUNTS, _COUNT)
-    def store(
-        qkv_: Any,
-        scale: Any,
-        rope_: Any,
-        positions_: Any,
-        cache_: Any,
-        capacity: Any,
-        spans_: Any,
-        count: Any,
-    ) -> None:
-        spans = carray(spans_, (count, SPAN))
-        first = 0
-        for s in range(count):
-            row, start, n = spans[s, 0], spans[s, 1], spans[s, 2]
-            qkv = carray(qkv_, (first + n, turned + kv_heads, dim))
-            rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (first + n,))
-            cache = carray(cache_, ((row + 1) * capacity, 2 * kv_heads, dim))
-            for i in range(first, first + n):
-                slot = row * capacity + start + i - first
-                for h in range(turned):
-                    _rotate(qkv[i, h], scale, rope, positions[i], dim)
-                for h in range(kv_heads):
-                    for d in range(dim):
-                        cache[slot, h, d] = qkv[i, heads + h, d]
-                        cache[slot, kv_heads + h, d] = qkv[i, turned + h, d] * scale
-            first += n
-
-    @compiled(_FLOATS, _COUNT, _FLOATS, _COUNT, _COUNTS, _COUNT, _FLOAT, _FLOATS, _FLOATS)
-    def attend(
-        q_: Any,
-        stride: Any,
-        cache_: Any,
-        capacity: Any,
-        spans_: Any,
-        count: Any,
-        scale: Any,
-        scores_: Any,
-        seen_: Any,
-    ) -> None:
-        spans = carray(spans_, (count, SPAN))
-        first = 0
-        for s in range(count):
-            row, start, n, last = spans[s, 0], spans[s, 1], spans[s, 2], spans[s, 3]
-            width, slot = start + n, row * capacity
-            # Cut out, so that loops index from 0: a sum could be negative, and each would be looked at.
-            q = carray(q_, (first + n, stride, dim))[first:]
-            seen = carray(seen_, (first + n, heads, dim))[first:]
-            cache = carray(cache_, (slot + width, 2 * kv_heads, dim))[slot:]
-            sees = carray(_bytes_at(spans[s, 4]), (n, last))
-            scores = carray(scores_, (n * tile, width))
-            _attend_span(q, cache, sees, scale, scores, seen, kv_heads, tile, dim)
-            first += n
-
-    return store, attend
+def _store_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
+    return load(_LOOPS, "store_of", heads, kv_heads, dim)
 
 
-@_part  # type: ignore[untyped-decorator]
-def _quantise(x: Any, short: Any) -> Any:
-    """short = x in whole steps -> one step. As fine as leaves room for a sum of products with int8."""
-    most = f32(0)
-    for j in range(x.shape[0]):
-        most = max(most, abs(x[j]))
-    step = most / min(f32(32767), f32(1.6e7) / f32(x.shape[0]))
-    per = f32(1) / step if step > 0 else f32(0)
-    for j in range(x.shape[0]):
-        short[j] = np.int16(np.floor(x[j] * per + f32(0.5)))
-    if x.shape[0] % 2:
-        short[x.shape[0]] = 0  # weights come in pairs
-    return step
-
-
-@_part  # type: ignore[untyped-decorator]
-def _add_product(matrix: Any, short: Any, step: Any, width: Any, sums: Any, y: Any) -> None:
-    """y += W x, of a quantised matrix and x of `width`: where its weights are, and where what each row's are
-    multiplied by."""
-    pairs, rows = (width + 1) // 2, y.shape[0]
-    blocks = (rows + ROWS - 1) // ROWS
-    weights = carray(_weights_at(matrix[0]), (blocks, pairs, ROWS, 2))
-    scales = carray(_floats_at(matrix[1]), (rows,))
-    for block in range(blocks):
-        _multiply_rows(weights[block], short, sums)
-        begun = block * ROWS
-        for row in range(min(ROWS, rows - begun)):
-            y[begun + row] += sums[row] * scales[begun + row] * step
-
-
-@_part  # type: ignore[untyped-decorator]
-def _product(matrix: Any, x: Any, short: Any, sums: Any, y: Any) -> None:
-    """y = W x."""
-    y[:] = f32(0)
-    _add_product(matrix, short, _quantise(x, short), x.shape[0], sums, y)
-
-
-@compiled(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT)
-def recurrent(
-    state_: Any,
-    token_: Any,
-    matrices_: Any,
-    scratch_: Any,
-    short_: Any,
-    after_: Any,
-    logits_: Any,
-    width: Any,
-    inter: Any,
-    vocab: Any,
-) -> None:
-    matrices, short = carray(matrices_, (3, 2)), carray(short_, (1 << 40,))
-    entered = width + 2 * inter
-    scratch = carray(scratch_, (ROWS + entered + inter,))
-    sums, y, h = scratch[:ROWS], scratch[ROWS : ROWS + entered], scratch[ROWS + entered :]
-    token, state, after = carray(token_, (entered,)), carray(state_, (width,)), carray(after_, (width,))
-    y[:] = token
-    _add_product(matrices[0], short, _quantise(state, short), width, sums, y)
-    _gate_row(y[width:], f32(1), h, inter)
-    after[:] = y[:width]
-    _add_product(matrices[1], short, _quantise(h, short), inter, sums, after)
-    _product(matrices[2], after, short, sums, carray(logits_, (vocab,)))
-
-
-@_part  # type: ignore[untyped-decorator]
-def _found(weights: Any, chance: Any) -> Any:
-    # In float64, or a token far out in the tail would fall between two steps.
-    total = types.float64(0)
-    for j in range(weights.shape[0]):
-        total += types.float64(weights[j])
-    aimed, last = chance * total, 0
-    total = types.float64(0)
-    for j in range(weights.shape[0]):
-        total += types.float64(weights[j])
-        if weights[j] > f32(0):
-            last = j
-            if total > aimed:
-                break
-    return last  # where the product was rounded up: the last that has any weight
-
-
-@_part  # type: ignore[untyped-decorator]
-def _drawn(logits: Any, heat: Any, chance: Any, q: Any) -> Any:
-    """A token drawn from q = softmax(logits / heat), and how likely it is accepted (adaptive.py). At heat 0
-    the likeliest one, and q is left."""
-    most, total, agree = f32(-np.inf), f32(0), f32(0)
-    for j in range(logits.shape[0]):
-        most = max(most, logits[j])
-    if heat == f32(0):
-        for j in range(logits.shape[0]):
-            total += _exp(logits[j] - most)
-        return np.argmax(logits), np.sqrt(f32(1) / total)
-    per = f32(1) / heat
-    for j in range(logits.shape[0]):
-        e = _exp((logits[j] - most) * per)
-        q[j] = e
-        total += e
-    share = f32(1) / total
-    for j in range(logits.shape[0]):
-        q[j] *= share
-        agree += q[j] * q[j]
-    return _found(q, chance), (f32(1) + agree) / f32(2)
+@lru_cache
+def _attend_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
+    return load(_LOOPS, "attend_of", heads, kv_heads, dim)
 
 
 @lru_cache
 def eagle_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
     """What one_call.py calls. Compiling it takes seconds the first time: better when a head is loaded than in
     a request."""
-    tile, queries, keys = heads // kv_heads, heads * dim, kv_heads * dim
-
-    @compiled(
-        *(_FLOATS, _FLOATS, _COUNTS, _FLOATS, _FLOAT, _FLOATS, _COUNTS, _FLOATS, _BYTES),
-        *(_FLOATS, _SHORTS, _FLOATS, _FLOATS, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT, _COUNT),
-        *(_COUNT, _FLOATS, _COUNT, _FLOAT, _FLOAT, _DOUBLES, _FLOATS, _COUNTS),
-    )
-    def eagle(
-        entered_: Any,
-        features_: Any,
-        matrices_: Any,
-        norm_: Any,
-        eps: Any,
-        rope_: Any,
-        positions_: Any,
-        cache_: Any,
-        sees_: Any,
-        scratch_: Any,
-        short_: Any,
-        guess_: Any,
-        logits_: Any,
-        start: Any,
-        n: Any,
-        last: Any,
-        width: Any,
-        inter: Any,
-        vocab: Any,
-        draws: Any,  # 0: a pass, and nothing is drawn; the rest is of those that draw
-        table_: Any,
-        final: Any,
-        heat: Any,
-        worth: Any,
-        dice_: Any,
-        q_: Any,
-        drawn_: Any,
-    ) -> None:
-        matrices, short = carray(matrices_, (6, 2)), carray(short_, (1 << 40,))
-        out, passes = width + queries + 2 * keys, max(draws, 1)
-        entered, features = carray(entered_, (n, out)), carray(features_, (n, width))
-        whole = start + n + passes - 1
-        scratch = carray(scratch_, (ROWS + out + 2 * queries + width + 3 * inter + tile * whole,))
-        sums, scratch = scratch[:ROWS], scratch[ROWS:]
-        later, scratch = scratch[:out].reshape((1, out)), scratch[out:]
-        q, scratch = scratch[:queries], scratch[queries:]
-        seen, scratch = scratch[:queries], scratch[queries:]
-        h_, scratch = scratch[:width], scratch[width:]
-        gate_up, scratch = scratch[: 2 * inter], scratch[2 * inter :]
-        gated, scores = scratch[:inter], scratch[inter:]
-        sees = np.ones((1, last), np.uint8)
-        sees[0] = carray(sees_, (n, last))[n - 1]
-        rope, positions = carray(rope_, (1 << 40, dim)), carray(positions_, (n,))
-        guess, norm = carray(guess_, (width,)), carray(norm_, (width,))
-        logits, drawn, odds = carray(logits_, (vocab,)), carray(drawn_, (1 + passes,)), f32(1)
-        base = positions[n - 1]
-        for done in range(passes):
-            if done > 0:  # of the token that was drawn, beside the guess at its feature
-                start, n, features, entered = start + n, 1, guess.reshape((1, width)), later
-                entered[0] = carray(table_, (vocab, out))[drawn[done]]
-                sees[:] = 1
-            end, stop, at = n - 1, start + n, min(base + done, final)
-            for i in range(n):
-                step = _quantise(features[i], short)
-                _add_product(matrices[1], short, step, width, sums, entered[i, width + queries :])
-                if i == end:  # what stands before the keys is wanted of the last token alone
-                    _add_product(matrices[0], short, step, width, sums, entered[i, : width + queries])
-            cache = carray(cache_, (stop, 2 * kv_heads, dim))
-            for i in range(n):
-                new = entered[i, width + queries :]
-                if done == 0:
-                    at = positions[i]
-                for h in range(kv_heads):
-                    _rotate(new[h * dim :], f32(1), rope, at, dim)
-                    for d in range(dim):
-                        cache[start + i, h, d] = new[h * dim + d]
-                        cache[start + i, kv_heads + h, d] = new[keys + h * dim + d]
-            q[:] = entered[end, width : width + queries]
-            for u in range(heads):
-                _rotate(q[u * dim :], f32(1), rope, at, dim)
-            _attend_span(
-                q.reshape((1, heads, dim)),
-                cache,
-                sees,
-                f32(dim**-0.5),
-                scores[: tile * stop].reshape((tile, stop)),
-                seen.reshape((1, heads, dim)),
-                kv_heads,
-                tile,
-                dim,
-            )
-            _product(matrices[2], seen, short, sums, guess)
-            total = f32(0)
-            for j in range(width):
-                guess[j] += entered[end, j]
-                total += guess[j] * guess[j]
-            share = f32(1) / np.sqrt(total / f32(width) + eps)
-            for j in range(width):
-                h_[j] = guess[j] * share * norm[j]
-            _product(matrices[3], h_, short, sums, gate_up)
-            _gate_row(gate_up, f32(1), gated, inter)
-            _add_product(matrices[4], short, _quantise(gated, short), inter, sums, guess)
-            _product(matrices[5], guess, short, sums, logits)
-            if draws > 0:
-                q_here = carray(q_, (draws, vocab))[done]
-                token, likely = _drawn(logits, heat, carray(dice_, (draws,))[done], q_here)
-                drawn[0], drawn[1 + done], odds = 1 + done, token, odds * likely
-                if odds < worth:
-                    break
-
-    return eagle
-
-
-@compiled(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
-def _sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
-    carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
-
-
-# Verification: `left` holds, of each level on the way down, what is left of the target's distribution and of
-# the draft's. Both rules ask for random numbers in the order in which their files in verifiers/ do.
-
-
-@_part  # type: ignore[untyped-decorator]
-def _open(left: Any, p: Any, q_at: Any) -> None:
-    for j in range(p.shape[0]):
-        left[0, j] = p[j]
-    if q_at != 0:
-        q = carray(_floats_at(q_at), (p.shape[0],))
-        for j in range(p.shape[0]):
-            left[1, j] = q[j]
-
-
-@_part  # type: ignore[untyped-decorator]
-def _refuse(left: Any, token: Any, weight: Any, drawn: Any) -> Any:
-    """Of the target max(0, weight * p - q) is left, normalised, and its sum returned; all, where it is 0."""
-    p, q, share, total = left[0], left[1], f32(weight), f32(0)
-    if drawn:
-        for j in range(p.shape[0]):
-            total += max(share * p[j] - q[j], f32(0))
-        if total > f32(0):
-            for j in range(p.shape[0]):
-                p[j] = max(share * p[j] - q[j], f32(0)) / total
-        return total
-    kept, p[token] = p[token], f32(0)  # q is one-hot
-    for j in range(p.shape[0]):
-        total += p[j]
-    total *= share
-    if total > f32(0):
-        for j in range(p.shape[0]):
-            p[j] = share * p[j] / total
-    else:
-        p[token] = kept
-    return total
-
-
-@_part  # type: ignore[untyped-decorator]
-def _forget(q: Any, token: Any) -> None:
-    """Draws that follow one without replacement know of it."""
-    total, q[token] = f32(0), f32(0)
-    for j in range(q.shape[0]):
-        total += q[j]
-    if total > f32(0):
-        for j in range(q.shape[0]):
-            q[j] /= total
-
-
-_VERIFYING = (_FLOATS, _COUNTS, _COUNTS, _COUNTS, _DOUBLES, _FLOATS, _COUNTS, _COUNT, _COUNT, _COUNT)
-
-
-@compiled(*_VERIFYING)
-def _multi_step(
-    p_: Any,
-    q_at_: Any,
-    tokens_: Any,
-    family_: Any,
-    dice_: Any,
-    left_: Any,
-    found_: Any,
-    n: Any,
-    vocab: Any,
-    renewed: Any,
-) -> None:
-    p, left, dice = carray(p_, (n, vocab)), carray(left_, (2, vocab)), carray(dice_, (2 * n,))
-    q_at, tokens, found = carray(q_at_, (n,)), carray(tokens_, (n,)), carray(found_, (n + 1,))
-    family = carray(family_, (2 * n,))
-    node = asked = depth = 0
-    _open(left, p[0], q_at[0])
-    turn = family[0]
-    while turn < family[node + 1]:
-        child = family[n + 1 + turn]
-        token, drawn = tokens[child], q_at[node] != 0
-        chance = types.float64(left[0, token]) / (types.float64(left[1, token]) if drawn else 1.0)
-        asked += 1
-        if dice[asked - 1] < chance or _refuse(left, token, 1.0, drawn) <= f32(0):
-            node, turn, depth = child, family[child], depth + 1
-            found[1 + depth] = node
-            _open(left, p[node], q_at[node])
-            continue
-        turn += 1
-        if drawn and renewed and turn < family[node + 1]:
-            _forget(left[1], token)
-    found[0], found[1] = depth, _found(left[0], dice[asked])
-
-
-@compiled(*_VERIFYING)
-def _traverse(
-    p_: Any,
-    q_at_: Any,
-    tokens_: Any,
-    family_: Any,
-    dice_: Any,
-    left_: Any,
-    found_: Any,
-    n: Any,
-    vocab: Any,
-    renewed: Any,
-) -> None:
-    p, left, dice = carray(p_, (n, vocab)), carray(left_, (n, 2, vocab)), carray(dice_, (2 * n,))
-    q_at, tokens, found = carray(q_at_, (n,)), carray(tokens_, (n,)), carray(found_, (n + 1,))
-    family = carray(family_, (2 * n,))
-    nodes, turns = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    weights = np.ones(n, np.float64)
-    asked = depth = 0
-    _open(left[0], p[0], q_at[0])
-    while True:
-        node = nodes[depth]
-        first, last = family[node], family[node + 1]
-        if first + turns[depth] < last:
-            child = family[n + 1 + first + turns[depth]]
-            token, drawn = tokens[child], q_at[node] != 0
-            share = weights[depth] * types.float64(left[depth, 0, token])
-            weight = min(1.0, share / (types.float64(left[depth, 1, token]) if drawn else 1.0))
-            if weight > 0:
-                depth += 1
-                nodes[depth], turns[depth], weights[depth] = child, 0, weight
-                _open(left[depth], p[child], q_at[child])
-                continue
-        else:
-            asked += 1
-            if dice[asked - 1] < weights[depth]:
-                break
-            depth -= 1
-            node = nodes[depth]
-            first, last = family[node], family[node + 1]
-            token, drawn = tokens[family[n + 1 + first + turns[depth]]], q_at[node] != 0
-        rest = types.float64(_refuse(left[depth], token, weights[depth], drawn))
-        if rest > 0:
-            weights[depth] = rest / (rest + (1.0 - weights[depth]))
-        elif weights[depth] < 1:
-            weights[depth] = 0.0
-        turns[depth] += 1
-        if drawn and renewed and first + turns[depth] < last:
-            _forget(left[depth, 1], token)
-    for level in range(1, depth + 1):
-        found[1 + level] = nodes[level]
-    found[0], found[1] = depth, _found(left[depth, 0], dice[asked])
-
-
-SPAN = 5
-"""Of each span: row, first slot, tokens, how many of the last slots its mask is over, and where that is."""
+    return load(_LOOPS, "eagle_of", heads, kv_heads, dim)
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -747,7 +71,7 @@ def store(qkv: Tensor, scale: float, rope: Tensor, positions: Tensor, cache: Ten
     dim / 2] complex, over adjacent pairs. cache: [rows, capacity, 2 * kv_heads, dim]. spans: [s, SPAN] int64.
     """
     _, capacity, kv, dim = cache.shape
-    of = _of_heads(qkv.size(1) - kv, kv // 2, dim)[0]
+    of = _store_of(qkv.size(1) - kv, kv // 2, dim)
     at = rope.data_ptr(), positions.data_ptr(), cache.data_ptr()
     of(qkv.data_ptr(), scale, *at, capacity, spans.data_ptr(), len(spans))
 
@@ -759,7 +83,7 @@ def attend(q: Tensor, heads: int, cache: Tensor, spans: Tensor, scores: Tensor, 
     """
     _, capacity, kv, dim = cache.shape
     seen = q.new_empty(q.size(0), heads * dim)
-    of = _of_heads(heads, kv // 2, dim)[1]
+    of = _attend_of(heads, kv // 2, dim)
     to = scale, scores.data_ptr(), seen.data_ptr()
     of(q.data_ptr(), q.size(1), cache.data_ptr(), capacity, spans.data_ptr(), len(spans), *to)
     return seen
@@ -804,13 +128,13 @@ def verify(
     renewed: siblings were drawn without replacement.
     """
     n, vocab = p.shape
-    found = (ctypes.c_int64 * (n + 1))()
+    found = (ctypes.c_int64 * (2 * n + 1))()  # the traversal keeps its turns behind its path
     rule(
         p.data_ptr(),
         (ctypes.c_int64 * n)(*q_at),
         (ctypes.c_int64 * n)(*tokens),
         family.data_ptr(),
-        (ctypes.c_double * (2 * n))(*dice),
+        (ctypes.c_double * (3 * n))(*dice),  # and its weights behind these
         _left.address(2 * n * vocab),
         found,
         n,
@@ -818,10 +142,3 @@ def verify(
         renewed,
     )
     return found[2 : 2 + found[0]], found[1]
-
-
-Rule = Callable[..., None]
-multi_step: Rule = _multi_step
-"""verifiers/mss.py."""
-traverse: Rule = _traverse
-"""verifiers/traversal.py."""

@@ -1,42 +1,188 @@
-"""C functions made of Python ones, by Numba: small loops that are called once a step or oftener.
+"""C functions made of Python ones by Numba: small loops that are called once a step or oftener.
 
-A call keeps the interpreter's lock: it is over before another thread could have had it. What is compiled is
-kept on disk, and taken for current as long as the file of the compiled function is, so such a function has
-all that it calls in its own file.
+A call keeps the interpreter's lock: it is over before another thread could have had it.
+
+The machine code is stored on disk, and a process that finds it there does without Numba, whose import takes a
+second of CPU, a third of a server's start. So a loop must do without Python: it allocates nothing and cannot
+fail, and all that it calls is in its own module. What is stored is current as long as that module, this one,
+layouts.py, Numba and the processor are the same.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from pickle import UnpicklingError
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from numba import cfunc, types
+from llvmlite import binding as llvm
+
+from specops.engine import layouts
 
 # Sums may be reordered, which lets them be vectorised; infinities and NaN keep their meaning.
 ARITHMETIC = {"contract", "reassoc", "nsz", "arcp", "afn"}
 
-_NUMBERS = {types.int64: ctypes.c_int64, types.float32: ctypes.c_float, types.float64: ctypes.c_double}
+OF_C = {"memcpy", "memmove", "memset", "sqrt", "sqrtf", "floor", "floorf"}
+"""What machine code may call: every process has C's memory and mathematics."""
 
-_kept: list[Any] = []
+_NUMBERS: dict[str, Any] = {"int64": ctypes.c_int64, "float32": ctypes.c_float, "float64": ctypes.c_double}
+
+Call = Callable[..., None]
+
+_linked: list[Any] = []  # machine code lives as long as its engine
 
 
-def compiled(*arguments: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """arguments: Numba's types. Pointers are given as addresses, as ctypes arrays or as bytes."""
+@dataclass(frozen=True)
+class Loop:
+    """A function to compile, and Numba's types of its arguments."""
 
-    def of(function: Callable[..., None]) -> Callable[..., None]:
-        # error_model: a division is not looked at, which would keep loops from being vectorised.
-        options = {"fastmath": ARITHMETIC, "error_model": "numpy"}
-        signature = types.void(*arguments)
+    function: Callable[..., None]
+    arguments: tuple[Any, ...]
+
+
+def loop(*arguments: Any) -> Callable[[Callable[..., None]], Loop]:
+    return lambda function: Loop(function, arguments)
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A compiled loop."""
+
+    symbol: str
+    arguments: list[str]  # names of Numba's types; what is not in _NUMBERS is a pointer
+    machine_code: bytes
+
+
+def load(module: str, name: str, *constants: int) -> Call:
+    """The Loop `name` of a module as a C function, or the Loop that the function `name` makes of `constants`.
+
+    Pointers are given as addresses, as ctypes arrays or as bytes. The module is imported only where no
+    machine code of it is stored.
+    """
+    key = _key(module)
+    file = "-".join((module, name, *map(str, constants), _processor()[2])) + ".loop"
+    code = next(filter(None, (_read(folder / file, key) for folder in _folders(module))), None)
+    if code is None:
+        made = getattr(import_module(module), name)
+        code = _compiled(made(*constants) if constants else made)
+        for folder in _folders(module):
+            if _written(folder / file, key, code):
+                break
+    return _linked_in(code)
+
+
+def _compiled(source: Loop) -> _Code:
+    """Raises ValueError for a loop that needs Python."""
+    from numba import cfunc, types
+
+    # error_model: a division is not looked at, which would keep loops from being vectorised.
+    options = {"fastmath": ARITHMETIC, "error_model": "numpy"}
+    made = cfunc(types.void(*source.arguments), **options)(source.function)
+    module = llvm.parse_assembly(made.inspect_llvm())
+    # Only now does LLVM know that nothing else calls the parts, and so what they never return: an error.
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != made.native_name:
+            value.linkage = "internal"
+    machine = _machine()
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_ipsccp_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+    outside = {value.name for value in (*module.functions, *module.global_variables) if value.is_declaration}
+    needed = {each for each in outside - OF_C if not each.startswith("llvm.")}
+    if needed:
+        raise ValueError(f"the loop {source.function.__name__} needs {', '.join(sorted(needed))}")
+    types_of = [str(argument) for argument in source.arguments]
+    return _Code(made.native_name, types_of, machine.emit_object(module))
+
+
+def _linked_in(code: _Code) -> Call:
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.machine_code))
+    engine.finalize_object()
+    _linked.append(engine)
+    taken = [_NUMBERS.get(argument, ctypes.c_void_p) for argument in code.arguments]
+    call: Call = ctypes.PYFUNCTYPE(None, *taken)(engine.get_function_address(code.symbol))
+    return call
+
+
+@cache
+def _processor() -> tuple[str, str, str]:
+    """Its name and its features, and a short name of both."""
+    name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return name, features, hashlib.sha256(f"{name} {features}".encode()).hexdigest()[:8]
+
+
+def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name, features, _ = _processor()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=name, features=features, opt=3, codemodel="jitdefault", jit=True)
+
+
+@cache
+def _key(module: str) -> str:
+    """Of all that the machine code of its loops is made from."""
+    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
+    for path in (_source(module), Path(__file__), Path(layouts.__file__)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _source(module: str) -> Path:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin)
+
+
+def _folders(module: str) -> Iterator[Path]:
+    """Where machine code may be stored: beside the module, or else in the user's cache."""
+    yield _source(module).parent / "__pycache__"
+    with suppress(RuntimeError):  # no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specops"
+
+
+def _read(path: Path, key: str) -> _Code | None:
+    """None where there is none, or one of other sources, or a torn one, which would end the process."""
+    try:
+        head, _, machine_code = path.read_bytes().partition(b"\n")
+        said = json.loads(head)
+        if said["key"] != key or said["sha256"] != hashlib.sha256(machine_code).hexdigest():
+            return None
+        return _Code(said["symbol"], said["arguments"], machine_code)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _written(path: Path, key: str, code: _Code) -> bool:
+    """Whether there was a place for it. Whole or not at all: others may read it meanwhile."""
+    said = {
+        "key": key,
+        "sha256": hashlib.sha256(code.machine_code).hexdigest(),
+        "symbol": code.symbol,
+        "arguments": code.arguments,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            made = cfunc(signature, cache=True, **options)(function)
-        # No place, neither beside this file nor in a home; none left on it; or what lies there is torn.
-        except (RuntimeError, OSError, EOFError, UnpicklingError):
-            made = cfunc(signature, **options)(function)
-        taken: list[Any] = [_NUMBERS.get(argument, ctypes.c_void_p) for argument in arguments]
-        call: Callable[..., None] = ctypes.PYFUNCTYPE(None, *taken)(made.address)
-        _kept.append(made)  # its code lives as long as it does
-        return call
-
-    return of
+            partial.write_bytes(json.dumps(said).encode() + b"\n" + code.machine_code)
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError:
+        return False
+    return True

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specops.engine import compiled
-from specops.engine.compiled import ROWS, Scratch
+from specops.engine.compiled import Scratch
+from specops.engine.layouts import ROWS
 
 SMALL = 2**23
 """Weights."""
@@ -132,7 +133,7 @@ class EaglePasses:
         of, features = self._of, fed.features
         n, last = fed.sees.shape
         guess, logits = features.new_empty(1, self._width), features.new_empty(1, self._vocab)
-        scratch = of.scratch.address(self._scratch + self._tile * (fed.start + n + passes - 1))
+        scratch = of.scratch.address(self._scratch + (self._tile + 1) * (fed.start + n + passes - 1))
         self._call(
             *(fed.entered.data_ptr(), features.data_ptr(), of.addresses.data_ptr()),
             *(self._norm.data_ptr(), self._eps, self._rope.data_ptr(), fed.positions.data_ptr()),

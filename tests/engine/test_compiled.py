@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from runpy import run_path
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from numba.core import caching
 from torch import Tensor
 
-from specops.engine import compiled
+from specops.engine import compiled, compiling
+from specops.engine.compiling import load
 
 EPS = 1e-6
 
@@ -91,43 +95,147 @@ def test_rotated_and_stored(heads: int, kv_heads: int, dim: int, data: st.DataOb
 
 
 ONE_MORE = """
+import numpy as np
 from numba import carray, types
-from specops.engine.compiling import compiled
+from specops.engine.compiling import Loop, loop
 
-@compiled(types.CPointer(types.float32), types.int64)
+POINTER = types.CPointer(types.float32)
+
+@loop(POINTER, types.int64)
 def double(x_, n):
     x = carray(x_, (n,))
     for i in range(n):
         x[i] *= 2
+
+def times(factor):
+    @loop(POINTER, types.int64, types.float64)
+    def scale(x_, n, by):
+        x = carray(x_, (n,))
+        for i in range(n):
+            x[i] *= factor * by
+
+    return scale
+
+@loop(POINTER, types.int64)
+def allocating(x_, n):
+    carray(x_, (n,))[:] = np.zeros(n, np.float32)
+"""
+USE = """
+import sys
+from ctypes import c_float
+from specops.engine.compiling import load
+
+x = (c_float * 3)(1, 1, 1)
+load("one_more", "double")(x, 3)
+load("one_more", "times", 5)(x, 3, 0.5)
+load("one_more", "times", 3)(x, 3, 1.0)
+print(list(x), "numba" in sys.modules)
 """
 
 
-def no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose file system is read-only."""
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+@pytest.fixture
+def one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module of loops in a folder of its own, and a home in another."""
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / "one_more.py"
+    path.write_text(ONE_MORE)
+    monkeypatch.syspath_prepend(str(path.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    yield path
+    forget()
 
 
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(*_: object) -> None:
-        with Path("/dev/full").open("wb", buffering=0) as disk:
-            disk.write(b"x")
+def forget() -> None:
+    """As a process that begins."""
+    sys.modules.pop("one_more", None)
+    compiling._key.cache_clear()
+    importlib.invalidate_caches()
 
-    monkeypatch.setattr(caching.IndexDataCacheFile, "save", save)
 
-
-@pytest.mark.parametrize("lacking", [None, no_place, full_disk], ids=["a place", "no place", "disk full"])
-def test_without_a_place_for_what_is_compiled(
-    lacking: Callable[[pytest.MonkeyPatch], None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "one_more.py"
-    source.write_text(ONE_MORE)
-    if lacking is not None:
-        lacking(monkeypatch)
+def doubled() -> bool:
+    """Whether it was compiled for that."""
+    forget()
     x = torch.ones(3)
-    run_path(str(source))["double"](x.data_ptr(), 3)
+    with mock.patch.object(compiling, "_compiled", wraps=compiling._compiled) as made:
+        load("one_more", "double")(x.data_ptr(), 3)
     assert x.tolist() == [2.0, 2.0, 2.0]
-    kept = [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
-    assert bool(kept) == (lacking is None)
+    return made.called
+
+
+def stored_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if "loop" in path.name]
+
+
+def test_a_second_process_does_without_numba(one_more: Path) -> None:
+    command = [sys.executable, "-B", "-c", USE]
+    said = [
+        subprocess.run(command, env=environment(one_more), capture_output=True, text=True) for _ in range(2)
+    ]
+    assert [each.stderr for each in said] == ["", ""]
+    assert [each.stdout for each in said] == ["[15.0, 15.0, 15.0] True\n", "[15.0, 15.0, 15.0] False\n"]
+    assert len(stored_in(one_more.parent)) == 3
+
+
+def environment(source: Path) -> dict[str, str]:
+    return {"HOME": str(source.parents[1]), "PYTHONPATH": str(source.parent)}
+
+
+def test_what_is_stored_of_another_source_is_compiled_again(one_more: Path) -> None:
+    assert doubled()
+    assert not doubled()
+    one_more.write_text(ONE_MORE + "# changed\n")
+    assert doubled()
+    assert not doubled()
+    assert len(stored_in(one_more.parent)) == 1  # in the place of the other
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda whole: whole[:-9], lambda whole: b"", lambda whole: whole[9:] + whole, lambda whole: b"{}\n"],
+    ids=["cut short", "empty", "no head", "an empty head"],
+)
+def test_torn_machine_code_is_compiled_again(spoil: Callable[[bytes], bytes], one_more: Path) -> None:
+    assert doubled()
+    (path,) = stored_in(one_more.parent)
+    path.write_bytes(spoil(path.read_bytes()))
+    assert doubled()
+    assert not doubled()
+
+
+def test_where_the_sources_cannot_be_written_beside_the_home_is_taken(one_more: Path, tmp_path: Path) -> None:
+    """As where an administrator installed it. A file stands where the folder would be: root may write all."""
+    (one_more.parent / "__pycache__").write_text("")
+    with mock.patch.object(sys, "dont_write_bytecode", True):
+        assert doubled()
+        assert not doubled()
+    assert len(stored_in(tmp_path / "home" / "specops")) == 1
+
+
+def test_without_any_place_it_is_compiled_each_time(one_more: Path, tmp_path: Path) -> None:
+    """As in a container whose file system is read-only."""
+    (one_more.parent / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+    assert doubled()
+    assert doubled()
+    assert stored_in(tmp_path) == []
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    one_more: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, content: bytes) -> int:
+        path.open("wb").close()
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert doubled()
+    assert stored_in(tmp_path) == []
+
+
+def test_a_loop_that_needs_python_is_refused(one_more: Path) -> None:
+    """Its machine code would call what is not there without Numba."""
+    with pytest.raises(ValueError, match=r"the loop allocating needs .*NRT_"):
+        load("one_more", "allocating")
 
 
 @given(
