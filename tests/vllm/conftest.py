@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_vllm import PAIR, VENV, command, speculating
+from forked import fork_server
+from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
 
 from specops.config import CommandPool
 from specops.launch.pools import serving
@@ -18,14 +19,22 @@ from specops.progress import Silent
 
 
 @pytest.fixture(scope="session")
-def vllm() -> None:
-    """The venv is there; without it these tests are skipped, except in CI, where that is a failure."""
-    if (VENV / ".vllm").exists():
-        return
-    reason = "there is no .venv-vllm: make vllm-venv"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The venv is there, and with it a process that has imported vLLM, from which test servers are forked.
+
+    Without the venv these tests are skipped, except in CI, where that is a failure.
+    """
+    if not (VENV / ".vllm").exists():
+        reason = "there is no .venv-vllm: make vllm-venv"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    log = tmp_path_factory.mktemp("fork-server") / "log"
+    with (
+        fork_server(Path(PYTHON), Path(__file__).with_name("preloaded.py"), ENVIRONMENT, log) as variables,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,4 +8,5 @@ import vllm.v1.worker.worker_base
 import vllm.model_executor.models.llama
 import uvloop
 import vllm.envs
+
 vllm.envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"

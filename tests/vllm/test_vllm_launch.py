@@ -7,13 +7,12 @@ held against a parser.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_vllm import PAIR, VENV, complete, counters
+from real_vllm import ENVIRONMENT, FORKED, PAIR, UNFORKED, complete, counters, inside_vllm
 
 from specops.config import VllmPool, VllmSpeculation
 from specops.errors import ConfigError
@@ -145,16 +144,7 @@ def said(vllm: None, eagle_path: Path) -> dict[str, Any]:
         "trap": trapped(eagle_path),
         **{f"mended: {name}": mended(words) for name, (words, _) in REFUSED.items()},
     }
-    ran = subprocess.run(
-        [VENV / "bin" / "python", Path(__file__).with_name("inside_vllm.py")],
-        input=json.dumps(list(asked.values())),
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    answer = json.loads(ran.stdout)
+    answer = inside_vllm(list(asked.values()))
     return {"flags": answer["flags"], **dict(zip(asked, answer["verdicts"], strict=True))}
 
 
@@ -216,8 +206,8 @@ def test_a_path_outweighs_the_method(said, eagle_path) -> None:
 
 
 def test_the_program_is_asked_for_its_version() -> None:
-    program = [str(VENV / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
-    assert installed(program) == installed(["env", "A=1", *program]) == INSTALLED
+    program = list(UNFORKED)
+    assert installed(list(FORKED)) == installed(program) == installed(["env", "A=1", *program]) == INSTALLED
     pool = VllmPool(engine="vllm", model=TARGET, program=" ".join(program), version="0.30.0")
     with pytest.raises(ConfigError, match=r"says vLLM 0\.30\.0, and .* is vLLM 0\.32\.0"):
         version_of(pool)
@@ -226,13 +216,13 @@ def test_the_program_is_asked_for_its_version() -> None:
 def test_a_pool_is_started_and_answers(vllm, tmp_path) -> None:
     pool = VllmPool(
         engine="vllm",
-        program=f"{VENV / 'bin' / 'python'} -m vllm.entrypoints.openai.api_server",
+        program=shlex.join(UNFORKED),
         model=TARGET,
         served_model_name="pair",
         dtype="float32",
         enforce_eager=True,
         max_num_seqs=4,
-        environment={"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+        environment=ENVIRONMENT,
         speculation=VllmSpeculation(method="ngram", prompt_lookup_max=4, num_speculative_tokens=3),
     )
     with serving(pool, "ngram", model="", log=tmp_path / "log", progress=Silent()) as server:

@@ -8,12 +8,13 @@ wrongly where sampled ones share the batch, so the walk must say no, and say why
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from real_vllm import MODEL, PAIR, VENV, K, specops
+from real_vllm import ENVIRONMENT, FORKED, MODEL, PAIR, K, specops
 
 from specops import results
 from specops.assets import asset
@@ -22,14 +23,14 @@ from specops.phases import PHASES
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(2400)]
 CPU = {
-    "program": f"{VENV / 'bin' / 'python'} -m vllm.entrypoints.openai.api_server",
+    "program": shlex.join(FORKED),
     "model": str(PAIR / "target"),
     "served_model_name": MODEL,
     "dtype": "float32",
     "enforce_eager": True,
     "max_model_len": 512,
     "max_num_seqs": 16,
-    "environment": {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+    "environment": ENVIRONMENT,
 }
 
 
