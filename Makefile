@@ -36,7 +36,7 @@ test-slow: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20
 
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
-	$(PYTEST) -m vllm tests/vllm --slowest-files 20
+	$(PYTEST) -n 2 --dist loadgroup -m vllm tests/vllm --slowest-files 20
 
 faults: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not vllm" tests/faults

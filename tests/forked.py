@@ -2,21 +2,21 @@
 
     python forked.py -m MODULE ARGUMENT…     does what `python -m MODULE ARGUMENT…` does, and starts sooner
     python forked.py SCRIPT ARGUMENT…        does what `python SCRIPT ARGUMENT…` does, and starts sooner
-    python forked.py --serve SOCKET SCRIPT   the fork server: runs SCRIPT for its imports, then forks on request
+    python forked.py --serve SOCKET SCRIPT   is the fork server: runs SCRIPT for its imports, and waits
 
 `fork_server` starts the last one for a test. The first two find its socket in the variable `FORK_SERVER`.
 Without that variable they run the program in their own process, as usual. This file uses the standard library
 only, so that the Python of any virtual environment can run it.
 
-The program gets the command's arguments, environment, working folder and standard streams. The command gets the
-program's exit code, or the signal that ended it. Two things differ from a program that is not forked:
+The program gets the command's arguments, environment, working folder and standard streams. The command gets
+the program's exit code, or the signal that ended it. Two things differ from a program that is not forked:
 
 - The program runs in a process group of its own, not in the command's. The fork server passes the signals in
   `FORWARDED` on to that group. It kills the group when the program ends or when the command is killed.
 - A variable that a module reads while it is imported keeps the value that the fork server has.
 
-The fork server kills what it has forked, and ends, when its standard input closes. The test process holds that
-pipe open, so this happens too when the test process is killed.
+The fork server kills what it has forked, and ends, when its standard input closes. The test process holds
+that pipe open, so this happens too when the test process is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each server is started once: the standard for the session, beside it one that speculates at a time."""
+"""Three servers that tests share, and the fork server that they and all other servers start from."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
 from specops.config import CommandPool
 from specops.launch.pools import serving
 from specops.progress import Silent
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two groups for `--dist loadgroup`: tests that share servers, and tests that start their own."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            shares = {"standard", "speculative"} & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.xdist_group("shared servers" if shares else "own servers"))
 
 
 @pytest.fixture(scope="session")
@@ -44,13 +53,25 @@ def standard(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         yield base_url
 
 
-@pytest.fixture(scope="session", params=["ngram", "draft_model"])
-def speculative(
-    request: pytest.FixtureRequest, vllm: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The base URL of a server of the same model that drafts by this method."""
-    with _up(request.param, speculating(request.param), tmp_path_factory.mktemp("logs")) as base_url:
+@pytest.fixture(scope="session")
+def ngram(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a server of the same model that drafts by n-grams of the prompt."""
+    with _up("ngram", speculating("ngram"), tmp_path_factory.mktemp("logs")) as base_url:
         yield base_url
+
+
+@pytest.fixture(scope="session")
+def draft_model(vllm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The base URL of a server of the same model that drafts with a smaller one."""
+    with _up("draft_model", speculating("draft_model"), tmp_path_factory.mktemp("logs")) as base_url:
+        yield base_url
+
+
+@pytest.fixture(params=["ngram", "draft_model"])
+def speculative(request: pytest.FixtureRequest) -> str:
+    """The base URL of each of the two, one after the other."""
+    base_url: str = request.getfixturevalue(request.param)
+    return base_url
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What the fork server for vLLM runs (tests/forked.py): the imports of a server's three processes.
 
-vLLM itself forks two of the three where it may, and starts new interpreters on CPUs, which import everything
-again. `VLLM_WORKER_MULTIPROC_METHOD` cannot change this: vLLM overwrites that variable on CPUs. A value in its
-module of variables comes before the variable.
+The API server starts the engine, and the engine its worker. By default vLLM forks both. On CPUs it starts new
+interpreters, which import everything again: it overwrites the variable VLLM_WORKER_MULTIPROC_METHOD there.
+A value set in its module of variables has priority over the variable.
 """
 
 from importlib import import_module
