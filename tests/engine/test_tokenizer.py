@@ -200,3 +200,17 @@ load_tokenizer(asset("playbooks", "embedded", "target")).apply_chat_template(
 )
 """
     assert imported_by(program) == set()
+
+
+def test_the_engine_of_the_shipped_pair_is_loaded_without_transformers_and_numba() -> None:
+    """As `specops serve` loads it, up to its first tokens. Numba is needed once, where nothing is stored."""
+    program = """
+from specops.assets import asset
+from specops.engine import Sampling, load_engine
+engine = load_engine(asset("playbooks", "embedded", "target"), asset("playbooks", "embedded", "draft"))
+engine.generate("def main(", Sampling(max_tokens=4, temperature=0.7, seed=1))
+"""
+    found = imported_by(program)
+    if "numba" in found:
+        found = imported_by(program)
+    assert found == {"torch"}
