@@ -109,7 +109,7 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
         ["  expected", "", expected["e2e"], expected["tpot"], expected["throughput"], "", ""],
     ]
     for name, of_class in challenger.classes.items():
-        for number, found in enumerate(of_class.levels):
+        for found in of_class.levels:
             rows.append(
                 [
                     f"  {name}",
@@ -118,19 +118,19 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
                     times(found.tpot),
                     times(found.stream_throughput),
                     change_ms(found.ttft_change_ms),
-                    _WORDS[of_class.decision.verdict] if number == 0 else "",
+                    _WORDS[found.decision.verdict],
                 ]
             )
     for level in challenger.levels:
-        found, served = level.speedups, level.throughput
+        together, served = level.speedups, level.throughput
         rows.append(
             [
                 "  all",
-                str(found.level),
-                times(found.e2e),
-                times(found.tpot),
+                str(together.level),
+                times(together.e2e),
+                times(together.tpot),
                 times(served.ratio, served.estimate) if served else NONE,
-                change_ms(found.ttft_change_ms),
+                change_ms(together.ttft_change_ms),
                 {"yes": "pays", "no": "slower"}.get(level.decision.verdict, "undecided"),
             ]
         )

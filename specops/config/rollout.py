@@ -58,6 +58,22 @@ class Ab(Section):
     confidence: float = Field(
         default=0.95, gt=0.5, lt=0.999, description="Of all its intervals of a kind together."
     )
+    length_margin: float = Field(
+        default=0.03,
+        gt=0,
+        lt=1,
+        description="Share by which answers may be longer or shorter before they count as other answers.",
+    )
+    accept_length_change: bool = Field(
+        default=False,
+        description="Deploy although answers are surely longer or shorter, where each token is faster.",
+    )
+    failure_margin: float = Field(
+        default=0.005,
+        ge=0.0001,
+        lt=1,
+        description="Share of requests that may fail, or take over 10x the median, beyond the standard's.",
+    )
     mixed_prompts: int = Field(
         default=8, ge=0, description="Greedy requests asked again among sampled ones; 0 leaves it out."
     )

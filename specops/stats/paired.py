@@ -1,20 +1,19 @@
 """The ratio of two means over pairs, with an interval, and how many more pairs would decide it.
 
-The interval is Student's t on the logarithm of the ratio, with a bootstrap standard error over the pairs
-(Efron and Tibshirani 1993, chapters 6 and 12; Hesterberg, The American Statistician 2015). Which bootstrap
-is honest here was tried (LOG.md). Latencies have rare stalls, on both sides of a pair alike, so that the
-skewness that BCa and the bootstrap-t correct for is mostly noise: their 95% intervals of 64 pairs covered
-79% and 88%, the percentile interval 90%, this one 95%. And t goes as far out as an early look of a sequential
-design asks, where ten thousand resamples have no quantile left.
+The interval is Student's t on the logarithm of the ratio, with a jackknife standard error that leaves out
+one cluster at a time (Efron and Stein, Annals of Statistics 1981). A cluster holds the pairs that share
+noise: requests that ran side by side were slow or fast together, so they are not independent evidence. With
+few clusters of unequal weight the jackknife is the most reliable of the cluster-robust errors (MacKinnon,
+Nielsen and Webb, Journal of Applied Econometrics 2023).
 
-A long answer weighs more than a short one, so a few pairs carry most of the estimate and of its error: the
-degrees of freedom count the effective number of pairs (Kish, Survey Sampling, 1965), not all of them.
+A long answer weighs more than a short one, so a few clusters carry most of the estimate and of its error:
+the degrees of freedom count the effective number of clusters (Kish, Survey Sampling, 1965), not all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +22,12 @@ from numpy.typing import NDArray
 from specops.stats.interval import Interval, t_quantile
 
 MIN_PAIRS = 8
-"""Fewer pairs than this give no bootstrap interval: there are too few distinct resamples to speak of."""
+"""Fewer pairs than this give no interval: one stall would be an eighth of the evidence."""
 
 MOST_TIMES = 100
 """More than so many times the pairs are not worth promising: the estimate is 1 as far as anyone can tell."""
 
-_RESAMPLES = 4_000  # the standard error to about 1%
-_BLOCK = 2_000_000  # resampled values held at once, which bounds the memory of a large prompt set
+_NEARLY = 1e-9  # of a degree of freedom, which rounding may have cost
 _WIDEST = math.log(1e6)  # of an interval's half: wider says nothing more, and overflows
 
 
@@ -48,17 +46,17 @@ def paired_ratio(
     before: Sequence[float],
     after: Sequence[float],
     *,
-    seed: int = 0,
     level: float = 0.95,
+    clusters: Sequence[Hashable] | None = None,
     starts: Starts | None = None,
 ) -> Interval | None:
-    """mean(before) / mean(after) with a bootstrap interval over the pairs; above 1, `after` is faster.
+    """mean(before) / mean(after) with an interval; above 1, `after` is faster.
 
     The ratio of means, not the mean of ratios: it is the change in the time that the whole set takes, and
-    a handful of very short answers does not outvote the long ones. Pairs are resampled together, so what
-    makes one prompt slower than another cancels; they are to be independent, so a prompt is one pair, with
-    its mean over the rounds. `starts` widens the interval where arms were restarted between the rounds.
-    None with fewer than `MIN_PAIRS` pairs.
+    a handful of very short answers does not outvote the long ones. A prompt is one pair, with its mean over
+    the rounds. `clusters` names the cluster of each pair; without it, each pair is one of its own. `starts`
+    widens the interval where arms were restarted between the rounds. None with fewer than `MIN_PAIRS`
+    pairs, and where less than two clusters carry the estimate.
     """
     top = np.asarray(before, dtype=np.float64)
     bottom = np.asarray(after, dtype=np.float64)
@@ -69,18 +67,44 @@ def paired_ratio(
     n = len(top)
     if n < MIN_PAIRS:
         return None
-    estimate = float(top.mean() / bottom.mean())
-    top, bottom = top / top.mean(), bottom / bottom.mean()
-    variance = _bootstrap_variance(top, bottom, np.random.default_rng(seed))
-    freedom = _freedom(top + bottom)
+    top, bottom = (_summed(values, clusters) for values in (top, bottom))
+    log, variance, freedom = (float(value) for value in log_ratio(top, bottom))
+    if math.floor(freedom + _NEARLY) < 1:
+        return None
     if starts is not None and starts.variance > 0:
         summed = variance + starts.variance
-        # Never more than the pairs have: restarts are not to narrow an interval.
+        # Never more than the clusters have: restarts must not narrow an interval.
         freedom = min(freedom, summed**2 / (variance**2 / freedom + starts.variance**2 / starts.freedom))
         variance = summed
-    t = t_quantile(level, max(1, math.floor(freedom + 1e-9)))
-    half = min(t * math.sqrt(variance), _WIDEST)
+    whole = max(1, math.floor(freedom + _NEARLY))
+    half = min(t_quantile(level, whole) * math.sqrt(variance), _WIDEST)
+    estimate = math.exp(log)
     return Interval(estimate, estimate * math.exp(-half), estimate * math.exp(half), n, level)
+
+
+def log_ratio(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The logarithm of sum(before) / sum(after) over the last axis, its variance and degrees of freedom.
+
+    The last axis holds clusters, each the sum of its pairs; a cluster without pairs is 0 in both. Of one
+    cluster the variance is infinite and the degrees of freedom are 0.
+    """
+    tops, bottoms = before.sum(axis=-1), after.sum(axis=-1)
+    log = np.log(tops / bottoms)
+    there = before > 0
+    count = there.sum(axis=-1)
+    least = np.finfo(np.float64).tiny  # a difference of sums may round to nothing
+    rest_before = np.maximum(tops[..., None] - before, least)
+    rest_after = np.maximum(bottoms[..., None] - after, least)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left_out = np.where(there, np.log(rest_before / rest_after), 0.0)
+        mean = left_out.sum(axis=-1) / count
+        apart = np.where(there, (left_out - mean[..., None]) ** 2, 0.0).sum(axis=-1)
+        variance = np.where(count > 1, (count - 1) / count * apart, np.inf)
+    weights = before / tops[..., None] + after / bottoms[..., None]
+    freedom = np.where(count > 1, weights.sum(axis=-1) ** 2 / (weights**2).sum(axis=-1) - 1, 0.0)
+    return log, variance, freedom
 
 
 def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Starts | None:
@@ -89,7 +113,7 @@ def start_effect(stages: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]
     Each stage is what both arms took, [rounds, prompts], prompts that every round has in both. Where a
     round has starts of its own, prompts are no independent evidence on them: all share the few starts that
     there were. A stage's rounds have prompts in common, so their ratios differ by the starts, and by the
-    noise of requests, which the bootstrap over prompts counts already. So this is the variance between
+    noise of requests, which the clusters count already. So this is the variance between
     rounds less the part that the scatter of prompts within them explains, pooled over the stages (a one-way
     random-effects estimate). All traffic classes share the starts: give all prompts, and use what comes
     back for each class. None without two rounds of two prompts. One stage of two rounds has one degree of
@@ -131,24 +155,13 @@ def pairs_needed(interval: Interval) -> int | None:
     return max(1, math.ceil(interval.n * ((half / effect) ** 2 - 1)))
 
 
-def _freedom(weights: NDArray[np.float64]) -> float:
-    """One less than the effective number of pairs; n - 1 where all weigh the same."""
-    return float(weights.sum() ** 2 / (weights**2).sum()) - 1
-
-
-def _bootstrap_variance(
-    top: NDArray[np.float64], bottom: NDArray[np.float64], generator: np.random.Generator
-) -> float:
-    """Of the logarithm of the ratio of means, over resampled pairs; by n / (n - 1) more, which a bootstrap's
-    variance falls short of the sample's."""
-    n = len(top)
-    pairs = np.stack([top, bottom], axis=1)
-    rows = max(1, _BLOCK // n)
-    logs = []
-    for start in range(0, _RESAMPLES, rows):
-        count = min(rows, _RESAMPLES - start)
-        picks = generator.integers(0, n, size=(count, n)) + n * np.arange(count)[:, None]
-        times = np.bincount(picks.ravel(), minlength=count * n).reshape(count, n)
-        sums = times.astype(np.float64) @ pairs
-        logs.append(np.log(sums[:, 0] / sums[:, 1]))
-    return float(np.concatenate(logs).var()) * n / (n - 1)
+def _summed(values: NDArray[np.float64], clusters: Sequence[Hashable] | None) -> NDArray[np.float64]:
+    """By cluster."""
+    if clusters is None:
+        return values
+    if len(clusters) != len(values):
+        raise ValueError(f"{len(values)} pairs need as many clusters, not {len(clusters)}")
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    sums = np.zeros(len(numbers))
+    np.add.at(sums, [numbers[cluster] for cluster in clusters], values)
+    return sums

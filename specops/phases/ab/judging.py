@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specops.load import summary
 from specops.load.record import Spread
-from specops.phases.ab import differences, drift, parity, verdict
+from specops.phases.ab import differences, drift, faults, parity, repeats, verdict
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.parity import Parity, Place
 from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.repeats import Repeats
 from specops.phases.ab.report import (
     EXPECTED,
     Acceptance,
     Challenger,
+    ClassLevel,
+    Deployed,
     Dot,
     Measured,
     OfClass,
@@ -26,7 +30,7 @@ from specops.phases.ab.report import (
 )
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs, levels_of, pair_up, speedups, throughput
-from specops.phases.ab.verdict import Confidences, Decision
+from specops.phases.ab.verdict import Confidences, Decision, Verdicts
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -52,17 +56,30 @@ def judge(
     temperature: float,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
     margins: Mapping[Place, float | None] | None = None,
+    sent_before: Collection[str] = (),
 ) -> Judged:
     """Judge every challenger; the first of `arms` is the standard.
 
     `failed` says why an arm failed, `facts` what is known of each arm (differences.py), `margins` how sure
-    the standard was where answers part (`parity.margins_wanted` says where).
+    the standard was where answers part (`parity.margins_wanted` says where), `sent_before` which prompts
+    warmed the arms up.
     """
     standard, *challengers = arms
     working = [arm for arm in arms if arm not in failed]
+    again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
-    judging = _Judging(records, mixed, standard, settings, temperature, margins or {}, drifts)
-    pairs = {name: pair_up(records, standard, name, settings.design) for name in challengers}
+    judging = _Judging(records, mixed, standard, settings, temperature, margins or {}, drifts, again)
+    pairs = {
+        name: pair_up(
+            records,
+            standard,
+            name,
+            settings.design,
+            first_only=repeats.cached_figures([*again[standard], *again[name]]),
+            sent_before=sent_before,
+        )
+        for name in challengers
+    }
     tried = [name for name in challengers if name in working] or challengers
     classes = {of for name in tried for of in pairs[name].classes}
     confidences = Confidences.at(settings, classes, len(tried), looks_done, looks)
@@ -103,6 +120,8 @@ class _Judging:
     temperature: float
     margins: Mapping[Place, float | None]
     drifts: Sequence[Drift]
+    repeats: Mapping[str, Sequence[Repeats]]
+    """By arm."""
 
     def challenger(
         self,
@@ -112,35 +131,53 @@ class _Judging:
         challengers: int,
         failed: Mapping[str, str],
     ) -> Challenger:
-        levels = levels_of(self.visits)
-        classes = verdict.by_class(pairs, levels[0], confidences.of_classes, self.settings) if levels else {}
-        load = verdict.load(pairs, levels, confidences.of_levels)
+        verdicts = verdict.of_each(self.visits, pairs, self.standard, name, confidences, self.settings)
         parities = self._parities(name)
-        decision = self._decision(name, pairs, classes, parities, challengers, failed)
-        sure = load.pays_up_to
+        decision = self._decision(name, pairs, verdicts, parities, challengers, failed)
+        best = verdict.pays_up_to(verdicts.together)
+        levels = [cell.level for cell in verdicts.together]
         return Challenger(
             decision=decision,
-            deploy=verdict.deployed(classes) if decision.verdict == "yes" else [],
+            deploy=[Deployed(traffic_class=of, level=level) for of, level in verdicts.deploy]
+            if decision.verdict == "yes"
+            else [],
             failed=failed.get(name),
-            pays_up_to=sure.concurrency if sure else None,
-            load=str(load),
+            pays_up_to=best.concurrency if best else None,
+            load=verdict.load_sentence(verdicts.together),
             classes={
                 of: OfClass(
-                    decision=found,
-                    levels=[speedups(pairs.of(of), level, confidences.of_classes) for level in levels],
+                    decision=verdict.over_loads(cells),
+                    levels=[
+                        ClassLevel(
+                            **vars(speedups(pairs.of(of), cell.level, confidences.of_classes)),
+                            decision=cell.decision,
+                            lengths=cell.lengths,
+                        )
+                        for cell in cells
+                    ],
                 )
-                for of, found in classes.items()
+                for of, cells in verdicts.classes.items()
             },
             levels=[
                 OfLevel(
-                    decision=found,
-                    speedups=speedups(pairs, level, confidences.of_levels),
+                    decision=cell.decision,
+                    speedups=speedups(pairs, cell.level, confidences.of_levels),
                     throughput=throughput(
-                        self.visits, self.standard, name, level, self.settings.design, confidences.of_levels
+                        self.visits,
+                        self.standard,
+                        name,
+                        cell.level,
+                        self.settings.design,
+                        confidences.of_levels,
                     ),
+                    lengths=cell.lengths,
+                    failures=checks.failures,
+                    slow=checks.slow,
+                    client_bound=checks.client_bound,
                 )
-                for level, found in load.levels
+                for cell, checks in zip(verdicts.together, verdicts.checks, strict=True)
             ],
+            repeats=[*self.repeats[self.standard], *self.repeats[name]],
             parity=[_parity(parity) for parity in parities],
             prompts=[_dot(pair) for pair in pairs.at(levels[0]).all] if levels else [],
         )
@@ -156,7 +193,7 @@ class _Judging:
         self,
         name: str,
         pairs: Pairs,
-        classes: Mapping[str, Decision],
+        verdicts: Verdicts,
         parities: Sequence[Parity],
         challengers: int,
         failed: Mapping[str, str],
@@ -168,13 +205,26 @@ class _Judging:
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
         # Every test of parity could fail by luck; they share what the confidence leaves.
         each = 1 - (1 - self.settings.confidence) / (challengers * max(1, len(parities)))
-        decision = verdict.of_challenger(classes, parities, each)
-        lightest = pairs.at(pairs.levels[0]).of(*verdict.deployed(classes)) if pairs.all else pairs
+        decision = verdict.of_challenger(verdicts, parities, each)
+        decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
+        paying = {of for of, _ in verdicts.deploy}
+        lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
         return verdict.unless_drifted(
             decision,
             drift.one_sided(self.drifts, name),
             drift.halves(lightest, self.settings.confidence),
         )
+
+
+def _with_caches(decision: Decision, found: Sequence[Repeats]) -> Decision:
+    """`decision`, naming the arms that answer repeats from a cache."""
+    cached = {one.arm: one for one in reversed(found) if one.cached and one.figure != "ttft"}
+    if not cached:
+        return decision
+    arms = " and ".join(sorted(cached))
+    faster = ", ".join(f"{one.ratio.estimate:.1f}×" for one in cached.values() if one.ratio is not None)
+    reason = f"{decision.reason}; repeats come from a cache in {arms} ({faster} as fast): only first requests"
+    return decision.model_copy(update={"reason": f"{reason} count"})
 
 
 def _e2e(challenger: Challenger) -> Interval | None:
@@ -195,6 +245,9 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
                 level=level,
                 requests=len(rows),
                 failed=len(rows) - len(good),
+                failures=dict(Counter(str(row.error) for row in rows if row.error is not None)),
+                slow=faults.slow_rows(rows),
+                slowest_ms=[round(took, 4) for took in sorted(map(faults.waited, rows), reverse=True)[:3]],
                 ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
                 e2e_ms=Spread.of([row.e2e_ms for row in good]),
@@ -245,7 +298,7 @@ def _summary(report: Report, decision: Decision, looks_done: int, looks: int) ->
     dumped = first.speedups.model_dump(mode="json") if first else {}
     return {
         "challenger": name,
-        "deploy": shown.deploy,
+        "deploy": [one.model_dump(mode="json") for one in shown.deploy],
         "e2e_speedup": dumped.get("e2e"),
         "tpot_speedup": dumped.get("tpot"),
         "throughput_ratio": round(first.throughput.estimate, 4) if first and first.throughput else None,

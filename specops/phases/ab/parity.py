@@ -28,6 +28,9 @@ NEAR_TIE = 0.25
 SURE_WITNESSES = 2
 """Of one prompt rounding may be the reason after all, margin or not; of two it is no explanation any more."""
 
+POSSIBLE = 0.2
+"""A difference that chance makes less often than this is evidence of a fault, if no proof."""
+
 _SHOWN = 40
 
 Place = tuple[str, int]
@@ -131,12 +134,34 @@ class Parity:
         """
         if self.control is None:
             return False
+        lost, gained = self._apart()
+        return _chance(lost, lost + gained) < 1 - confidence
+
+    def possibly_lower(self) -> bool:
+        """Whether there is evidence of other answers, though not enough to be sure of it.
+
+        In a mixed batch two more prompts that differ are evidence. Of all prompts alone, where rounding makes
+        a few answers differ, it takes a difference that chance makes once in five times.
+        """
+        if self.control is None:
+            return False
+        lost, gained = self._apart()
+        if self.mixed:
+            return lost >= SURE_WITNESSES and lost > gained
+        return _chance(lost, lost + gained) < POSSIBLE
+
+    def _apart(self) -> tuple[int, int]:
+        """Prompts on which only the arms differ, and on which only the standard differs from itself."""
+        assert self.control is not None
         both = self.arms.prompts & self.control.prompts
-        lost = len(both & (self.arms.surely_unlike - self.control.unlike))
-        gained = len(both & (self.control.unlike - self.arms.unlike))
-        tried = lost + gained
-        chance = sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
-        return chance < 1 - confidence
+        lost = both & (self.arms.surely_unlike - self.control.unlike)
+        gained = both & (self.control.unlike - self.arms.unlike)
+        return len(lost), len(gained)
+
+
+def _chance(lost: int, tried: int) -> float:
+    """Of `lost` or more out of `tried` prompts, where either way is as likely."""
+    return sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
 
 
 def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:

@@ -1,19 +1,42 @@
-"""What ab.json holds beside the visits themselves: what was made of them (judging.py), and how it is read."""
+"""What ab.json holds beside the visits: the verdicts and the figures they rest on, and how it is read.
+
+The shape of `data` (format 2), for all that read it:
+
+- `challengers[NAME].classes[CLASS].levels[i]`: one traffic class at one load. The speed-ups, and beside them
+  `decision` (verdict, reason, speedup, basis, more_prompts) and `lengths`. `basis` is the figure that
+  decided: end to end, or time per token where the answers are not shown to be equally long.
+- `challengers[NAME].levels[i]`: all classes together at that load: `decision`, `speedups`, `throughput`,
+  `lengths`, `failures`, `slow` and `client_bound`.
+- `challengers[NAME].classes[CLASS].decision`: over all loads; its reason says at which.
+- `challengers[NAME].deploy`: the pairs {"traffic_class", "level"} to deploy, by class, then from the
+  lightest load. Empty unless the challenger's own decision is yes.
+- `challengers[NAME].decision`: over all classes and loads; its reason names the loads.
+- `challengers[NAME].pays_up_to`: streams, all classes together.
+- `challengers[NAME].repeats`: whether repeated requests are faster than first ones (a cache), by arm.
+
+Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and at
+every lighter load that was measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from specops import results
+from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab.differences import Difference
 from specops.phases.ab.drift import Drift
+from specops.phases.ab.faults import Counted
+from specops.phases.ab.lengths import Lengths
 from specops.phases.ab.parity import Witness
 from specops.phases.ab.records import kept_of
+from specops.phases.ab.repeats import Repeats
 from specops.phases.ab.speedups import Speedups, Throughput
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
@@ -26,6 +49,10 @@ EXPECTED: Mapping[str, tuple[float, float]] = {
     "acceptance": (0.6, 0.85),
 }
 """The ranges that the playbook expects, shown beside what is measured. No verdict depends on them."""
+
+
+FORMAT = 2
+"""Of `data`; what has another is refused."""
 
 
 class _Part(BaseModel):
@@ -47,11 +74,20 @@ class Acceptance(_Part):
 
 
 class Measured(_Part):
-    """One arm at one level, all classes together."""
+    """One arm at one level, all classes together. Latencies are those of whole answers."""
 
     level: Level
     requests: int
     failed: int
+    failures: dict[str, int]
+    """By kind."""
+
+    slow: int
+    """Requests over ten times the arm's own median; those that failed after so long count."""
+
+    slowest_ms: list[float]
+    """The three that took longest, failed ones too; the slowest first."""
+
     ttft_ms: Spread
     tpot_ms: Spread
     e2e_ms: Spread
@@ -60,17 +96,42 @@ class Measured(_Part):
     acceptance_missing: str | None
 
 
+class Deployed(_Part):
+    """A traffic class and a load at which a challenger is to be deployed for it."""
+
+    traffic_class: str
+    level: Level
+
+
+class ClassLevel(Speedups):
+    """One traffic class at one load."""
+
+    decision: Decision
+    lengths: Lengths | None
+
+
 class OfClass(_Part):
     decision: Decision
-    levels: list[Speedups] = Field(min_length=1)
+    """Over all loads."""
+
+    levels: list[ClassLevel] = Field(min_length=1)
 
 
 class OfLevel(_Part):
-    """All classes together."""
+    """All classes together at one load."""
 
     decision: Decision
     speedups: Speedups
     throughput: Throughput | None
+    lengths: Lengths | None
+    failures: Counted | None
+    """Requests that failed, were aborted, or ran into the timeout."""
+
+    slow: Counted | None
+    """Requests that took over ten times as long as is usual for their prompt and class."""
+
+    client_bound: str | None
+    """Why the client, and not the servers, limited the load here."""
 
 
 class Same(_Part):
@@ -103,8 +164,8 @@ class Dot(_Part):
 
 class Challenger(_Part):
     decision: Decision
-    deploy: list[str]
-    """Traffic classes; none unless the decision is yes."""
+    deploy: list[Deployed]
+    """Empty unless the decision is yes."""
 
     failed: str | None
     pays_up_to: int | None
@@ -115,11 +176,13 @@ class Challenger(_Part):
 
     classes: dict[str, OfClass]
     levels: list[OfLevel]
+    repeats: list[Repeats]
     parity: list[OfParity]
     prompts: list[Dot]
 
 
 class Report(_Part):
+    format: Literal[2] = 2
     standard: str
     best: str | None
     """The fastest challenger that deploys."""
@@ -138,6 +201,11 @@ class Report(_Part):
 
 def read(result: Result, name: str) -> Report:
     """The report in a finished comparison that is called `name` in the message of the FileError."""
+    if "challengers" in result.data and result.data.get("format") != FORMAT:
+        raise FileError(
+            f"{name} was written by an earlier version of specops, whose verdicts name no load",
+            hint="compare again with --fresh",
+        )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}
     return checked(Report, known, f"{name} is damaged: data")
 

@@ -40,6 +40,17 @@ class AbSettings(BaseModel):
     """A class is kept off speculation when its TTFT surely grows by more than the ratio, and by at least
     so many milliseconds: a fifth of very little is nothing that a user would notice."""
 
+    length_margin: float = Field(default=0.03, gt=0, lt=1)
+    """Answers that are surely longer or shorter than the standard's by more than this share are other
+    answers: their end-to-end times are not compared."""
+
+    accept_length_change: bool = False
+    """Deploy although answers are surely longer or shorter, where the time per output token pays."""
+
+    failure_margin: float = Field(default=0.005, ge=0.0001, lt=1)
+    """A share of requests that fail, or take over ten times as long as usual. Surely more than this above
+    the standard's is a no, possibly more is undecided."""
+
     mixed_prompts: int = Field(default=8, ge=0)
     """Greedy requests that are asked again among twice as many at `mixed_temperature`; 0 leaves it out."""
 

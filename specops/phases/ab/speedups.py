@@ -2,14 +2,18 @@
 
 A speed-up is the standard's latency over the challenger's, so above 1 the challenger is faster; so is one of
 throughput, the challenger's over the standard's. A pair is one prompt at one level of load: each arm's mean
-over the rounds in which both answered. Of throughput it is one block of prompts; a class has no blocks of
-its own, and its throughput is that of its streams.
+over the rounds in which both were sent a request. A request that failed counts as long as it lasted, and at
+least as long as the slowest answer of its class, so that failing is never fast.
+
+Requests that ran side by side share noise. Intervals therefore take a block of prompts, which both arms
+visit in turn, as one piece of evidence (stats.paired_ratio with clusters). Of throughput a pair is a block; a
+class has no blocks of its own, and its throughput is that of its streams.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Annotated, Literal
@@ -26,6 +30,16 @@ from specops.stats import Interval, Starts
 
 Figure = Literal["e2e", "tpot", "ttft"]
 FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
+
+Further = Literal["answered", "per_character"]
+_STARTS: Mapping[Figure | Further, Figure] = {
+    "e2e": "e2e",
+    "tpot": "tpot",
+    "ttft": "ttft",
+    "answered": "e2e",
+    "per_character": "tpot",
+}
+"""A figure, and the one by whose restarts its interval is widened."""
 
 Taken = tuple[float, float]
 """What the standard took and what the challenger did."""
@@ -54,11 +68,30 @@ class Pair:
     tokens: tuple[Taken, ...]
     """Of the answers, where both are known."""
 
-    def rounds(self, figure: Figure) -> tuple[Taken, ...]:
-        taken: tuple[Taken, ...] = getattr(self, figure)
-        return taken
+    block: int | None = None
+    """Of its stage; the prompts of a block share noise. None: the prompt shares noise with no other."""
 
-    def mean(self, figure: Figure) -> Taken | None:
+    answered: tuple[Taken, ...] | None = None
+    """End to end, of the rounds in which both arms answered; None where those are all rounds."""
+
+    characters: tuple[Taken, ...] = ()
+    """Of the answers' texts."""
+
+    per_character: tuple[Taken, ...] = ()
+    """Milliseconds for each character after the first token."""
+
+    standard_cut: int = 0
+    """Answers of the standard that ended at the length limit although the challenger's went on."""
+
+    @property
+    def cluster(self) -> Hashable:
+        return self.prompt if self.block is None else (self.stage, self.block)
+
+    def rounds(self, figure: Figure | Further) -> tuple[Taken, ...]:
+        taken: tuple[Taken, ...] | None = getattr(self, figure)
+        return self.e2e if taken is None else taken
+
+    def mean(self, figure: Figure | Further) -> Taken | None:
         """Over the rounds; None where no round has it in both arms."""
         rounds = self.rounds(figure)
         return (fmean(ours for ours, _ in rounds), fmean(theirs for _, theirs in rounds)) if rounds else None
@@ -84,19 +117,25 @@ class Pairs:
 
     @property
     def levels(self) -> list[Level]:
-        return _ordered(pair.level for pair in self.all)
+        return ordered(pair.level for pair in self.all)
 
-    def ratio(self, figure: Figure, confidence: float) -> Interval | None:
+    def ratio(self, figure: Figure | Further, confidence: float) -> Interval | None:
         """The speed-up in `figure`, of pairs at one level; None with too few that have it."""
-        means = [mean for pair in self.all if (mean := pair.mean(figure)) is not None]
-        starts = self.starts.get((self.all[0].level, figure)) if self.all else None
-        ours, theirs = [ours for ours, _ in means], [theirs for _, theirs in means]
-        return stats.paired_ratio(ours, theirs, level=confidence, starts=starts)
+        known = [(pair, mean) for pair in self.all if (mean := pair.mean(figure)) is not None]
+        starts = self.starts.get((self.all[0].level, _STARTS[figure])) if self.all else None
+        return stats.paired_ratio(
+            [ours for _, (ours, _) in known],
+            [theirs for _, (_, theirs) in known],
+            level=confidence,
+            clusters=[pair.cluster for pair, _ in known],
+            starts=starts,
+        )
 
     def tokens_ratio(self) -> float | None:
         """The challenger's over the standard's; None where the tokens of no answer are known."""
         tokens = [taken for pair in self.all for taken in pair.tokens]
-        return sum(theirs for _, theirs in tokens) / sum(ours for ours, _ in tokens) if tokens else None
+        ours = sum(ours for ours, _ in tokens)
+        return sum(theirs for _, theirs in tokens) / ours if ours else None
 
     def ttft_change_ms(self) -> float | None:
         """The challenger's less the standard's, the mean over prompts."""
@@ -111,7 +150,7 @@ class Speedups(BaseModel):
 
     level: Level
     prompts: int
-    """That both arms answered."""
+    """That both arms were sent."""
 
     e2e: Shown | None
     tpot: Shown | None
@@ -140,38 +179,64 @@ class Throughput(BaseModel):
 
 def levels_of(visits: Iterable[VisitRecord]) -> list[Level]:
     """From the lightest load to the heaviest."""
-    return _ordered(visit.cell.level for visit in visits)
+    return ordered(visit.cell.level for visit in visits)
 
 
-def pair_up(visits: Iterable[VisitRecord], standard: str, challenger: str, design: Design) -> Pairs:
-    """Every prompt that both arms answered in some round, by level and prompt."""
-    answered: dict[tuple[Level, str], dict[int, dict[str, Row]]] = defaultdict(lambda: defaultdict(dict))
+def pair_up(
+    visits: Iterable[VisitRecord],
+    standard: str,
+    challenger: str,
+    design: Design,
+    *,
+    first_only: Collection[Figure] = (),
+    sent_before: Collection[str] = (),
+) -> Pairs:
+    """Every prompt that both arms were sent in some round, by level and prompt.
+
+    Of the figures `first_only`, only an arm's first request of a prompt counts, at any load; none of the
+    prompts `sent_before`, which were sent before the first visit.
+    """
+    sent: dict[tuple[Level, str], dict[int, dict[str, _Sent]]] = defaultdict(lambda: defaultdict(dict))
     first: dict[tuple[Level, str], VisitRecord] = {}
+    known = {(arm, prompt) for arm in (standard, challenger) for prompt in sent_before}
     for visit in sorted(visits, key=lambda visit: visit.began):
         for row in visit.cell.rows if visit.arm in (standard, challenger) else ():
-            if row.error is None:
-                key = visit.cell.level, row.prompt
-                answered[key][visit.round][visit.arm] = row
-                first.setdefault(key, visit)
+            key = visit.cell.level, row.prompt
+            sent[key][visit.round][visit.arm] = _Sent(row, (visit.arm, row.prompt) not in known)
+            known.add((visit.arm, row.prompt))
+            first.setdefault(key, visit)
+    slowest = _slowest(sent)
     found = []
-    for (level, prompt), rounds in sorted(
-        answered.items(), key=lambda item: (_weight(item[0][0]), item[0][1])
-    ):
-        both = [(rows[standard], rows[challenger]) for _, rows in sorted(rounds.items()) if len(rows) == 2]
+    for (level, prompt), rounds in sorted(sent.items(), key=lambda item: (_weight(item[0][0]), item[0][1])):
+        both = [(each[standard], each[challenger]) for _, each in sorted(rounds.items()) if len(each) == 2]
+        firsts = [(ours, theirs) for ours, theirs in both if ours.first and theirs.first]
+        of = {figure: firsts if figure in first_only else both for figure in FIGURES}
         if both:
+            name = both[0][0].row.traffic_class
+            answered = tuple(_taken(of["e2e"], lambda row: row.e2e_with_retries_ms))
+            least = slowest.get((level, name), 0.0)
             found.append(
                 Pair(
                     prompt,
-                    both[0][0].traffic_class,
+                    name,
                     level,
                     first[level, prompt].stage,
                     first[level, prompt].began,
-                    e2e=tuple(_taken(both, "e2e_ms")),
-                    tpot=tuple(_taken(both, "tpot_ms")),
-                    ttft=tuple(_taken(both, "ttft_ms")),
-                    tokens=tuple(_taken(both, "tokens")),
+                    e2e=tuple(
+                        (_censored(ours.row, least), _censored(theirs.row, least))
+                        for ours, theirs in of["e2e"]
+                    ),
+                    tpot=tuple(_taken(of["tpot"], lambda row: row.tpot_ms)),
+                    ttft=tuple(_taken(of["ttft"], lambda row: row.ttft_ms)),
+                    tokens=tuple(_counts(both, lambda row: row.tokens)),
+                    block=first[level, prompt].block,
+                    answered=answered,
+                    characters=tuple(_counts(both, lambda row: len(row.text))),
+                    per_character=tuple(_taken(of["tpot"], _per_character)),
+                    standard_cut=sum(_cut(ours.row, theirs.row) for ours, theirs in both),
                 )
             )
+    found = [pair for pair in found if pair.e2e]
     return Pairs(tuple(found), _starts(found) if design == "abba-restart" else {})
 
 
@@ -227,16 +292,73 @@ def throughput(
     )
 
 
-def _taken(rows: Iterable[tuple[Row, Row]], name: str) -> Iterator[Taken]:
+@dataclass(frozen=True)
+class _Sent:
+    row: Row
+    first: bool
+    """No request of this prompt was sent to the arm before."""
+
+
+def _slowest(
+    sent: Mapping[tuple[Level, str], Mapping[int, Mapping[str, _Sent]]],
+) -> dict[tuple[Level, str], float]:
+    """The slowest answer of each class at each level, in either arm."""
+    found: dict[tuple[Level, str], float] = defaultdict(float)
+    for (level, _), rounds in sent.items():
+        for each in rounds.values():
+            for one in each.values():
+                if one.row.error is None:
+                    key = level, one.row.traffic_class
+                    found[key] = max(found[key], one.row.e2e_with_retries_ms)
+    return dict(found)
+
+
+def _censored(row: Row, least: float) -> float:
+    """Milliseconds end to end; of a request that failed, a bound below what its answer would have taken."""
+    if row.error is None:
+        return max(row.e2e_with_retries_ms, _RESOLUTION_MS)
+    return max(row.e2e_with_retries_ms, row.e2e_ms, least, _RESOLUTION_MS)
+
+
+_RESOLUTION_MS = 1e-3
+"""No clock here resolves less, and nothing has no ratio."""
+
+
+def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
     for ours, theirs in rows:
-        one, other = getattr(ours, name), getattr(theirs, name)
-        if one and other:  # no clock resolves a zero, and it has no ratio
-            yield one, other
+        if ours.row.error is None and theirs.row.error is None:
+            one, other = read(ours.row), read(theirs.row)
+            if one and other and min(one, other) > 0:  # no clock resolves a zero, and it has no ratio
+                yield one, other
+
+
+def _counts(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], int | None]) -> Iterator[Taken]:
+    """A length of 0 counts: an empty answer is a short one."""
+    for ours, theirs in rows:
+        if ours.row.error is None and theirs.row.error is None:
+            one, other = read(ours.row), read(theirs.row)
+            if one is not None and other is not None:
+                yield one, other
+
+
+def _per_character(row: Row) -> float | None:
+    if row.ttft_ms is None or len(row.text) < 2:
+        return None
+    return (row.e2e_ms - row.ttft_ms) / len(row.text)
+
+
+def _cut(ours: Row, theirs: Row) -> bool:
+    """Whether the standard says that it ended at the length limit, and the challenger's answer goes on."""
+    if ours.error is not None or theirs.error is not None or ours.finish_reason != "length":
+        return False
+    if ours.tokens is None or theirs.tokens is None:
+        return len(theirs.text) > len(ours.text)
+    return theirs.tokens > ours.tokens
 
 
 def _starts(pairs: Sequence[Pair]) -> dict[tuple[Level, Figure], Starts]:
     found = {}
-    for level in _ordered(pair.level for pair in pairs):
+    for level in ordered(pair.level for pair in pairs):
         for figure in FIGURES:
             taken = [(pair.stage, pair.rounds(figure)) for pair in pairs if pair.level == level]
             starts = stats.start_effect(_stages(taken))
@@ -261,7 +383,8 @@ def _stages(
     return found
 
 
-def _ordered(levels: Iterable[Level]) -> list[Level]:
+def ordered(levels: Iterable[Level]) -> list[Level]:
+    """Each once, the lightest load first."""
     return sorted(set(levels), key=_weight)
 
 

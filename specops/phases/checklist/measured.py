@@ -177,10 +177,12 @@ def speedup(look: Look) -> Decided:
 def _least(challenger: Challenger) -> tuple[str, Shown | None]:
     """Where all classes deploy, of all together; else of the class that gains least of those that do, for the
     others are kept off speculation."""
-    if not challenger.deploy or set(challenger.deploy) == set(challenger.classes):
+    lightest = challenger.levels[0].speedups.level if challenger.levels else None
+    deploy = [one.traffic_class for one in challenger.deploy if one.level == lightest]
+    if not deploy or set(deploy) == set(challenger.classes):
         return "all classes together", challenger.levels[0].speedups.e2e if challenger.levels else None
     known_of = {name: one.levels[0].e2e for name, one in challenger.classes.items() if one.levels}
-    of = {name: known_of.get(name) for name in challenger.deploy}
+    of = {name: known_of.get(name) for name in deploy}
     missing = next((name for name, shown in of.items() if shown is None), None)
     if missing is not None:
         return f"for {missing}", None

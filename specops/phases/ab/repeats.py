@@ -1,0 +1,78 @@
+"""Whether an arm answers repeated requests from a cache. Pure.
+
+Each prompt is sent several times. In production few requests are repeats, so where an arm surely answers
+repeats faster, only its first requests say how fast it is; pairing asks the same of the other arm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import fmean
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import stats
+from specops.load.arrivals import Level
+from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.speedups import FIGURES, Figure, Shown, ordered
+
+NOTABLE = 1.05
+"""Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
+
+
+class Repeats(BaseModel):
+    """First requests compared with repeats of the same prompts, in one arm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arm: str
+    figure: Figure
+    ratio: Shown | None
+    """What first requests took over what repeats took; above 1, repeats are faster."""
+
+    cached: bool
+
+
+def compare(visits: Iterable[VisitRecord], arm: str, confidence: float) -> list[Repeats]:
+    """One for each figure. A prompt's repeats are those at the load of its first request; where there are
+    none, those at heavier loads, which only a cache makes faster."""
+    ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
+    return [_compare(ours, arm, figure, confidence) for figure in FIGURES]
+
+
+def cached_figures(found: Iterable[Repeats]) -> frozenset[Figure]:
+    """Of which only first requests count. A cached answer has neither its own latency nor its own TPOT."""
+    figures: set[Figure] = {one.figure for one in found if one.cached}
+    if figures & {"e2e", "tpot"}:
+        figures |= {"e2e", "tpot"}
+    return frozenset(figures)
+
+
+def _compare(visits: list[VisitRecord], arm: str, figure: Figure, confidence: float) -> Repeats:
+    first: dict[str, tuple[float | None, Level, tuple[int, int]]] = {}
+    same: dict[str, list[float]] = defaultdict(list)
+    heavier: dict[str, list[float]] = defaultdict(list)
+    for visit in visits:
+        level = visit.cell.level
+        for row in visit.cell.rows:
+            taken: float | None = getattr(row, f"{figure}_ms") if row.error is None else None
+            if row.prompt not in first:
+                first[row.prompt] = taken, level, (visit.stage, visit.block)
+            elif taken and level == first[row.prompt][1]:
+                same[row.prompt].append(taken)
+            elif taken and level in ordered([first[row.prompt][1], level])[1:]:
+                heavier[row.prompt].append(taken)
+    known = [
+        (taken, same.get(prompt) or heavier[prompt], block)
+        for prompt, (taken, _, block) in sorted(first.items())
+        if taken and (prompt in same or prompt in heavier)
+    ]
+    ratio = stats.paired_ratio(
+        [before for before, _, _ in known],
+        [fmean(later) for _, later, _ in known],
+        level=confidence,
+        clusters=[block for _, _, block in known],
+    )
+    cached = ratio is not None and ratio.low > 1 and ratio.estimate >= NOTABLE
+    return Repeats(arm=arm, figure=figure, ratio=ratio, cached=cached)
