@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -37,8 +38,23 @@ def mean_interval(samples: Sequence[float], level: float = 0.95) -> Interval | N
     return Interval(mean, mean - half, mean + half, n, level)
 
 
-def t_quantile(level: float, freedom: int) -> float:
-    """The t for which P(|T| <= t) = `level`, with `freedom` degrees of freedom, by bisection."""
+def t_quantile(level: float, freedom: float) -> float:
+    """The t for which P(|T| <= t) = `level`, with `freedom` degrees of freedom, at least 1.
+
+    Between whole degrees of freedom its logarithm is interpolated in their reciprocal: never too small, and
+    by at most 4% too large below 2 degrees, by 1% above.
+    """
+    if freedom < 1:
+        raise ValueError(f"Student's t needs at least 1 degree of freedom, not {freedom}")
+    below = math.floor(freedom)
+    share = (1 / below - 1 / freedom) / (1 / below - 1 / (below + 1))
+    least = _whole_t_quantile(level, below)
+    return least if not share else least ** (1 - share) * _whole_t_quantile(level, below + 1) ** share
+
+
+@cache
+def _whole_t_quantile(level: float, freedom: int) -> float:
+    """By bisection."""
     low, high = 0.0, 1.0
     while _t_coverage(high, freedom) < level:
         high *= 2

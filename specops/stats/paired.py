@@ -6,8 +6,9 @@ noise: requests that ran side by side were slow or fast together, so they are no
 few clusters of unequal weight the jackknife is the most reliable of the cluster-robust errors (MacKinnon,
 Nielsen and Webb, Journal of Applied Econometrics 2023).
 
-A long answer weighs more than a short one, so a few clusters carry most of the estimate and of its error:
-the degrees of freedom count the effective number of clusters (Kish, Survey Sampling, 1965), not all of them.
+A long answer weighs more than a short one, so a few clusters carry most of the estimate and of its error.
+The degrees of freedom are those of a sum of squares with such weights (Satterthwaite, Biometrics 1946): one
+less than the number of clusters where all weigh the same, far fewer where one dominates.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ MIN_PAIRS = 8
 MOST_TIMES = 100
 """More than so many times the pairs are not worth promising: the estimate is 1 as far as anyone can tell."""
 
-_NEARLY = 1e-9  # of a degree of freedom, which rounding may have cost
 _WIDEST = math.log(1e6)  # of an interval's half: wider says nothing more, and overflows
 
 
@@ -69,15 +69,14 @@ def paired_ratio(
         return None
     top, bottom = (_summed(values, clusters) for values in (top, bottom))
     log, variance, freedom = (float(value) for value in log_ratio(top, bottom))
-    if math.floor(freedom + _NEARLY) < 1:
+    if freedom < 1:
         return None
     if starts is not None and starts.variance > 0:
         summed = variance + starts.variance
         # Never more than the clusters have: restarts must not narrow an interval.
         freedom = min(freedom, summed**2 / (variance**2 / freedom + starts.variance**2 / starts.freedom))
         variance = summed
-    whole = max(1, math.floor(freedom + _NEARLY))
-    half = min(t_quantile(level, whole) * math.sqrt(variance), _WIDEST)
+    half = min(t_quantile(level, max(freedom, 1.0)) * math.sqrt(variance), _WIDEST)
     estimate = math.exp(log)
     return Interval(estimate, estimate * math.exp(-half), estimate * math.exp(half), n, level)
 
@@ -102,8 +101,8 @@ def log_ratio(
         mean = left_out.sum(axis=-1) / count
         apart = np.where(there, (left_out - mean[..., None]) ** 2, 0.0).sum(axis=-1)
         variance = np.where(count > 1, (count - 1) / count * apart, np.inf)
-    weights = before / tops[..., None] + after / bottoms[..., None]
-    freedom = np.where(count > 1, weights.sum(axis=-1) ** 2 / (weights**2).sum(axis=-1) - 1, 0.0)
+    squares = (before / tops[..., None] + after / bottoms[..., None]) ** 2
+    freedom = squares.sum(axis=-1) ** 2 / (squares**2).sum(axis=-1) - 1
     return log, variance, freedom
 
 

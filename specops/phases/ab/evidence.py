@@ -1,4 +1,4 @@
-"""What a comparison has found out so far, and what it is to find out next."""
+"""What a comparison has measured so far, and what it needs next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import parity, verdict
 from specops.phases.ab.mixed import longest
-from specops.phases.ab.parity import Place
+from specops.phases.ab.parity import MOST_MIXED_ROUNDS, Place
 from specops.phases.ab.records import Kept, Margin, VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.visits import Visit, VisitKey
@@ -23,9 +23,12 @@ class Evidence:
 
     asked: BaselineSettings
     settings: AbSettings
+    sent_before: Sequence[str] = ()
+    """Prompts that are sent before the first visit, to warm the arms up."""
+
     visits: dict[VisitKey, VisitRecord] = field(default_factory=dict)
-    mixed: dict[str, VisitRecord] = field(default_factory=dict)
-    """By arm: greedy requests among sampled ones."""
+    mixed: dict[tuple[str, int], VisitRecord] = field(default_factory=dict)
+    """By arm and round: greedy requests among sampled ones."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
     """How sure the standard was where another answer parts from its own."""
@@ -50,12 +53,20 @@ class Evidence:
         return 1 + self.plan[-1].stage
 
     def take_over(self, kept: Kept) -> None:
-        """What an earlier run of the same plan found out whole and well."""
-        planned = {visit.key for visit in self.plan}
+        """What an earlier run of the same plan measured whole.
+
+        Failed requests stay: a comparison that is carried on must not ask again until they succeed. Only of
+        an arm that was stopped, visits that failed are made again.
+        """
+        planned = {visit.key: set(visit.prompts) for visit in self.plan}
+        stopped = {visit.arm for visit in kept.visits if visit.cell.aborted}
         bound = self.asked.max_error_share
-        good = [v for v in kept.visits if v.cell.complete and v.cell.failed <= bound * len(v.cell.rows)]
-        self.visits = {visit.key: visit for visit in good if visit.key in planned}
-        self.mixed = {visit.arm: visit for visit in kept.mixed if visit.cell.failed == 0}
+        for visit in kept.visits:
+            cell = visit.cell
+            whole = cell.complete and {row.prompt for row in cell.rows} == planned.get(visit.key)
+            if whole and not (visit.arm in stopped and cell.failed > bound * len(cell.rows)):
+                self.visits[visit.key] = visit
+        self.mixed = {(visit.arm, visit.round): visit for visit in kept.mixed if visit.cell.failed == 0}
         self.margins = {margin.place: margin for margin in kept.margins}
 
     def answered(self, arm: str) -> bool:
@@ -76,28 +87,55 @@ class Evidence:
     def _decides(self, stage: int) -> bool:
         if stage not in self.decided:
             so_far = [visit for visit in self.visits.values() if visit.stage <= stage]
-            look = verdict.look(so_far, self.working, self.settings, stage + 1, self.looks)
+            look = verdict.look(so_far, self.working, self.settings, stage + 1, self.looks, self.sent_before)
             self.decided[stage] = look.decided
         return self.decided[stage]
 
     def requests_left(self) -> int:
         return sum(len(visit.prompts) for visit in self.plan if visit.key not in self.visits)
 
-    def not_asked_mixed(self) -> list[str]:
-        """The arms that are still to be asked greedily among sampled requests."""
-        if not self.settings.mixed_prompts or self.asked.temperature != 0 or self.standard in self.failed:
-            return []
-        return [arm for arm in self.working if arm not in self.mixed]
+    def next_mixed(self) -> tuple[int, list[str]] | None:
+        """The next round of greedy requests among sampled ones, and the arms that lack it.
 
-    def mixed_prompts(self) -> list[str]:
-        """The same for every arm: of what the standard had answered when the first arm was asked."""
+        The first round is for every arm. Another follows, with other prompts, as long as some answers differ
+        and it is not decided what that means, at most `MOST_MIXED_ROUNDS` in all. None: no more are needed.
+        """
+        if not self.settings.mixed_prompts or self.asked.temperature != 0 or self.standard in self.failed:
+            return None
+        for round_ in range(MOST_MIXED_ROUNDS):
+            arms = self.working if round_ == 0 else self._open_mixed()
+            lacking = [arm for arm in arms if (arm, round_) not in self.mixed]
+            if lacking and (round_ == 0 or self.mixed_prompts(round_)):
+                return round_, lacking
+        return None
+
+    def _open_mixed(self) -> list[str]:
+        """The standard and the challengers whose mixed batches are not decided; none before it is known how
+        sure the standard was where their answers part."""
+        if self.margins_wanted():
+            return []
+        margins = {place: margin.margin for place, margin in self.margins.items()}
+        visits, mixed = list(self.visits.values()), list(self.mixed.values())
+        found = []
+        for challenger in self.working[1:]:
+            among = parity.among_sampled(visits, mixed, self.standard, challenger)
+            if among and parity.with_margins(among, margins).open(self.settings.confidence):
+                found.append(challenger)
+        return [self.standard, *found] if found else []
+
+    def mixed_prompts(self, round_: int = 0) -> list[str]:
+        """The same for every arm: the longest answers that the standard had given when the first arm was
+        sent the round, without those of earlier rounds."""
         for visit in self.mixed.values():
-            return [row.prompt for row in visit.cell.rows]
+            if visit.round == round_:
+                return [row.prompt for row in visit.cell.rows]
+        earlier = {row.prompt for visit in self.mixed.values() for row in visit.cell.rows}
         answers = (
             row
             for visit in self.visits.values()
             if visit.arm == self.standard and visit.round == 0
             for row in visit.cell.rows
+            if row.prompt not in earlier
         )
         return longest(answers, self.settings.mixed_prompts)
 

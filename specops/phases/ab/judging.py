@@ -29,7 +29,7 @@ from specops.phases.ab.report import (
     Same,
 )
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.speedups import Pair, Pairs, levels_of, pair_up, speedups, throughput
+from specops.phases.ab.speedups import Pair, Pairs, levels_of, speedups, throughput
 from specops.phases.ab.verdict import Confidences, Decision, Verdicts
 from specops.results import Verdict
 from specops.stats import Interval
@@ -69,17 +69,7 @@ def judge(
     again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
     judging = _Judging(records, mixed, standard, settings, temperature, margins or {}, drifts, again)
-    pairs = {
-        name: pair_up(
-            records,
-            standard,
-            name,
-            settings.design,
-            first_only=repeats.cached_figures([*again[standard], *again[name]]),
-            sent_before=sent_before,
-        )
-        for name in challengers
-    }
+    pairs = {name: repeats.pairs_of(records, standard, name, settings, sent_before) for name in challengers}
     tried = [name for name in challengers if name in working] or challengers
     classes = {of for name in tried for of in pairs[name].classes}
     confidences = Confidences.at(settings, classes, len(tried), looks_done, looks)

@@ -103,7 +103,7 @@ class _Comparison:
             looks=settings.looks,
             seed=asked.seed,
         )
-        self.found = Evidence(plan, list(self.pools), asked, settings)
+        self.found = Evidence(plan, list(self.pools), asked, settings, self._sent_before())
         self.period = 0
         self.facts: dict[str, Any] = {
             name: {"pool": pool.model_dump(mode="json")} for name, pool in self.pools.items()
@@ -111,6 +111,10 @@ class _Comparison:
         self.count_tokens = token_counter(asked.tokenizer) if asked.tokenizer else None
         self.pace = Pace(asked.max_rps)
         self.watches = {name: Watch(asked.abort_rule()) for name in self.pools}
+
+    def _sent_before(self) -> list[str]:
+        """The prompts of the probe and of the warm-up: a server that caches has their answers already."""
+        return [prompt.id for prompt in self.prompts.prompts[: max(1, self.asked.warmup)]]
 
     def resume(self, previous: Result | None) -> None:
         if previous is None or previous.inputs != self.inputs:
@@ -133,10 +137,10 @@ class _Comparison:
 
     def _wanted(self) -> list[str]:
         """The arms that are to be up next; none when all is done."""
-        visit, mixed = self.found.next_visit(), self.found.not_asked_mixed()
-        if visit or mixed:
-            side_by_side = self.settings.design == "interleaved"
-            return self.found.working if side_by_side else [visit.arm if visit else mixed[0]]
+        visit, mixed = self.found.next_visit(), self.found.next_mixed()
+        lacking = [visit.arm] if visit else mixed[1] if mixed else []
+        if lacking:
+            return self.found.working if self.settings.design == "interleaved" else lacking[:1]
         return [self.found.standard] if self.found.margins_wanted() else []
 
     @contextmanager
@@ -220,15 +224,23 @@ class _Comparison:
         self.on_partial(self.partial())
 
     async def _ask_mixed(self, up: dict[str, Respondent]) -> None:
-        prompts = self._prompts(self.found.mixed_prompts())
-        for name in self.found.not_asked_mixed():
-            if name in up:
-                began = time.time()
-                cell = await ask_mixed(up[name], prompts, self.settings.mixed_temperature)
-                self.found.mixed[name] = VisitRecord(
-                    stage=0, block=0, round=0, order=0, period=self.period, arm=name, began=began, cell=cell
-                )
-                self.on_partial(self.partial())
+        wanted = self.found.next_mixed()
+        while wanted and (names := [name for name in wanted[1] if name in up]):
+            round_, name = wanted[0], names[0]
+            began, prompts = time.time(), self._prompts(self.found.mixed_prompts(round_))
+            cell = await ask_mixed(up[name], prompts, self.settings.mixed_temperature)
+            self.found.mixed[name, round_] = VisitRecord(
+                stage=0,
+                block=0,
+                round=round_,
+                order=0,
+                period=self.period,
+                arm=name,
+                began=began,
+                cell=cell,
+            )
+            self.on_partial(self.partial())
+            wanted = self.found.next_mixed()
 
     async def _ask_margins(self, standard: Respondent) -> None:
         characters: dict[str, list[int]] = defaultdict(list)
@@ -265,6 +277,7 @@ class _Comparison:
             temperature=self.asked.temperature,
             facts=self.facts,
             margins={place: told.margin for place, told in found.margins.items() if told.margin is not None},
+            sent_before=found.sent_before,
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data)
 

@@ -28,6 +28,9 @@ NEAR_TIE = 0.25
 SURE_WITNESSES = 2
 """Of one prompt rounding may be the reason after all, margin or not; of two it is no explanation any more."""
 
+MOST_MIXED_ROUNDS = 4
+"""Of greedy requests among sampled ones. Another round is sent only where the ones before do not decide."""
+
 POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
 
@@ -114,10 +117,13 @@ class Parity:
     def shows_a_fault(self, confidence: float) -> bool:
         """Whether greedy answers are other ones, by more than chance and rounding.
 
-        A mixed batch is a handful of prompts, too few to count them against each other, and a fault of a
-        batch garbles those that met a sampled request, not all: witnesses decide. Of all prompts alone some
-        may differ for reasons of rounding only; there the share decides.
+        A mixed batch is a handful of prompts, and a fault of a batch garbles those that met a sampled
+        request, not all: witnesses decide, where the standard reports how sure it was. Otherwise, and of all
+        prompts alone, where some may differ for reasons of rounding only, the share decides. Mixed batches
+        are looked at after every round, so each look has its part of the error.
         """
+        if self.mixed:
+            confidence = 1 - (1 - confidence) / MOST_MIXED_ROUNDS
         sure = self.mixed and len(self.steady) >= SURE_WITNESSES
         return self.breaks or sure or self.surely_lower(confidence)
 
@@ -150,6 +156,13 @@ class Parity:
             return lost >= SURE_WITNESSES and lost > gained
         return _chance(lost, lost + gained) < POSSIBLE
 
+    def open(self, confidence: float) -> bool:
+        """Whether more requests could show what the differences mean: some differ, and no fault is shown."""
+        if self.control is None or self.shows_a_fault(confidence):
+            return False
+        lost, gained = self._apart()
+        return lost > gained
+
     def _apart(self) -> tuple[int, int]:
         """Prompts on which only the arms differ, and on which only the standard differs from itself."""
         assert self.control is not None
@@ -179,17 +192,20 @@ def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list
 def among_sampled(
     visits: Iterable[VisitRecord], mixed: Iterable[VisitRecord], standard: str, challenger: str
 ) -> Parity | None:
-    """The greedy answers of mixed batches with what the standard said when all was greedy, at the first
-    level; the control is the standard's own. None where the challenger was not asked so."""
-    visits, probes = list(visits), {probe.arm: probe for probe in mixed}
-    if challenger not in probes or not visits:
+    """The greedy answers of mixed batches with the standard's when all was greedy, at the lightest load, all
+    rounds together; the control is the standard's own. None where the challenger has no mixed batch."""
+    visits, mixed = list(visits), list(mixed)
+    ours = [probe for probe in mixed if probe.arm == standard]
+    theirs = [probe for probe in mixed if probe.arm == challenger]
+    if not theirs or not visits:
         return None
-    said = _answers(visits, levels_of(visits)[0], standard).get(0, {})
-    control = _matches(said, _good(probes[standard])) if standard in probes else None
-    probe = probes[challenger]
-    answered = _good(probes[standard]) if standard in probes else {}
-    failures = tuple(str(row.detail) for row in probe.cell.rows if row.error and row.prompt in answered)
-    return Parity(challenger, True, probe.cell.level, _matches(said, _good(probe)), control, failures)
+    alone = _answers(visits, levels_of(visits)[0], standard).get(0, {})
+    answered = {name: row for probe in ours for name, row in _good(probe).items()}
+    greedy = {name: row for probe in theirs for name, row in _good(probe).items()}
+    control = _matches(alone, answered) if ours else None
+    rows = (row for probe in theirs for row in probe.cell.rows)
+    failures = tuple(str(row.detail) for row in rows if row.error and row.prompt in answered)
+    return Parity(challenger, True, theirs[0].cell.level, _matches(alone, greedy), control, failures)
 
 
 def margins_wanted(parities: Iterable[Parity]) -> list[Place]:

@@ -52,7 +52,7 @@ class Kept(BaseModel):
 
     visits: list[VisitRecord]
     mixed: list[VisitRecord]
-    """One an arm at most: the greedy requests that were asked among sampled ones (mixed.py)."""
+    """One for each arm and round: the greedy requests that were sent among sampled ones (mixed.py)."""
 
     margins: list[Margin]
 

@@ -7,7 +7,7 @@ repeats faster, only its first requests say how fast it is; pairing asks the sam
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from specops import stats
 from specops.load.arrivals import Level
 from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.speedups import FIGURES, Figure, Shown, ordered
+from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import FIGURES, Figure, Pairs, Shown, ordered, pair_up
 
 NOTABLE = 1.05
 """Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
@@ -39,6 +40,25 @@ def compare(visits: Iterable[VisitRecord], arm: str, confidence: float) -> list[
     none, those at heavier loads, which only a cache makes faster."""
     ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
     return [_compare(ours, arm, figure, confidence) for figure in FIGURES]
+
+
+def pairs_of(
+    visits: Sequence[VisitRecord],
+    standard: str,
+    challenger: str,
+    settings: AbSettings,
+    sent_before: Collection[str] = (),
+) -> Pairs:
+    """The pairs of a comparison: of figures that a cache makes faster, only first requests count."""
+    found = [one for arm in (standard, challenger) for one in compare(visits, arm, settings.confidence)]
+    return pair_up(
+        visits,
+        standard,
+        challenger,
+        settings.design,
+        first_only=cached_figures(found),
+        sent_before=sent_before,
+    )
 
 
 def cached_figures(found: Iterable[Repeats]) -> frozenset[Figure]:

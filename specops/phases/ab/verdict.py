@@ -28,8 +28,9 @@ from specops.phases.ab.faults import Counted, Requests
 from specops.phases.ab.lengths import Lengths, compare
 from specops.phases.ab.parity import Parity
 from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.repeats import pairs_of
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.speedups import Pairs, Shown, levels_of, pair_up
+from specops.phases.ab.speedups import Pairs, Shown, levels_of
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -142,14 +143,20 @@ class Verdicts:
 
 
 def look(
-    visits: Sequence[VisitRecord], arms: Sequence[str], settings: AbSettings, done: int, looks: int
+    visits: Sequence[VisitRecord],
+    arms: Sequence[str],
+    settings: AbSettings,
+    done: int,
+    looks: int,
+    sent_before: Collection[str] = (),
 ) -> Look:
     """Whether nothing is open after `done` of `looks` looks, so that the comparison may end.
 
-    `arms` are those that work, the standard first; `visits` those of the stages so far.
+    `arms` are those that work, the standard first; `visits` those of the stages so far; `sent_before` are
+    prompts that were sent before the first visit.
     """
     for challenger in arms[1:]:
-        pairs = pair_up(visits, arms[0], challenger, settings.design)
+        pairs = pairs_of(visits, arms[0], challenger, settings, sent_before)
         if not pairs.all:
             return Look(decided=False)
         confidences = Confidences.at(settings, pairs.classes, len(arms) - 1, done, looks)

@@ -3,7 +3,12 @@
 Prompts are dealt into stages, each with the same mix of traffic classes; between two stages the evidence
 may be looked at. A stage's prompts are cut, for each level of load, into blocks. In a round every arm is
 given the same block; rounds run forwards and backwards in turn (A B, B A), so that a steady drift falls on
-all arms alike.
+all arms alike. Which way a block begins is drawn by lot, one each way of two successive blocks, so that a
+machine whose speed changes periodically cannot keep in step with the order.
+
+A block is the unit of noise that intervals count, so there are at least `FEWEST_BLOCKS` at each level where
+the prompts suffice; and it holds at least as many prompts as there are streams, or the load would not be
+reached.
 """
 
 from __future__ import annotations
@@ -20,8 +25,14 @@ from specops.phases.ab.settings import Design
 SMALLEST_STAGE = 4
 """Prompts; a look at fewer would find out nothing."""
 
-SMALLEST_BLOCK = 4
+USUAL_BLOCK = 4
 """Prompts; with many streams a block is twice their number, so that most of it runs at the full load."""
+
+SMALLEST_BLOCK = 2
+"""Prompts, where larger blocks would be too few; with many streams, their number."""
+
+FEWEST_BLOCKS = 8
+"""At each level, over all stages: an interval over fewer blocks is too wide to decide anything."""
 
 VisitKey = tuple[int, Level, int, int, str]
 """Stage, level, block, round and arm: what makes it one visit of a schedule and no other."""
@@ -60,22 +71,35 @@ def schedule(
     interleaved: stage, level, block, round, arm; arms take turns block by block, within one period.
     abba-restart: stage, round, arm, level, block; each turn of an arm is a period, A B B A.
     """
-    stages = _stages(prompts, looks, seed)
+    stages = _stages(prompts, levels, looks, seed)
     if design == "interleaved":
-        return list(_interleaved(arms, levels, stages, rounds))
+        return list(_interleaved(arms, levels, stages, rounds, seed))
     return list(_restarting(arms, levels, stages, rounds))
 
 
 def _interleaved(
-    arms: Sequence[str], levels: Sequence[Level], stages: Sequence[Sequence[str]], rounds: int
+    arms: Sequence[str],
+    levels: Sequence[Level],
+    stages: Sequence[Sequence[str]],
+    rounds: int,
+    seed: int,
 ) -> Iterator[Visit]:
-    blocks_at = {level: count() for level in levels}
+    turns_at = {level: _turns(f"{seed}:{level}") for level in levels}
     for (stage, prompts), level in product(enumerate(stages), levels):
-        for block, ids in enumerate(_blocks(prompts, level)):
-            begun = next(blocks_at[level])
+        for block, ids in enumerate(_blocks(prompts, level, len(stages))):
+            begun = next(turns_at[level])
             for round_ in range(rounds):
                 for order, arm in enumerate(_turn(arms, begun + round_)):
                     yield Visit(stage, level, block, round_, order, 0, arm, ids)
+
+
+def _turns(seed: str) -> Iterator[int]:
+    """0 for a block that begins forwards, 1 for one that begins backwards: one of each, by lot, again and
+    again."""
+    dealer = random.Random(seed)
+    while True:
+        first = dealer.randrange(2)
+        yield from (first, 1 - first)
 
 
 def _restarting(
@@ -86,22 +110,25 @@ def _restarting(
         for order, arm in enumerate(_turn(arms, stage + round_)):
             period = next(periods)
             for level in levels:
-                for block, ids in enumerate(_blocks(prompts, level)):
+                for block, ids in enumerate(_blocks(prompts, level, len(stages))):
                     yield Visit(stage, level, block, round_, order, period, arm, ids)
 
 
 def _turn(arms: Sequence[str], number: int) -> Sequence[str]:
-    """Forwards and backwards in turn. Numbers go on from block to block, or from stage to stage, so that no
-    round has always the same arm first, and an odd number of rounds favours none."""
+    """Forwards and backwards in turn, so that an odd number of rounds favours no arm."""
     return arms[::-1] if number % 2 else arms
 
 
-def _stages(prompts: Sequence[tuple[str, str]], looks: int, seed: int) -> list[tuple[str, ...]]:
-    """The prompts dealt class by class, so that each stage has its share of every class, to within one."""
+def _stages(
+    prompts: Sequence[tuple[str, str]], levels: Sequence[Level], looks: int, seed: int
+) -> list[tuple[str, ...]]:
+    """The prompts dealt class by class, so that each stage has its share of every class, to within one; each
+    stage large enough for the heaviest load."""
     of_class: dict[str, list[str]] = defaultdict(list)
     for name, traffic_class in prompts:
         of_class[traffic_class].append(name)
-    stages: list[list[str]] = [[] for _ in range(max(1, min(looks, len(prompts) // SMALLEST_STAGE)))]
+    smallest = max(SMALLEST_STAGE, *(level.concurrency or 1 for level in levels))
+    stages: list[list[str]] = [[] for _ in range(max(1, min(looks, len(prompts) // smallest)))]
     dealer = random.Random(seed)
     seats = count()  # goes on from class to class, so that the stages too are equal to within one
     for _, names in sorted(of_class.items()):
@@ -113,10 +140,12 @@ def _stages(prompts: Sequence[tuple[str, str]], looks: int, seed: int) -> list[t
     return [tuple(stage) for stage in stages]
 
 
-def _blocks(prompts: Sequence[str], level: Level) -> list[tuple[str, ...]]:
-    """Cut to length; a rest that is shorter joins the block before it. An open loop has no turns to fill."""
-    if level.concurrency is None:
-        return [tuple(prompts)]
-    size = max(SMALLEST_BLOCK, 2 * level.concurrency)
+def _blocks(prompts: Sequence[str], level: Level, stages: int) -> list[tuple[str, ...]]:
+    """Cut to length; a rest that is shorter joins the block before it. An open loop has no turns to fill: its
+    blocks are as long as their number allows."""
+    streams = level.concurrency
+    usual = len(prompts) if streams is None else max(USUAL_BLOCK, 2 * streams)
+    wanted = -(-FEWEST_BLOCKS // stages)
+    size = max(min(usual, len(prompts) // wanted), SMALLEST_BLOCK, streams or 0)
     starts = list(range(0, max(1, len(prompts) - size + 1), size))
     return [tuple(prompts[start:end]) for start, end in zip(starts, [*starts[1:], len(prompts)], strict=True)]
