@@ -64,6 +64,17 @@ def test_other_levels_of_student_t() -> None:
     assert stats.t_quantile(0.5, 1) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("level", "freedom", "t"),  # scipy.stats.t.ppf((1 + level) / 2, freedom)
+    [(0.95, 1.5, 6.01666), (0.95, 2.5, 3.57465), (0.9999, 3.3, 22.49698), (0.95, 6.7, 2.38626)],
+)
+def test_student_t_between_whole_degrees_of_freedom_is_never_too_small(level, freedom, t) -> None:
+    assert t <= stats.t_quantile(level, freedom) * (1 + 1e-4)
+    assert stats.t_quantile(level, freedom) <= t * 1.04
+    with pytest.raises(ValueError, match="at least 1 degree of freedom, not 0.9"):
+        stats.t_quantile(level, 0.9)
+
+
 def test_one_repeat_has_no_interval() -> None:
     assert stats.mean_interval([3.0]) is None
 

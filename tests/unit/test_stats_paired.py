@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, currently_in_test_context, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,7 +17,10 @@ pairs = st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0.01, 1e3)), min_size
 
 
 def ratio(before: object, after: object, **options: object) -> Interval:
+    """Of pairs among which no single one carries it all."""
     interval = stats.paired_ratio(before, after, **options)  # type: ignore[arg-type]
+    if currently_in_test_context():
+        assume(interval is not None)
     assert interval is not None
     return interval
 
@@ -36,12 +39,10 @@ def test_a_ratio_lies_among_those_of_its_pairs_and_within_its_interval(
 
 
 @given(pairs, st.sampled_from([0.25, 0.5, 2.0, 8.0]))
-def test_a_ratio_scales_and_the_seed_fixes_it(found: list[tuple[float, float]], factor: float) -> None:
+def test_a_ratio_scales(found: list[tuple[float, float]], factor: float) -> None:
     before, after = [a for a, _ in found], [b for _, b in found]
-    one = ratio(before, after, seed=3)
-    two = ratio([a * factor for a in before], after, seed=3)
-    assert (two.low, two.high) == (one.low * factor, one.high * factor)  # exact: powers of two
-    assert one == ratio(before, after, seed=3)
+    one, two = ratio(before, after), ratio([a * factor for a in before], after)
+    assert (two.low, two.high) == pytest.approx((one.low * factor, one.high * factor))
 
 
 @given(pairs)
@@ -73,13 +74,75 @@ def test_an_effect_of_restarts_that_nobody_can_know_leaves_no_overflow() -> None
     assert interval.high == pytest.approx(1e6)
 
 
-@pytest.mark.parametrize(("lengths", "freedom"), [([1.0] * 16, 15), ([1.0] * 10 + [4.0] * 6, 9)])
-def test_a_few_long_answers_are_few_pairs(lengths: list[float], freedom: int) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "freedom"),
+    [
+        ([1.0] * 16, 15),
+        # (10 * 1 + 6 * 16)^2 / (10 * 1 + 6 * 256) - 1 of the squares of the weights
+        ([1.0] * 10 + [4.0] * 6, 106**2 / 1546 - 1),
+    ],
+)
+def test_a_few_long_answers_are_few_pairs(lengths: list[float], freedom: float) -> None:
     before = [length * (1.1 if i % 2 else 0.9) for i, length in enumerate(lengths)]
     after = [length * (0.9 if i % 2 else 1.1) for i, length in enumerate(lengths)]
     far, near = (ratio(before, after, level=level) for level in (0.99, 0.5))
     times = math.log(far.high / far.low) / math.log(near.high / near.low)
-    assert times == pytest.approx(stats.t_quantile(0.99, freedom) / stats.t_quantile(0.5, freedom))
+    known = stats.t_quantile(0.99, freedom) / stats.t_quantile(0.5, freedom)
+    assert times == pytest.approx(known, rel=0.01)  # a long pair weighs 1.1 in one arm and 0.9 in the other
+
+
+def test_the_error_is_that_of_leaving_out_one_pair_at_a_time() -> None:
+    before, after = [3.0, 5.0, 4.0, 8.0, 6.0, 2.0, 7.0, 5.0], [2.0, 5.0, 3.0, 4.0, 6.0, 1.0, 5.0, 4.0]
+    logs = [
+        math.log((sum(before) - one) / (sum(after) - other))
+        for one, other in zip(before, after, strict=True)
+    ]
+    mean = sum(logs) / 8
+    log, variance, _ = stats.log_ratio(np.array(before), np.array(after))
+    assert float(log) == pytest.approx(math.log(40 / 30))
+    assert float(variance) == pytest.approx(7 / 8 * sum((one - mean) ** 2 for one in logs))
+
+
+def test_pairs_of_a_cluster_are_one_piece_of_evidence() -> None:
+    generator = np.random.default_rng(7)
+    shared = np.repeat(generator.lognormal(0, 0.2, 8), 8)
+    lengths = generator.lognormal(0, 0.3, 64)
+    clusters = np.repeat(np.arange(8), 8).tolist()
+    alone = ratio(lengths * shared, lengths)
+    together = ratio(lengths * shared, lengths, clusters=clusters)
+    assert (together.estimate, together.n) == (pytest.approx(alone.estimate), 64)
+    assert math.log(together.high / together.low) > 1.5 * math.log(alone.high / alone.low)
+    sums = [[(lengths * noise)[k * 8 : k * 8 + 8].sum() for k in range(8)] for noise in (shared, 1.0)]
+    assert (together.low, together.high) == pytest.approx((ratio(*sums).low, ratio(*sums).high))
+
+
+def test_the_names_and_order_of_clusters_change_nothing() -> None:
+    before, after = [float(3 + k % 5) for k in range(24)], [float(2 + k % 3) for k in range(24)]
+    one = ratio(before, after, clusters=[k % 6 for k in range(24)])
+    other = ratio(before[::-1], after[::-1], clusters=[f"c{k % 6}" for k in range(24)][::-1])
+    assert (one.low, one.high) == pytest.approx((other.low, other.high))
+    with pytest.raises(ValueError, match="24 pairs need as many clusters, not 23"):
+        stats.paired_ratio(before, after, clusters=list(range(23)))
+
+
+@pytest.mark.parametrize("clusters", [[0] * 24, [0] * 23 + [1]])
+def test_what_one_cluster_carries_has_no_interval(clusters: list[int]) -> None:
+    before = [float(1 + k % 5) for k in range(24)]
+    assert stats.paired_ratio(before, [1.0] * 24, clusters=clusters) is None
+
+
+@pytest.mark.parametrize("visit_sd", [0.0, 0.1, 0.3])
+def test_intervals_by_cluster_cover_the_truth_under_noise_that_requests_share(visit_sd: float) -> None:
+    generator = np.random.default_rng(5)
+    clusters, covered = np.repeat(np.arange(8), 8).tolist(), 0
+    for _ in range(400):
+        lengths = generator.lognormal(0, 0.6, 64)
+        noise = generator.lognormal(0, 0.1, (2, 64)) * np.repeat(
+            generator.lognormal(0, visit_sd, (2, 8)), 8, axis=1
+        )
+        interval = ratio(lengths * noise[0], lengths / 1.2 * noise[1], clusters=clusters)
+        covered += interval.low <= 1.2 <= interval.high
+    assert 368 <= covered <= 394  # 380 expected, one deviation is 4.4; without clusters 110 at 30%
 
 
 def test_pairing_takes_out_what_differs_between_prompts() -> None:
@@ -103,7 +166,7 @@ def test_intervals_of_stalling_servers_cover_the_truth_as_often_as_they_say(leve
         before, after = lengths * heavy(generator, (2, 64)), lengths / 1.5 * heavy(generator, (2, 64))
         interval = ratio(before.mean(axis=0), after.mean(axis=0), level=level)
         covered += interval.low <= 1.5 <= interval.high
-    assert covered >= least  # a little more than they say, 292 at 95%; with BCa it is 241
+    assert covered >= least
 
 
 def test_too_few_pairs_have_no_interval() -> None:
