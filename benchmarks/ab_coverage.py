@@ -140,10 +140,12 @@ class Trials:
         )
 
     def _by_stage(self, trial: int) -> Iterator[tuple[Array, Array]]:
-        stages = self.stages()
+        stages, blocks = self._places()
         for stage in range(self.looks):
-            taken = self.took[trial, stages == stage]
-            yield taken[:, :, 0].T, taken[:, :, 1].T
+            chosen = stages == stage
+            member = np.equal.outer(np.unique(blocks[chosen]), blocks[chosen]).astype(np.float64)
+            taken = np.einsum("bp,pra->rba", member, self.took[trial, chosen])
+            yield taken[:, :, 0], taken[:, :, 1]
 
     def judged(self) -> tuple[NDArray[np.bool_], Array]:
         """Whether some class deploys, and the share of the prompts used, trial by trial."""

@@ -116,6 +116,7 @@ def visits(
             e2e /= factor if visit.arm != arms[0] or not isinstance(speed, float) else 1.0
             fields = answer(visit, prompt, now)
             e2e *= fields.pop("slower", 1.0)
+            e2e += fields.pop("added_ms", 0.0)
             rows.append(row(prompt, name, e2e, now - began, **fields))
             now += e2e / 1000
         counts = DRAFTS if visit.arm != arms[0] else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from made_visits import ARMS, visits
 
 from specops.load.arrivals import Level
 from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.speedups import levels_of, pair_up, speedups, throughput
+from specops.phases.ab.speedups import Pair, levels_of, pair_up, speedups, throughput
 
 ONE = Level(concurrency=1)
 shapes = st.fixed_dictionaries(
@@ -40,7 +41,7 @@ def test_swapping_the_arms_inverts_the_speed_up(shape, speed) -> None:
     assert there.e2e is not None
     assert back.e2e is not None
     assert there.e2e.estimate == pytest.approx(1 / back.e2e.estimate)
-    # The bootstrap's resamples are the same, and its scale is the logarithm's.
+    # The interval is symmetric on the logarithm's scale.
     assert there.e2e.low == pytest.approx(1 / back.e2e.high)
     assert there.e2e.high == pytest.approx(1 / back.e2e.low)
     assert there.ttft_change_ms == pytest.approx(-(back.ttft_change_ms or 0))
@@ -67,23 +68,86 @@ def test_lost_visits_cost_their_pairs_and_no_more(shape, lost) -> None:
     for level in levels_of(kept):
         found = speedups(pairs, level, 0.95)
         assert found.prompts == len(pairs.at(level).all)
-        assert (found.e2e is None) == (found.prompts < 8)
+        blocks = {pair.cluster for pair in pairs.at(level).all}
+        if found.prompts < 8 or len(blocks) < 2:
+            assert found.e2e is None
 
 
-def test_a_round_counts_only_where_both_arms_answered() -> None:
-    made = visits(2.0, prompts=8, noise=0.0)
-    first = next(visit for visit in made if visit.arm == "draft" and visit.round == 0)
-    prompt = first.cell.rows[0].prompt
-    spoilt = [
-        without_row(visit, prompt, error="cut", e2e_ms=1e6) if visit is first else visit for visit in made
+def spoil(
+    visits_: list[VisitRecord], prompt: str, arm: str, round_: int, **fields: object
+) -> list[VisitRecord]:
+    return [
+        without_row(visit, prompt, **fields) if (visit.arm, visit.round) == (arm, round_) else visit
+        for visit in visits_
     ]
-    pair = next(pair for pair in pair_up(spoilt, *ARMS, "interleaved").all if pair.prompt == prompt)
+
+
+def pair_of(visits_: list[VisitRecord], prompt: str) -> Pair:
+    return next(pair for pair in pair_up(visits_, *ARMS, "interleaved").all if pair.prompt == prompt)
+
+
+def test_a_round_counts_where_both_arms_were_sent_the_prompt() -> None:
+    made = visits(2.0, prompts=8, noise=0.0)
+    gone = next(visit for visit in made if visit.arm == "draft" and visit.round == 0)
+    pair = pair_of([visit for visit in made if visit is not gone], gone.cell.rows[0].prompt)
     assert len(pair.e2e) == 1
     assert pair.mean("e2e")[0] / pair.mean("e2e")[1] == pytest.approx(2.0)
 
 
+def test_a_request_that_failed_fast_counts_as_the_slowest_answer_of_its_class() -> None:
+    made = visits(2.0, prompts=12, noise=0.0)
+    rows = [row for visit in made for row in visit.cell.rows if row.prompt != "p000"]
+    slowest = max(row.e2e_ms for row in rows if row.traffic_class == "edit")
+    failed = {"error": "http_500", "e2e_ms": 1.0, "e2e_with_retries_ms": 1.0, "text": "", "tokens": None}
+    pair = pair_of(spoil(made, "p000", "draft", 0, **failed), "p000")
+    ours = pair.e2e[0][0]
+    assert pair.e2e[0] == (ours, max(slowest, ours))
+    assert len(pair.e2e) == 2
+    assert len(pair.answered) == len(pair.tpot) == len(pair.tokens) == len(pair.characters) == 1
+    standard = pair_of(spoil(made, "p000", "standard", 0, **failed), "p000")
+    assert standard.e2e[0][0] == max(slowest, *standard.e2e[1])  # neither arm gains by failing
+
+
+def test_a_request_that_hung_counts_as_long_as_it_lasted() -> None:
+    made = visits(2.0, prompts=12, noise=0.0)
+    hung = {"error": "timeout", "e2e_ms": 9e5, "e2e_with_retries_ms": 9.5e5}
+    assert pair_of(spoil(made, "p000", "draft", 1, **hung), "p000").e2e[1][1] == 9.5e5
+
+
+def test_the_wait_for_a_refused_attempt_counts() -> None:
+    made = visits(2.0, prompts=12, noise=0.0)
+    late = spoil(made, "p000", "draft", 1, retries=1, e2e_with_retries_ms=5000.0)
+    assert pair_of(late, "p000").e2e[1][1] == 5000.0
+
+
+def test_prompts_of_a_block_are_one_cluster_of_the_interval() -> None:
+    def disturbed(visit, prompt, at):
+        return {"slower": 1.4 if visit.arm == "draft" and visit.block % 2 else 1.0}
+
+    pairs = pair_up(visits(1.5, prompts=64, looks=1, noise=0.01, answer=disturbed), *ARMS, "interleaved")
+    assert len({pair.cluster for pair in pairs.all}) == 16
+    alone = replace(pairs, all=tuple(replace(pair, block=None) for pair in pairs.all))
+    by_block, by_prompt = pairs.ratio("e2e", 0.95), alone.ratio("e2e", 0.95)
+    assert by_block.estimate == by_prompt.estimate
+    assert by_block.high / by_block.low > 1 + 1.5 * (by_prompt.high / by_prompt.low - 1)
+
+
+def test_only_first_requests_count_where_that_is_wanted() -> None:
+    made = visits(2.0, prompts=12, concurrency=(1, 4))
+    pairs = pair_up(made, *ARMS, "interleaved", first_only={"e2e", "tpot"}, sent_before={"p003"})
+    assert {pair.level.concurrency for pair in pairs.all} == {1}  # at 4 streams all are repeats
+    assert {pair.prompt for pair in pairs.all} == {f"p{n:03}" for n in range(12)} - {"p003"}
+    assert {(len(pair.e2e), len(pair.tpot), len(pair.ttft)) for pair in pairs.all} == {(1, 1, 2)}
+    for pair in pairs.all:
+        first = min(
+            (v for v in made if pair.prompt in {r.prompt for r in v.cell.rows}), key=lambda v: v.began
+        )
+        took = {row.prompt: row.e2e_ms for row in first.cell.rows}[pair.prompt]
+        assert took in pair.e2e[0]
+
+
 def test_an_answer_that_came_all_at_once_has_no_tpot_to_pair() -> None:
-    made = visits(2.0, prompts=9, noise=0.0)
+    made = visits(2.0, prompts=9, looks=1, noise=0.0)
     prompt = made[0].cell.rows[0].prompt
     found = speedups(
         pair_up([without_row(v, prompt, tpot_ms=None) for v in made], *ARMS, "interleaved"), ONE, 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,23 @@ from made_visits import ARMS, CLASSES, judged, visits
 
 from specops import stats
 from specops.load.arrivals import Level
+from specops.load.record import Row
+from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
-from specops.phases.ab.verdict import look, of_class, of_look
+from specops.phases.ab.verdict import (
+    Cell,
+    Decision,
+    Verdicts,
+    in_sequence,
+    look,
+    of_challenger,
+    of_class,
+    of_look,
+    overall,
+    paying,
+    pays_up_to,
+)
 
 THREE = ("standard", "chain", "ngram")
 
@@ -22,11 +37,15 @@ def speeds(**of_class: float) -> Any:
     return lambda arm, name: 1.0 if arm == "standard" else of_class[name]
 
 
+def deployed(found: Any) -> list[tuple[str, int]]:
+    return [(one["traffic_class"], one["level"]["concurrency"]) for one in found.summary["deploy"]]
+
+
 def test_a_class_that_gains_deploys_and_one_that_loses_does_not() -> None:
     found = judged(visits(speeds(edit=0.8, long=2.0, short=1.0), noise=0.1))
     assert found.verdict == "yes"
-    assert found.summary["deploy"] == ["long"]
-    assert found.reason.startswith("deploy for long; not for edit: 0.8")
+    assert deployed(found) == [("long", 1)]
+    assert found.reason.startswith("deploy for long at 1 stream; not for edit: 0.79× [")
     assert "undecided for short: " in found.reason
     assert found.summary["e2e_speedup"]["estimate"] == pytest.approx(1.13, rel=0.1)
 
@@ -34,17 +53,17 @@ def test_a_class_that_gains_deploys_and_one_that_loses_does_not() -> None:
 def test_speculation_that_helps_nobody_is_a_no() -> None:
     found = judged(visits(0.8))
     assert (found.verdict, found.summary["deploy"]) == ("no", [])
-    assert found.reason.startswith("do not deploy: not for edit: 0.8")
+    assert found.reason.startswith("do not deploy: not for edit: 0.80× [")
 
 
 def test_what_is_undecided_says_how_many_more_prompts_it_takes() -> None:
     found = judged(visits(1.05, noise=0.2, prompts=45, classes=("chat",), seed=3))
     assert found.verdict == "undecided"
     assert found.reason.startswith("not enough evidence: undecided for chat: 1.0")
-    assert f"includes 1 (about {found.summary['more_prompts']} more prompts would tell)" in found.reason
+    assert f"includes 1 (about {found.summary['more_prompts']} more prompts would decide)" in found.reason
     few = judged(visits(2.0, prompts=5, classes=("chat",)))
     assert (few.verdict, few.summary["more_prompts"]) == ("undecided", 3)
-    assert f"5 prompts were answered by both arms, an interval needs {stats.MIN_PAIRS}" in few.reason
+    assert f"5 prompts were sent to both arms, an interval needs {stats.MIN_PAIRS}" in few.reason
 
 
 def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
@@ -55,7 +74,7 @@ def test_a_difference_that_no_number_of_prompts_shows_is_said() -> None:
     )
     found = of_class(Pairs(pairs), 0.95, AbSettings())
     assert (found.verdict, found.more_prompts) == ("undecided", None)
-    assert "a hundred times as many would not tell" in found.reason
+    assert "a hundred times as many would not decide" in found.reason
 
 
 def test_ttft_vetoes() -> None:
@@ -68,11 +87,18 @@ def test_ttft_vetoes() -> None:
     assert judged(visits(2.0, answer=late), settings=AbSettings(ttft_veto_ms=100)).verdict == "yes"
 
 
-def test_where_it_stops_paying() -> None:
-    def loaded(visit: Any, prompt: str, at: float) -> dict[str, Any]:
-        return {"slower": {1: 1.0, 4: 1.5, 8: 2.5}[visit.level.concurrency] if visit.arm == "draft" else 1.0}
+def loaded(**of_streams: float) -> Any:
+    """By how much the draft is slower at so many streams."""
 
-    found = judged(visits(2.0, concurrency=(8, 1, 4), answer=loaded))
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        slower = of_streams.get(f"s{visit.level.concurrency}", 1.0)
+        return {"slower": slower if visit.arm == "draft" else 1.0}
+
+    return answer
+
+
+def test_where_it_stops_paying() -> None:
+    found = judged(visits(2.0, concurrency=(8, 1, 4), answer=loaded(s4=1.5, s8=2.5)))
     challenger = found.data["challengers"]["draft"]
     assert found.summary["pays_up_to"] == 4
     assert challenger["load"].startswith(
@@ -82,6 +108,83 @@ def test_where_it_stops_paying() -> None:
     everywhere = judged(visits(2.0, concurrency=(1, 4))).data["challengers"]["draft"]
     assert everywhere["load"] == "All classes together, it pays at every load measured, up to 4 streams."
     assert judged(visits(2.0)).data["challengers"]["draft"]["load"] == ""
+
+
+def test_a_verdict_has_a_class_and_a_load() -> None:
+    found = judged(visits(2.0, concurrency=(1, 4, 8), prompts=96, answer=loaded(s4=1.0, s8=2.5)))
+    assert deployed(found) == [(name, streams) for name in CLASSES for streams in (1, 4)]
+    assert found.reason.startswith("deploy for edit, long, short at 1 stream and 4 streams; ")
+    assert "at 8 streams it is slower (0.80× [" in found.reason
+    classes = found.data["challengers"]["draft"]["classes"]
+    for one in classes.values():
+        assert [level["decision"]["verdict"] for level in one["levels"]] == ["yes", "yes", "no"]
+        assert one["decision"]["verdict"] == "yes"
+        assert one["decision"]["reason"].startswith("pays at 1 stream: 2.")
+        assert "; at 8 streams it is slower (0.8" in one["decision"]["reason"]
+    even = judged(visits(2.0, concurrency=(1, 8), prompts=96, noise=0.1, answer=loaded(s8=2.0)))
+    assert deployed(even) == [(name, 1) for name in CLASSES]
+    assert "; at 8 streams no gain is shown (" in even.reason
+
+
+def test_a_heavier_load_does_not_deploy_where_a_lighter_one_does_not_pay() -> None:
+    """Loads are tested in a fixed order, up to the first that does not surely pay."""
+    found = judged(visits(2.0, concurrency=(1, 4, 8), prompts=96, answer=loaded(s4=2.5)))
+    assert deployed(found) == [(name, 1) for name in CLASSES]
+    challenger = found.data["challengers"]["draft"]
+    assert challenger["pays_up_to"] == 1
+    last = challenger["levels"][2]["decision"]
+    assert (last["verdict"], last["speedup"]["low"] > 1) == ("undecided", True)
+    assert last["reason"].endswith(", but a lighter load does not surely pay")
+    first = judged(visits(2.0, concurrency=(1, 8), prompts=96, answer=loaded(s1=2.5)))
+    assert (first.verdict, deployed(first), first.summary["pays_up_to"]) == ("no", [], None)
+
+
+def test_one_class_may_deploy_at_a_load_at_which_another_does_not() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        short = int(prompt[1:]) % 3 == 2
+        slow = visit.arm == "draft" and visit.level.concurrency == 8 and short
+        return {"slower": 2.5 if slow else 1.0}
+
+    found = judged(visits(2.0, concurrency=(1, 8), prompts=96, noise=0.02, answer=answer))
+    assert deployed(found) == [("edit", 1), ("edit", 8), ("long", 1), ("long", 8), ("short", 1)]
+    assert "not for short at 8 streams: 0.8" in found.reason
+
+
+def test_more_prompts_are_as_many_as_the_class_that_needs_most() -> None:
+    found = judged(visits(speeds(edit=1.05, long=1.1, short=1.02), noise=0.25, prompts=60, seed=5))
+    classes = found.data["challengers"]["draft"]["classes"]
+    needed = [one["decision"]["more_prompts"] for one in classes.values()]
+    assert found.verdict == "undecided"
+    assert None in needed or len(set(needed)) == 3
+    known = None if None in needed else max(needed)
+    assert found.summary["more_prompts"] == known
+    decisions = {
+        name: Decision(verdict="undecided", reason="open", more_prompts=more)
+        for name, more in (("one", 7), ("two", 30), ("three", 12))
+    }
+    assert overall(decisions, None).more_prompts == 30
+    open_ = decisions | {"four": Decision(verdict="undecided", reason="open")}
+    assert overall(open_, None).more_prompts is None
+    cells = {name: (Cell(Level(concurrency=1), one, None),) for name, one in decisions.items()}
+    one = Cell(Level(concurrency=1), decisions["one"], None)
+    of_all = of_challenger(Verdicts(cells, (one,), ()), [], 0.95)
+    assert (of_all.verdict, of_all.more_prompts) == ("undecided", 30)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "count"),
+    [("", 0), ("y", 1), ("yy", 2), ("nyy", 0), ("yny", 1), ("yuy", 1), ("yyn", 2), ("uyy", 0)],
+)
+def test_loads_pay_up_to_the_first_that_does_not(verdicts: str, count: int) -> None:
+    words: dict[str, Any] = {"y": "yes", "n": "no", "u": "undecided"}
+    cells = [
+        Cell(Level(concurrency=2**k), Decision(verdict=words[v], reason=""), None)
+        for k, v in enumerate(verdicts)
+    ]
+    assert paying([cell.decision for cell in cells]) == count
+    assert pays_up_to(cells) == (cells[count - 1].level if count else None)
+    after = "".join(cell.decision.verdict[0] for cell in in_sequence(cells))
+    assert after == verdicts[:count] + verdicts[count:].replace("y", "u")
 
 
 def test_the_fastest_of_those_that_pay_is_named() -> None:
@@ -126,21 +229,38 @@ def test_other_answers_are_no_speed_up() -> None:
     assert found.reason.startswith(
         "do not deploy: 28/48 greedy answers are the same in both arms at 1 stream, and 48/48 when the "
     )
-    assert found.summary["deploy"] == []
+    assert deployed(found) == []
     assert judged(told(20), temperature=1.0).verdict == "yes"  # sampled answers differ by themselves
     once = judged(told(1, rounds=1))
     assert once.verdict == "undecided"
-    assert "one repeat cannot tell" in once.reason
+    assert "one repeat does not show whether the standard differs from itself" in once.reason
+    assert judged(told(1)).verdict == "yes"  # with a control, one answer may differ by rounding
+    assert judged(told(0, rounds=1)).verdict == "yes"
+
+
+def with_rows(visit: VisitRecord, rows: Sequence[Row]) -> VisitRecord:
+    return visit.model_copy(update={"cell": visit.cell.model_copy(update={"rows": tuple(rows)})})
 
 
 def test_mixed_batches_that_change_greedy_answers_are_a_no() -> None:
-    made = visits(2.0, looks=1, concurrency=(1, 4))
+    made = visits(2.0, prompts=64, looks=1, concurrency=(1, 4))
     mixed = [next(v for v in reversed(made) if v.arm == arm and len(v.cell.rows) >= 8) for arm in ARMS]
-    rows = tuple(row.model_copy(update={"text": "garbled"}) for row in mixed[1].cell.rows)
-    mixed[1] = mixed[1].model_copy(update={"cell": mixed[1].cell.model_copy(update={"rows": rows})})
+    original = mixed[1].cell.rows
+    rows = tuple(row.model_copy(update={"text": "garbled"}) for row in original)
+    mixed[1] = with_rows(mixed[1], rows)
     found = judged(made, mixed=mixed)
     assert found.verdict == "no"
     assert "greedy answers change when sampled requests share the batch: 0/" in found.reason
+    few = [row if n > 4 else row.model_copy(update={"text": "garbled"}) for n, row in enumerate(original)]
+    some = [mixed[0], with_rows(mixed[1], few)]
+    unsure = judged(made, mixed=some)
+    assert unsure.verdict == "undecided"
+    assert "greedy answers change when sampled requests share the batch: 3/8 greedy" in unsure.reason
+    assert "too few to decide" in unsure.reason
+    sure = {(row.prompt, 0): 1.0 for row in few[:2]}
+    assert judged(made, mixed=some, margins=sure).verdict == "no"
+    one = [mixed[0], with_rows(mixed[1], [few[0], *original[1:]])]
+    assert judged(made, mixed=one).verdict == "yes"  # rounding may turn one
     near = {(row.prompt, 0): 0.01 for row in rows}
     assert judged(made, mixed=mixed, margins=near).verdict == "yes"
     gone = {"error": "stream_error", "detail": "the engine is dead", "text": "", "tokens": None}
@@ -190,7 +310,7 @@ def test_a_look_ends_the_run_only_when_every_question_is_answered() -> None:
 def test_no_difference_never_deploys_both_ways_round(seed, noise, prompts) -> None:
     made = visits(1.0, seed=seed, noise=noise, prompts=prompts)
     there, back = judged(made), judged(made, ("draft", "standard"))
-    assert not (there.verdict == "yes" and set(there.summary["deploy"]) & set(back.summary["deploy"]))
+    assert not set(deployed(there)) & set(deployed(back))
     swapped = {"yes": "no", "no": "yes", "undecided": "undecided"}
     classes = there.data["challengers"]["draft"]["classes"]
     for name, found in back.data["challengers"]["standard"]["classes"].items():

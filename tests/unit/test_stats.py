@@ -71,7 +71,7 @@ def test_other_levels_of_student_t() -> None:
 def test_student_t_between_whole_degrees_of_freedom_is_never_too_small(level, freedom, t) -> None:
     assert t <= stats.t_quantile(level, freedom) * (1 + 1e-4)
     assert stats.t_quantile(level, freedom) <= t * 1.04
-    with pytest.raises(ValueError, match="at least 1 degree of freedom, not 0.9"):
+    with pytest.raises(ValueError, match="at least 1 degree of freedom"):
         stats.t_quantile(level, 0.9)
 
 

@@ -56,8 +56,9 @@ def test_where_nothing_happened_to_one_arm_alone_there_is_no_difference() -> Non
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 40), st.floats(0.6, 0.9999))
 def test_the_other_way_round_is_the_opposite(one: int, other: int, rest: int, level: float) -> None:
     pairs = one + other + rest + 1
-    there, back = stats.paired_difference(one, other, pairs, level), stats.paired_difference(
-        other, one, pairs, level
+    there, back = (
+        stats.paired_difference(one, other, pairs, level),
+        stats.paired_difference(other, one, pairs, level),
     )
     assert (there.estimate, there.low, there.high) == pytest.approx((-back.estimate, -back.high, -back.low))
     assert there.low <= there.estimate <= there.high

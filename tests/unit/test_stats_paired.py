@@ -94,8 +94,7 @@ def test_a_few_long_answers_are_few_pairs(lengths: list[float], freedom: float) 
 def test_the_error_is_that_of_leaving_out_one_pair_at_a_time() -> None:
     before, after = [3.0, 5.0, 4.0, 8.0, 6.0, 2.0, 7.0, 5.0], [2.0, 5.0, 3.0, 4.0, 6.0, 1.0, 5.0, 4.0]
     logs = [
-        math.log((sum(before) - one) / (sum(after) - other))
-        for one, other in zip(before, after, strict=True)
+        math.log((sum(before) - one) / (sum(after) - other)) for one, other in zip(before, after, strict=True)
     ]
     mean = sum(logs) / 8
     log, variance, _ = stats.log_ratio(np.array(before), np.array(after))

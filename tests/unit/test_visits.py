@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specops.load.arrivals import Level
 from specops.phases.ab.settings import Design
-from specops.phases.ab.visits import SMALLEST_STAGE, Visit, schedule
+from specops.phases.ab.visits import FEWEST_BLOCKS, SMALLEST_STAGE, Visit, schedule
 
 LEVELS = [Level(concurrency=n) for n in (1, 2, 3, 8, 16)] + [Level(rate=5.0)]
 
@@ -115,7 +115,8 @@ def test_stages_come_one_after_the_other_with_the_same_mix_of_classes(plan) -> N
     stages = [visit.stage for visit in visits]
     assert stages == sorted(stages)
     count = 1 + stages[-1]
-    assert count == max(1, min(plan["looks"], len(plan["prompts"]) // SMALLEST_STAGE))
+    smallest = max(SMALLEST_STAGE, *(level.concurrency or 1 for level in plan["levels"]))
+    assert count == max(1, min(plan["looks"], len(plan["prompts"]) // smallest))
     class_of = dict(plan["prompts"])
     prompts: list[set[str]] = [set() for _ in range(count)]
     for visit in visits:
@@ -128,11 +129,51 @@ def test_stages_come_one_after_the_other_with_the_same_mix_of_classes(plan) -> N
 
 
 @given(asked())
-def test_blocks_are_long_enough_for_their_load(plan) -> None:
-    for (stage, level, _, _), visits in turns(schedule(**plan)).items():
-        whole = len({p for v in schedule(**plan) if v.stage == stage for p in v.prompts})
-        wanted = whole if level.concurrency is None else max(4, 2 * level.concurrency)
-        assert min(wanted, whole) <= len(visits[0].prompts) < max(2 * wanted, whole + 1)
+def test_a_block_fills_the_streams_and_there_are_enough_blocks_where_prompts_suffice(plan) -> None:
+    found = schedule(**plan)
+    stages = 1 + max(visit.stage for visit in found)
+    for level in plan["levels"]:
+        blocks = {(v.stage, v.block): len(v.prompts) for v in found if v.level == level}
+        streams = level.concurrency or 1
+        for (stage, _), size in blocks.items():
+            whole = len({p for v in found if v.stage == stage for p in v.prompts})
+            assert size >= min(max(2, streams), whole)
+        # Uneven stages cost a block each at most.
+        enough = len(plan["prompts"]) // max(2, streams)
+        assert len(blocks) >= min(FEWEST_BLOCKS, enough - stages)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "streams", "sizes"),
+    [
+        (64, 1, {4: 16}),
+        (64, 8, {8: 8}),  # 16 each would be four blocks
+        (128, 8, {16: 8}),
+        (64, 4, {8: 8}),
+        (32, 1, {4: 8}),
+        (16, 1, {2: 8}),
+        (16, 8, {8: 2}),  # fewer prompts than streams would not reach the load
+        (64, 32, {32: 2}),
+    ],
+)
+def test_the_sizes_of_blocks(prompts, streams, sizes) -> None:
+    names = [(f"p{n}", "all") for n in range(prompts)]
+    found = schedule("interleaved", ["a", "b"], [Level(streams)], names, rounds=1, looks=4, seed=0)
+    assert Counter(len(visit.prompts) for visit in found if visit.arm == "a") == sizes
+
+
+def test_which_way_a_block_begins_is_drawn_by_lot_one_each_way_of_two() -> None:
+    """An order that is known beforehand may keep in step with a machine whose speed is periodic."""
+
+    def begins(seed: int) -> str:
+        names = [(f"p{n}", "all") for n in range(64)]
+        found = schedule("interleaved", ["a", "b"], [Level(1)], names, rounds=2, looks=4, seed=seed)
+        return "".join(v.arm for v in found if v.order == 0 and v.round == 0)
+
+    orders = {begins(seed) for seed in range(40)}
+    assert len(orders) > 30
+    for order in orders:
+        assert all(set(order[at : at + 2]) == {"a", "b"} for at in range(0, 16, 2))
 
 
 def test_the_seed_alone_decides_the_order() -> None:
@@ -150,7 +191,7 @@ def test_a_b_b_a() -> None:
     assert periods == list("abbabaab")
 
 
-@pytest.mark.parametrize(("prompts", "sizes"), [(8, [4, 4]), (11, [4, 7]), (3, [3]), (4, [4])])
+@pytest.mark.parametrize(("prompts", "sizes"), [(8, [2, 2, 2, 2]), (11, [2, 2, 2, 2, 3]), (3, [3]), (2, [2])])
 def test_a_short_rest_joins_the_block_before_it(prompts, sizes) -> None:
     names = [(f"p{n}", "all") for n in range(prompts)]
     visits = schedule("interleaved", ["a"], [Level(2)], names, rounds=1, looks=1, seed=0)

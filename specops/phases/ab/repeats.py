@@ -6,6 +6,7 @@ repeats faster, only its first requests say how fast it is; pairing asks the sam
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
@@ -17,6 +18,7 @@ from specops.load.arrivals import Level
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import FIGURES, Figure, Pairs, Shown, ordered, pair_up
+from specops.stats import Interval
 
 NOTABLE = 1.05
 """Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
@@ -88,11 +90,14 @@ def _compare(visits: list[VisitRecord], arm: str, figure: Figure, confidence: fl
         for prompt, (taken, _, block) in sorted(first.items())
         if taken and (prompt in same or prompt in heavier)
     ]
-    ratio = stats.paired_ratio(
-        [before for before, _, _ in known],
-        [fmean(later) for _, later, _ in known],
-        level=confidence,
-        clusters=[block for _, _, block in known],
-    )
+    # The mean of logarithms: one request that hung must not look like a cache.
+    logs: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for before, later, block in known:
+        logs[block].append(math.log(before / fmean(later)))
+    mean = stats.mean_interval([fmean(of) for of in logs.values()], confidence)
+    ratio = None
+    if mean is not None and len(known) >= stats.MIN_PAIRS:
+        ends = (math.exp(value) for value in (mean.estimate, mean.low, mean.high))
+        ratio = Interval(*ends, n=len(known), level=confidence)
     cached = ratio is not None and ratio.low > 1 and ratio.estimate >= NOTABLE
     return Repeats(arm=arm, figure=figure, ratio=ratio, cached=cached)

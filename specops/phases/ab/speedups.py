@@ -360,11 +360,30 @@ def _starts(pairs: Sequence[Pair]) -> dict[tuple[Level, Figure], Starts]:
     found = {}
     for level in ordered(pair.level for pair in pairs):
         for figure in FIGURES:
-            taken = [(pair.stage, pair.rounds(figure)) for pair in pairs if pair.level == level]
+            taken = _by_block([pair for pair in pairs if pair.level == level], figure)
             starts = stats.start_effect(_stages(taken))
             if starts is not None:
                 found[level, figure] = starts
     return found
+
+
+def _by_block(pairs: Sequence[Pair], figure: Figure) -> list[tuple[int, tuple[Taken, ...]]]:
+    """The stage of each block, and what its prompts took together in each round, of those that have as many
+    rounds as any of the stage."""
+    most: dict[int, int] = defaultdict(int)
+    for pair in pairs:
+        most[pair.stage] = max(most[pair.stage], len(pair.rounds(figure)))
+    blocks: dict[tuple[int, Hashable], list[tuple[Taken, ...]]] = defaultdict(list)
+    for pair in pairs:
+        if len(pair.rounds(figure)) == most[pair.stage]:
+            blocks[pair.stage, pair.cluster].append(pair.rounds(figure))
+    return [
+        (
+            stage,
+            tuple((sum(a for a, _ in each), sum(b for _, b in each)) for each in zip(*rounds, strict=True)),
+        )
+        for (stage, _), rounds in blocks.items()
+    ]
 
 
 def _stages(

@@ -97,9 +97,11 @@ class Checks:
         if self.client_bound is not None:
             return Decision(verdict="undecided", reason=f"the client was the bottleneck: {self.client_bound}")
         for counted in (self.failures, self.slow):
-            if decision.verdict == "yes" and counted is not None and counted.possibly_more(margin):
-                more = counted.more_prompts(margin)
+            if decision.verdict != "no" and counted is not None and counted.possibly_more(margin):
+                more: int | None = counted.more_prompts(margin)
                 reason = f"{counted}: about {more} more prompts without another would decide; {speed}"
+                if decision.verdict == "undecided":
+                    more = _most([decision, Decision(verdict="undecided", reason="", more_prompts=more)])
                 return Decision(verdict="undecided", reason=reason, more_prompts=more)
         return decision
 
@@ -379,7 +381,7 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
     if speedup is None:
         sent = len(pairs.all)
         if sent < stats.MIN_PAIRS:
-            short = f"{sent} prompts were answered by both arms, an interval needs {stats.MIN_PAIRS}"
+            short = f"{sent} prompts were sent to both arms, an interval needs {stats.MIN_PAIRS}"
             return Decision(
                 verdict="undecided", reason=short, basis=basis, more_prompts=max(stats.MIN_PAIRS - sent, 1)
             )
@@ -460,6 +462,8 @@ def _of_loads(verdicts: Verdicts) -> Decision:
         for number, cell in enumerate(loads):
             words += _others(classes, number, len(loads) > 1) if at[cell.level] else []
         words += [_load(cell) for cell in loads if not at[cell.level]]
+        accepted = [cell for cell in loads if at[cell.level] and cell.lengths and cell.lengths.differ]
+        words += [f"{cell.lengths} at {cell.level}, which is accepted" for cell in accepted]
         return Decision(verdict="yes", reason="; ".join(words))
     lightest = {name: cells[0].decision for name, cells in classes.items()}
     words = [*_others(classes, 0, named=False), *(_load(cell) for cell in loads[1:])]
