@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
+from specops.phases.ab.faults import SLOW
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import FIGURES, Figure, Pairs, Shown, ordered, pair_up
@@ -90,14 +91,16 @@ def _compare(visits: list[VisitRecord], arm: str, figure: Figure, confidence: fl
         for prompt, (taken, _, block) in sorted(first.items())
         if taken and (prompt in same or prompt in heavier)
     ]
-    # The mean of logarithms: one request that hung must not look like a cache.
+    # Requests that hung at first must not look like a cache, so they are left out here.
+    usual = median(taken for taken, *_ in known) if known else 0.0
     logs: dict[tuple[int, int], list[float]] = defaultdict(list)
     for before, later, block in known:
-        logs[block].append(math.log(before / fmean(later)))
+        if before <= SLOW * usual:
+            logs[block].append(math.log(before / fmean(later)))
     mean = stats.mean_interval([fmean(of) for of in logs.values()], confidence)
     ratio = None
     if mean is not None and len(known) >= stats.MIN_PAIRS:
-        ends = (math.exp(value) for value in (mean.estimate, mean.low, mean.high))
-        ratio = Interval(*ends, n=len(known), level=confidence)
+        low, high = math.exp(mean.low), math.exp(mean.high)
+        ratio = Interval(math.exp(mean.estimate), low, high, len(known), confidence)
     cached = ratio is not None and ratio.low > 1 and ratio.estimate >= NOTABLE
     return Repeats(arm=arm, figure=figure, ratio=ratio, cached=cached)
