@@ -74,8 +74,20 @@ def ab(
     max_error_share: Annotated[
         float, typer.Option(help="An arm with more failures than this share has failed.")
     ] = 0.05,
+    length_margin: Annotated[
+        float, typer.Option(help="Share by which answers may differ in length and count as equally long.")
+    ] = 0.03,
+    accept_length_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-length-change", help="Deploy although answers are longer or shorter, by time per token."
+        ),
+    ] = False,
+    failure_margin: Annotated[
+        float, typer.Option(help="Share of failed or very slow requests allowed beyond the standard's.")
+    ] = 0.005,
     mixed_prompts: Annotated[
-        int, typer.Option(help="Greedy requests asked again among sampled ones; 0 leaves it out.")
+        int, typer.Option(help="Greedy requests sent again among sampled ones; 0: none.")
     ] = 8,
     against: Annotated[
         Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
@@ -117,6 +129,9 @@ def ab(
             "design": design,
             "looks": LOOKS.get(design, 1) if looks is None else looks,
             "confidence": confidence,
+            "length_margin": length_margin,
+            "accept_length_change": accept_length_change,
+            "failure_margin": failure_margin,
             "mixed_prompts": mixed_prompts,
         }
     )
@@ -220,7 +235,7 @@ def _refuse_unusable(
             f"{out} holds another comparison: {unlike} changed",
             hint="give another --out, or replace it with --fresh",
         )
-    kept_of(previous, str(out))  # damage is told before the first request, by the file's name
+    kept_of(previous, str(out))  # damage is reported before the first request, by the file's name
 
 
 def _recorded(path: Path, asked: BaselineSettings, arms: list[Arm]) -> Result:

@@ -1,5 +1,5 @@
-"""The page of a comparison: speed-ups by class and load beside what the playbook expects, parity,
-acceptance, what drifted, the verdict in words, and the next command."""
+"""The page of a comparison: speed-ups and verdicts by class and load beside what the playbook expects, tails,
+lengths of answers, caches, parity, acceptance, drift, the verdict in words, and the next command."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from specops.cli.figures import (
 )
 from specops.phases.ab.differences import Against
 from specops.phases.ab.drift import Drift
+from specops.phases.ab.faults import SLOW
 from specops.phases.ab.report import Challenger, Measured, OfParity, Report, Same, read
 from specops.results import Result
 
@@ -31,8 +32,11 @@ def page(result: Result, out: Path) -> list[str]:
     report = read(result, str(out))
     lines = [_headline(result, report, out)]
     lines += aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)])
+    lines += [f"  tail      {line}" for line in tails(report)]
     for name, challenger in report.challengers.items():
         lines += ["", f"  {name} against {report.standard}", *_table(report, challenger)]
+        lines += [f"  lengths   {line}" for line in lengths(challenger)]
+        lines += [f"  cache     {line}" for line in caches(challenger)]
         lines.append(f"  parity    {parity(report, challenger)}")
         lines += [f"  accepted  {line}" for line in accepted(report, name)]
         if challenger.load:
@@ -63,9 +67,47 @@ def measured(arm: str, levels: list[Measured]) -> Iterator[list[str]]:
         ]
 
 
+def tails(report: Report) -> Iterator[str]:
+    """The slowest requests of each arm at each load, and those that failed."""
+    for arm, levels in report.arms.items():
+        for found in levels:
+            slowest = ", ".join(milliseconds(value) for value in found.slowest_ms) or NONE
+            p99 = f"p99 {milliseconds(found.e2e_ms.p99)}, " if found.e2e_ms.p99 is not None else ""
+            line = f"{arm} at {found.level}: {p99}slowest {slowest}"
+            if found.slow:
+                line += f"; {found.slow} of {found.requests} requests took over {SLOW}× the median"
+            if found.failed:
+                kinds = ", ".join(f"{kind} {number}" for kind, number in found.failures.items())
+                line += f"; {found.failed} of {found.requests} failed ({kinds})"
+            yield line
+
+
+def lengths(challenger: Challenger) -> Iterator[str]:
+    """Where answers are not shown to be as long as the standard's: the loads, and what decided instead."""
+    for level in challenger.levels:
+        found = level.lengths
+        if found is None or found.finding == "equal":
+            continue
+        decided = "" if level.decision.basis == "e2e" else f"; decided on {_BASES[level.decision.basis]}"
+        yield f"{found} at {level.speedups.level}{decided}"
+
+
+_BASES = {"tpot": "time per output token", "per_character": "time per character"}
+
+
+def caches(challenger: Challenger) -> Iterator[str]:
+    """The arms that answer repeats faster than first requests, and what of them counts."""
+    for found in challenger.repeats:
+        if found.cached and found.ratio is not None:
+            yield (
+                f"{found.arm} answers repeats {times(found.ratio)} as fast as first requests, from a cache "
+                f"({found.figure.upper()}): only first requests count"
+            )
+
+
 def parity(report: Report, challenger: Challenger) -> str:
     if report.parity_missing:
-        return f"not asked: {report.parity_missing}"
+        return f"not compared: {report.parity_missing}"
     return "; ".join(_equal(found) for found in challenger.parity) or NONE
 
 
@@ -131,7 +173,7 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
                 times(together.tpot),
                 times(served.ratio, served.estimate) if served else NONE,
                 change_ms(together.ttft_change_ms),
-                {"yes": "pays", "no": "slower"}.get(level.decision.verdict, "undecided"),
+                {"yes": "pays", "no": "does not pay"}.get(level.decision.verdict, "undecided"),
             ]
         )
     return aligned(rows)
@@ -152,7 +194,7 @@ def _equal(found: OfParity) -> str:
 def _control(found: OfParity) -> str:
     if found.control is not None:
         return str(found.control)
-    return "not asked" if found.mixed else "needs two repeats"
+    return "none" if found.mixed else "needs two repeats"
 
 
 def _acceptance(found: Measured) -> str:

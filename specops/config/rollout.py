@@ -75,7 +75,7 @@ class Ab(Section):
         description="Share of requests that may fail, or take over 10x the median, beyond the standard's.",
     )
     mixed_prompts: int = Field(
-        default=8, ge=0, description="Greedy requests asked again among sampled ones; 0 leaves it out."
+        default=8, ge=0, description="Greedy requests sent again among sampled ones; 0: none."
     )
 
 

@@ -38,6 +38,8 @@ def test_a_challenger_that_caches_gains_nothing_by_it() -> None:
     challenger = found.data["challengers"]["draft"]
     e2e = challenger["levels"][0]["speedups"]["e2e"]
     assert 0.95 < e2e["estimate"] < 1.05
+    served = challenger["levels"][0]["throughput"]
+    assert 0.95 < served["challenger"] / served["standard"] < 1.05
     named = {(one["arm"], one["figure"]): one["cached"] for one in challenger["repeats"]}
     assert named["draft", "e2e"]
     assert not named["standard", "e2e"]

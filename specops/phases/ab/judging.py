@@ -68,7 +68,9 @@ def judge(
     working = [arm for arm in arms if arm not in failed]
     again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
-    judging = _Judging(records, mixed, standard, settings, temperature, margins or {}, drifts, again)
+    judging = _Judging(
+        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before
+    )
     pairs = {name: repeats.pairs_of(records, standard, name, settings, sent_before) for name in challengers}
     tried = [name for name in challengers if name in working] or challengers
     classes = {of for name in tried for of in pairs[name].classes}
@@ -113,6 +115,8 @@ class _Judging:
     repeats: Mapping[str, Sequence[Repeats]]
     """By arm."""
 
+    sent_before: Collection[str]
+
     def challenger(
         self,
         name: str,
@@ -124,6 +128,9 @@ class _Judging:
         verdicts = verdict.of_each(self.visits, pairs, self.standard, name, confidences, self.settings)
         parities = self._parities(name)
         decision = self._decision(name, pairs, verdicts, parities, challengers, failed)
+        again = [*self.repeats[self.standard], *self.repeats[name]]
+        cached = "e2e" in repeats.cached_figures(again)
+        counted = repeats.first_visits(self.visits, self.sent_before) if cached else self.visits
         best = verdict.pays_up_to(verdicts.together)
         levels = [cell.level for cell in verdicts.together]
         return Challenger(
@@ -153,7 +160,7 @@ class _Judging:
                     decision=cell.decision,
                     speedups=speedups(pairs, cell.level, confidences.of_levels),
                     throughput=throughput(
-                        self.visits,
+                        counted,
                         self.standard,
                         name,
                         cell.level,
@@ -167,7 +174,7 @@ class _Judging:
                 )
                 for cell, checks in zip(verdicts.together, verdicts.checks, strict=True)
             ],
-            repeats=[*self.repeats[self.standard], *self.repeats[name]],
+            repeats=again,
             parity=[_parity(parity) for parity in parities],
             prompts=[_dot(pair) for pair in pairs.at(levels[0]).all] if levels else [],
         )

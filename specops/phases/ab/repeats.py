@@ -72,6 +72,18 @@ def cached_figures(found: Iterable[Repeats]) -> frozenset[Figure]:
     return frozenset(figures)
 
 
+def first_visits(visits: Iterable[VisitRecord], sent_before: Collection[str] = ()) -> list[VisitRecord]:
+    """The visits in which no prompt had been sent to the arm before."""
+    sent: dict[str, set[str]] = defaultdict(lambda: set(sent_before))
+    found = []
+    for visit in sorted(visits, key=lambda visit: visit.began):
+        prompts = {row.prompt for row in visit.cell.rows}
+        if not prompts & sent[visit.arm]:
+            found.append(visit)
+        sent[visit.arm] |= prompts
+    return found
+
+
 def _compare(visits: list[VisitRecord], arm: str, figure: Figure, confidence: float) -> Repeats:
     first: dict[str, tuple[float | None, Level, tuple[int, int]]] = {}
     same: dict[str, list[float]] = defaultdict(list)

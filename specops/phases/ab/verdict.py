@@ -13,6 +13,7 @@ the standard's, and nothing that drifted during the run could have made its gain
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -90,16 +91,15 @@ class Checks:
     def limit(self, decision: Decision, settings: AbSettings) -> Decision:
         """`decision`, unless requests of the challenger failed or were too slow, or the client was."""
         margin = settings.failure_margin
-        speed = f"by speed alone: {decision.reason}"
         for counted in (self.failures, self.slow, self.late):
             if counted is not None and counted.surely_more(margin):
-                return Decision(verdict="no", reason=f"{counted}; {speed}")
+                return Decision(verdict="no", reason=str(counted))
         if self.client_bound is not None:
             return Decision(verdict="undecided", reason=f"the client was the bottleneck: {self.client_bound}")
         for counted in (self.failures, self.slow):
             if decision.verdict != "no" and counted is not None and counted.possibly_more(margin):
                 more: int | None = counted.more_prompts(margin)
-                reason = f"{counted}: about {more} more prompts without another would decide; {speed}"
+                reason = f"{counted}: about {more} more prompts without another would decide"
                 if decision.verdict == "undecided":
                     more = _most([decision, Decision(verdict="undecided", reason="", more_prompts=more)])
                 return Decision(verdict="undecided", reason=reason, more_prompts=more)
@@ -481,14 +481,17 @@ def _second(item: tuple[Level, list[str]]) -> list[str]:
 
 
 def _others(classes: Mapping[str, Sequence[Cell]], number: int, named: bool) -> list[str]:
-    """Why the other classes do not deploy at a load: those that must not, then those that are open."""
+    """Why the other classes do not deploy at a load: those that must not, then those that are open. Classes
+    with the same reason, such as one that is of all requests, are named together."""
     found = []
-    for verdict, word in (("undecided", "undecided"), ("no", "not"))[::-1]:
+    for verdict, word in (("no", "not"), ("undecided", "undecided")):
+        by_reason: dict[str, list[str]] = defaultdict(list)
         for name, cells in classes.items():
-            decision = cells[number].decision
-            if decision.verdict == verdict:
-                at = f" at {cells[number].level}" if named else ""
-                found.append(f"{word} for {name}{at}: {decision.reason}")
+            if cells[number].decision.verdict == verdict:
+                by_reason[cells[number].decision.reason].append(name)
+        level = next(iter(classes.values()))[number].level
+        at = f" at {level}" if named else ""
+        found += [f"{word} for {', '.join(names)}{at}: {reason}" for reason, names in by_reason.items()]
     return found
 
 
