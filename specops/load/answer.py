@@ -1,7 +1,8 @@
 """What a stream said: its output chunks, text, tokens and what went wrong, from the bytes as they came.
 
 Chunks are never counted as tokens: under speculation one chunk carries several. A chunk's tokens are known
-only where the server sends usage with every chunk (`continuous_usage_stats`).
+where the server sends a running total with every chunk (`continuous_usage_stats`), or where the answer has
+as many tokens as chunks. What is unknown says why.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
-from specops.load.sse import events
+from specops.load.error_body import error_message, html_page
+from specops.load.sse import Event, events
 from specops.load.unicode import well_formed
 
 TokensFrom = Literal["usage", "retokenised", "unknown"]
@@ -19,14 +22,22 @@ CountTokens = Callable[[str], int]
 
 _MOST_TOKENS = 2**31
 
+_ABORTED = frozenset({"abort", "aborted", "cancel", "cancelled", "canceled", "error", "timeout", "timed_out"})
+"""Finish reasons of answers that the server gave up: vLLM and SGLang say abort, and vLLM says error."""
+
+_AS_MANY = 0.01
+"""Chunks and tokens that differ by no more than this share are taken for one token a chunk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a request gave no whole answer.
 
     Kinds: `refused`, `unreachable`, `timeout` (the whole request), `stalled` (too long between chunks),
-    `http_<status>`, `cut` (the stream ended early), `malformed`, `stream_error` (the server said so in the
-    stream), `empty` (a whole answer without output), `overrun` (not sent: too many in flight).
+    `http_<status>`, `cut` (the stream ended early), `malformed`, `html` (a page in place of an answer),
+    `stream_error` (the server said so in the stream), `aborted` (the finish reason says so), `empty` (a
+    whole answer without output), `overrun` (not sent: too many in flight), `interrupted` (the run was
+    stopped before the answer was whole, which is not the server's failure).
     """
 
     kind: str
@@ -39,6 +50,7 @@ class Chunk:
 
     at: float
     tokens: int | None
+    characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +65,22 @@ class Answer:
 
     ended: float | None = None
     failure: Failure | None = None
+    tokens_missing: str | None = None
+    """Why the tokens are unknown, or not the server's own count."""
+
+    chunk_tokens_missing: str | None = None
+    """Why the tokens of each chunk are unknown."""
 
 
 @dataclass
 class _Reading:
-    chunks: list[Chunk] = field(default_factory=list)
+    instants: list[float] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
+    totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
-    counted: int = 0  # tokens given to chunks so far
     finish_reason: str | None = None
     finished: float | None = None
+    ends_without_text: bool = False
     ended: float | None = None
     done: bool = False
 
@@ -88,16 +106,17 @@ def read_answer(
                 break
             if not event.complete:
                 break
-            _take(reading, event.at, event.data)
+            _take(reading, event)
     except _Unreadable as error:
         failure = error.failure
     else:
         failure = None if reading.done else failure
         failure = failure or _incomplete(reading, reads)
     text = well_formed("".join(reading.pieces))
-    tokens, tokens_from = _count(reading.usage, text, count_tokens)
+    tokens, tokens_from, tokens_missing = _count(reading, text, count_tokens)
+    each, each_missing = _of_each_chunk(reading, tokens)
     return Answer(
-        tuple(reading.chunks),
+        tuple(map(Chunk, reading.instants, each, map(len, reading.pieces))),
         text,
         tokens,
         tokens_from,
@@ -105,20 +124,24 @@ def read_answer(
         reading.finished,
         reading.ended,
         failure,
+        tokens_missing,
+        each_missing,
     )
 
 
-def _take(reading: _Reading, at: float, data: str) -> None:
+def _take(reading: _Reading, event: Event) -> None:
+    at, data = event.at, event.data
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:  # also numbers too long, and nesting too deep
+        if event.kind == "error":
+            raise _refused(data) from None
         raise _malformed(f"an event is no JSON ({error})", data) from None
     if not isinstance(body, dict):
         raise _malformed("an event is no JSON object", data)
-    if body.get("error"):
-        fault = body["error"]
-        message = fault.get("message") if isinstance(fault, dict) else fault
-        raise _Unreadable(Failure("stream_error", well_formed(str(message))))
+    message = error_message(body)
+    if message is not None or event.kind == "error":
+        raise _refused(message or data)
     usage = _completion_tokens(body)
     if usage is not None:
         reading.usage = usage
@@ -128,16 +151,19 @@ def _take(reading: _Reading, at: float, data: str) -> None:
     for choice in choices:
         if not isinstance(choice, dict):
             raise _malformed("a choice is no object", data)
+        if choice.get("error"):
+            raise _refused(error_message(choice) or data)
         piece = _output(choice, data)
         if piece:
+            reading.instants.append(at)
             reading.pieces.append(piece)
-            # usage is a running total; tokens whose text was held back come with the next chunk
-            tokens = None if usage is None else usage - reading.counted
-            reading.counted += tokens or 0
-            reading.chunks.append(Chunk(at, tokens))
-        if choice.get("finish_reason"):
-            reading.finish_reason = well_formed(str(choice["finish_reason"]))
+            reading.totals.append(usage)
+        if reason := choice.get("finish_reason"):
+            if isinstance(reason, dict):  # as SGLang has it: {"type": "abort", "message": …}
+                reason = reason.get("type", reason)
+            reading.finish_reason = well_formed(str(reason))
             reading.finished = at
+            reading.ends_without_text = not piece
 
 
 def _output(choice: dict[str, Any], data: str) -> str:
@@ -168,26 +194,74 @@ def _completion_tokens(body: dict[str, Any]) -> int | None:
     return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
 
 
-def _count(usage: int | None, text: str, count_tokens: CountTokens | None) -> tuple[int | None, TokensFrom]:
-    if usage is not None:
-        return usage, "usage"
+def _count(
+    reading: _Reading, text: str, count_tokens: CountTokens | None
+) -> tuple[int | None, TokensFrom, str | None]:
+    """The answer's tokens, who counted them, and why not the server."""
+    usage, chunks = reading.usage, len(reading.pieces)
+    if usage is None:
+        missing = "the endpoint reports no usage"
+    elif chunks > 2 * usage:  # some split a token's text; none makes text of no token
+        missing = f"the endpoint counts {usage} tokens beside {chunks} chunks of text"
+    else:
+        return usage, "usage", None
     if count_tokens is not None:
-        return count_tokens(text), "retokenised"
-    return None, "unknown"
+        return count_tokens(text), "retokenised", missing
+    return None, "unknown", missing
+
+
+def _of_each_chunk(reading: _Reading, tokens: int | None) -> tuple[list[int | None], str | None]:
+    """The tokens of each chunk, or why they are unknown.
+
+    Usage is taken for a running total only where it grows with every chunk. Tokens whose text was held back
+    come with the next chunk.
+    """
+    chunks = len(reading.totals)
+    if tokens is None:
+        return [None] * chunks, "the tokens of the whole answer are unknown"
+    totals = [total for total in reading.totals if total is not None]
+    grown = [later - earlier for earlier, later in pairwise([0, *totals])]
+    if len(grown) == chunks and min(grown, default=1) > 0 and sum(grown) <= tokens:
+        return list(grown), None
+    ending = reading.ends_without_text and reading.finish_reason == "stop"  # its token has no text
+    if any(abs(tokens - textless - chunks) <= _AS_MANY * tokens for textless in (0, ending)):
+        return [1] * chunks, None
+    if totals and len(totals) == chunks:
+        return [None] * chunks, "the usage beside the chunks is not a running total"
+    return [None] * chunks, "the endpoint does not send usage with every chunk"
 
 
 def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]]) -> Failure | None:
     if reading.ended is None:
-        start = b"".join(data for _, data in reads)[:80]
-        if start.strip():
-            return Failure("malformed", f"no event stream: it begins with {start!r}")
-        return Failure("empty", "the stream had no events")
+        return _not_a_stream(b"".join(data for _, data in reads))
+    if reading.finish_reason in _ABORTED:
+        after = f"after {len(reading.pieces)} chunks"
+        return Failure("aborted", f"the server ended the answer with {reading.finish_reason} {after}")
     if not reading.done and reading.finish_reason is None:
         return Failure("cut", "the stream ended without a finish reason or [DONE]")
     ended_at_once = reading.finish_reason is not None and bool(reading.usage)  # its token has no text
-    if not reading.chunks and not ended_at_once:
+    if not reading.pieces and not ended_at_once:
         return Failure("empty", "the answer has no output")
     return None
+
+
+def _not_a_stream(body: bytes) -> Failure:
+    text = body.decode("utf-8", errors="replace")
+    if not text.strip():
+        return Failure("empty", "the stream had no events")
+    if page := html_page(text):
+        return Failure("html", well_formed(page))
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict) and (message := error_message(parsed)):
+        return Failure("stream_error", well_formed(message))
+    return Failure("malformed", f"no event stream: it begins with {body[:80]!r}")
+
+
+def _refused(message: str) -> _Unreadable:
+    return _Unreadable(Failure("stream_error", well_formed(message)))
 
 
 def _malformed(what: str, data: str) -> _Unreadable:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
 from itertools import product
 from types import TracebackType
 from typing import Any, Self
 
 import openai
-from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAioHttpClient, Timeout
+from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
 from specops.load.answer import Failure
+from specops.load.connection import Connections, Lost
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
+from specops.load.http1 import Response, decoded
 from specops.load.observation import Exchange, Observation
 from specops.load.pace import Pace
-from specops.load.transport_errors import endpoint_error, failure_of
+from specops.load.transport_errors import endpoint_error, failure_of, status_failure
 from specops.load.unicode import well_formed
 from specops.load.workload import Prompt
 from specops.net import is_loopback
@@ -32,24 +34,9 @@ _RETRIED = ("http_429", "http_503", "refused")
 _LONGEST_WAIT_S = 30.0
 _BACKOFF_S = 0.25
 
-
-# The client calls its request hook with nothing that names the caller; a task's context does.
-_in_flight: ContextVar[Exchange] = ContextVar("_in_flight")
-
-
-# A server closes what was idle for some seconds, uvicorn after 5. A request that leaves on such a
-# connection at that moment is lost, and would count as the server's failure; we let go of it well before.
-_LIMITS = type(DEFAULT_CONNECTION_LIMITS)(
-    max_connections=DEFAULT_CONNECTION_LIMITS.max_connections,
-    max_keepalive_connections=DEFAULT_CONNECTION_LIMITS.max_keepalive_connections,
-    keepalive_expiry=2.0,
-)
-
-
-async def _stamp_sent(_request: object) -> None:
-    """Runs when a request is built and about to go out: building it is our time, not the server's."""
-    if exchange := _in_flight.get(None):
-        exchange.sent = time.perf_counter()
+_STALE_S = 1.0
+"""A server that had closed the connection lets us know within a round trip. What dies later than this was
+being worked on, and its end is the server's failure."""
 
 
 class Client:
@@ -67,19 +54,19 @@ class Client:
             api_key=self.endpoint.api_key,
             max_retries=0,  # a retry that nobody counts is a latency that nobody understands
             timeout=Timeout(None, connect=self.endpoint.connect_s),
-            http_client=DefaultAioHttpClient(
-                event_hooks={"request": [_stamp_sent]},
-                limits=_LIMITS,
-                # a proxy of the environment is for the world outside: none reaches our loopback
-                trust_env=not is_loopback(self.endpoint.base_url),
-            ),
+            # a proxy of the environment is for the world outside: none reaches our loopback
+            http_client=DefaultAioHttpClient(trust_env=not is_loopback(self.endpoint.base_url)),
             default_headers={"Accept-Encoding": "identity"},
         )
+        named = {**self._openai.default_headers, **self._openai.auth_headers}
+        headers = {name: value for name, value in named.items() if isinstance(value, str)}
+        self._connections = Connections(self.endpoint.base_url, headers, self.endpoint.connect_s)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._connections.close()
         await self._openai.close()
 
     async def models(self) -> list[str]:
@@ -137,43 +124,41 @@ class Client:
         return served[0]
 
     async def send(
-        self,
-        prompt: Prompt,
-        pace: Pace | None = None,
-        *,
-        scheduled: float | None = None,
-        max_tokens: int | None = None,
+        self, prompt: Prompt, pace: Pace | None = None, *, max_tokens: int | None = None
     ) -> Exchange:
-        """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised.
+        """Send one prompt and take in its whole stream, unread. What fails is in the exchange, not raised."""
+        exchange = Exchange(prompt, time.perf_counter())
+        await self.carry_out(exchange, pace, max_tokens=max_tokens)
+        return exchange
+
+    async def carry_out(
+        self, exchange: Exchange, pace: Pace | None = None, *, max_tokens: int | None = None
+    ) -> None:
+        """Send the prompt of `exchange` and fill in what comes of it, also where this is cancelled.
 
         Every attempt waits for its turn by `pace`: a retry is a request as well.
         """
-        arguments = self._arguments(prompt, max_tokens)
+        request = self._request(exchange.prompt, max_tokens)
         if pace:
-            await pace.turn()
-        exchange = Exchange(prompt, time.perf_counter() if scheduled is None else scheduled)
-        context = _in_flight.set(exchange)
-        try:
-            while True:
-                exchange.sent = time.perf_counter()
-                wait = await self._attempt(exchange, arguments)
-                exchange.ended = time.perf_counter()
+            exchange.scheduled = max(exchange.scheduled, await pace.turn())
+        while True:
+            try:
+                wait = await self._attempt(exchange, request)
+            finally:
                 exchange.first_sent = exchange.first_sent or exchange.sent
-                if wait is None or exchange.retries >= self.endpoint.retries:
-                    return exchange
-                exchange.retries += 1
-                await asyncio.sleep(wait)
-                if pace:
-                    await pace.turn()
-        finally:
-            _in_flight.reset(context)
+            if wait is None or exchange.retries >= self.endpoint.retries:
+                return
+            exchange.retries += 1
+            await asyncio.sleep(wait)
+            if pace:
+                await pace.turn()
 
     async def likeliest(self, prompt: Prompt) -> list[tuple[str, list[float]]]:
         """The tokens of an answer, each its text and the log-probabilities of the two likeliest there.
 
         Empty where the endpoint does not tell.
         """
-        body: dict[str, Any] = self._arguments(prompt, None)["extra_body"] | {"stream": False}
+        body: dict[str, Any] = self._body(prompt, None) | {"stream": False}
         body.pop("stream_options", None)
         chat = self.endpoint.kind == "chat"
         body |= {"logprobs": True, "top_logprobs": 2} if chat else {"logprobs": 2}
@@ -190,38 +175,71 @@ class Client:
         except (openai.OpenAIError, TimeoutError, LookupError, TypeError, ValueError, AttributeError):
             return []  # what it is asked for here is a help, never a condition
 
-    async def _attempt(self, exchange: Exchange, arguments: dict[str, Any]) -> float | None:
+    async def _attempt(self, exchange: Exchange, request: bytes) -> float | None:
         """One attempt; how long to wait before the next in seconds, or None for no other."""
         exchange.failure = None
-        api = self._openai.chat.completions if self.endpoint.kind == "chat" else self._openai.completions
-        now = time.perf_counter
-        clock = asyncio.get_running_loop().time
-        stall_s = self.endpoint.stall_s
-        ends_at = clock() + self.endpoint.timeout_s
-        reads = exchange.reads
+        exchange.sent = time.perf_counter()  # for an attempt that never leaves
+        response: Response | None = None
         try:
-            async with asyncio.timeout_at(ends_at) as deadline:
-                async with api.with_streaming_response.create(**arguments) as response:
-                    async for data in response.iter_bytes():
-                        reads.append((now(), data))
-                        deadline.reschedule(min(ends_at, clock() + stall_s))
+            response = await self._respond(exchange, request, exchange.sent + self.endpoint.timeout_s)
+            if encoding := response.headers.get("content-encoding", "").removeprefix("identity"):
+                raw, exchange.reads = exchange.reads, []
+                exchange.reads = decoded(raw, encoding)
         except Exception as error:
-            failure = self._failure_of(error)
-            if failure is None:
+            exchange.failure = self._failure_of(error)
+            if exchange.failure is None:
                 raise
-            if failure.kind == "timeout" and reads and clock() < ends_at:
-                failure = Failure("stalled", f"nothing came for {stall_s:g} s in the middle of the answer")
-            elif failure.kind == "timeout":
-                failure = Failure("timeout", f"the answer was not whole within {self.endpoint.timeout_s:g} s")
-            exchange.failure = failure
-            return None if reads or failure.kind not in _RETRIED else _wait(error, exchange.retries)
-        return None
+            if exchange.failure.kind == "timeout":
+                detail = f"the answer was not whole within {self.endpoint.timeout_s:g} s"
+                exchange.failure = Failure("timeout", detail)
+        finally:
+            exchange.ended = exchange.ended if response else time.perf_counter()
+        if response and response.status != 200:
+            body = b"".join(data for _, data in exchange.reads)
+            exchange.reads.clear()
+            exchange.failure = status_failure(
+                response.status, response.headers, body, secret=self.endpoint.api_key
+            )
+        if exchange.failure is None or exchange.reads or exchange.failure.kind not in _RETRIED:
+            return None
+        return _wait(response.headers.get("retry-after", "") if response else "", exchange.retries)
+
+    async def _respond(self, exchange: Exchange, request: bytes, ends_at: float) -> Response:
+        """The response to `request`, which is sent a second time where its connection was dead already."""
+        exchange.began = False
+        exchange.delays.clear()
+        while True:
+            begun = time.perf_counter()
+            async with asyncio.timeout(ends_at - begun):
+                connection = await self._connections.take()
+            exchange.connecting = 0.0 if connection.carried else time.perf_counter() - begun
+            used_before = connection.carried > 0
+            try:
+                response = await connection.carry(
+                    request, exchange, ends_at=ends_at, stall_s=self.endpoint.stall_s
+                )
+            except Lost:
+                dead_at_once = not exchange.began and time.perf_counter() - exchange.sent < _STALE_S
+                if not (used_before and dead_at_once):
+                    raise
+                # RFC 9112, 9.3.1, and what browsers do. Only requests that are in flight now are excused:
+                # from here on each has a connection of its own, and one that dies there is a failure.
+                self._connections.reuse = False
+                exchange.resent = True
+                continue
+            self._connections.give_back(connection)
+            return response
 
     def _failure_of(self, error: Exception) -> Failure | None:
         return failure_of(error, secret=self.endpoint.api_key)
 
-    def _arguments(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
-        """For the client's `create`."""
+    def _request(self, prompt: Prompt, max_tokens: int | None) -> bytes:
+        """A whole request, as it goes to the kernel."""
+        path = "/chat/completions" if self.endpoint.kind == "chat" else "/completions"
+        body = json.dumps(self._body(prompt, max_tokens), ensure_ascii=False, separators=(",", ":"))
+        return self._connections.post(path, body.encode())
+
+    def _body(self, prompt: Prompt, max_tokens: int | None) -> dict[str, Any]:
         decoding = self.decoding
         body: dict[str, Any] = {
             "model": self.endpoint.model,
@@ -236,23 +254,17 @@ class Client:
             body["seed"] = decoding.seed
         if decoding.ignore_eos:
             body["ignore_eos"] = True
-        # As extra_body it is sent as it is. Typed arguments are converted by their annotations: a fifth of
-        # the time that building a request takes, in which no other stream is stamped.
         if self.endpoint.kind == "chat":
-            body["messages"] = prompt.messages()
-            return {"model": self.endpoint.model, "messages": [], "stream": True, "extra_body": body}
-        body["prompt"] = prompt.completion_prompt()
-        return {"model": self.endpoint.model, "prompt": "", "stream": True, "extra_body": body}
+            return body | {"messages": prompt.messages()}
+        return body | {"prompt": prompt.completion_prompt()}
 
 
-def _wait(error: Exception, retries: int) -> float | None:
+def _wait(retry_after: str, retries: int) -> float | None:
     """Seconds until the next attempt: what Retry-After asks for, else doubling from a quarter second.
 
     None, for no other attempt, where the endpoint asks for more patience than a measurement has.
     """
-    seconds = None
-    if isinstance(error, openai.APIStatusError):
-        seconds = _retry_after(str(error.response.headers.get("retry-after", "")))
+    seconds = _retry_after(retry_after)
     if seconds is None:
         seconds = _BACKOFF_S * 2.0**retries
     return max(0.0, seconds) if seconds <= _LONGEST_WAIT_S else None

@@ -18,18 +18,30 @@ class Exchange:
 
     prompt: Prompt
     scheduled: float
-    """When it should have been sent: for open-loop arrivals the drawn instant, else when it was begun."""
+    """When it should have been sent: at the drawn instant of an open loop; in a closed one when the answer
+    before it had come."""
 
     first_sent: float = 0.0
-    """When its first attempt was handed to the transport."""
+    """When the last byte of its first attempt had gone to the kernel."""
 
     sent: float = 0.0
-    """When the attempt that counts was handed to the transport."""
+    """When the last byte of the attempt that counts had gone to the kernel; 0 before any attempt."""
 
     ended: float = 0.0
+    connecting: float = 0.0
+    """Seconds until the connection of the attempt that counts was there, where it needed a new one."""
+
+    began: bool = False
+    """Whether any byte of a response came."""
+
     reads: list[tuple[float, bytes]] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    """For each read, the seconds that its bytes waited for this program."""
+
     failure: Failure | None = None
     retries: int = 0
+    resent: bool = False
+    """Sent again at once: the server had closed the connection that it had said it would keep."""
 
     def observe(self, count_tokens: CountTokens | None) -> Observation:
         try:
@@ -46,6 +58,9 @@ class Exchange:
             ended=self.ended if answer.ended is None or answer.failure else answer.ended,
             answer=answer,
             retries=self.retries,
+            resent=self.resent,
+            connecting=self.connecting,
+            delays=tuple(self.delays),
         )
 
 
@@ -59,6 +74,9 @@ class Observation:
     ended: float
     answer: Answer
     retries: int = 0
+    resent: bool = False
+    connecting: float = 0.0
+    delays: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:

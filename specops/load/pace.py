@@ -13,9 +13,12 @@ class Pace:
         self._gap = 1 / max_rps if max_rps else 0.0
         self._next = 0.0
 
-    async def turn(self) -> None:
+    async def turn(self) -> float:
+        """Wait for the next request's turn; the instant until which it was held back, 0.0 if it was not."""
         now = time.perf_counter()
         at = max(now, self._next)
         self._next = at + self._gap
-        if at > now:
-            await asyncio.sleep(at - now)
+        if at == now:
+            return 0.0
+        await asyncio.sleep(at - now)
+        return at

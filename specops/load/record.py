@@ -11,6 +11,7 @@ from specops import stats
 from specops.load import metrics
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
+from specops.load.bottleneck import client_bound
 from specops.load.metrics import Objectives
 from specops.load.observation import Observation
 from specops.load.runner import Cell
@@ -55,11 +56,21 @@ class Row(_Record):
     """Since the cell's first request."""
 
     lag_ms: float
+    """The client's own time before the request was sent, set-up of its connection included."""
+
+    connecting_ms: float = 0.0
+    """Of the lag: until the connection was there, where there was none to be used again."""
+
     ttft_ms: float | None
     tpot_ms: float | None
     e2e_ms: float
+    """Until the end of the answer; of a failed request until its failure."""
+
     e2e_with_retries_ms: float
     retries: int
+    resent: bool = False
+    """Sent again at once, on a new connection: the server had closed the one that it had kept open."""
+
     chunks: int
     n_first: int | None
     tokens: int | None
@@ -68,20 +79,31 @@ class Row(_Record):
     text: str
     error: str | None
     detail: str | None
+    missing: dict[str, str] = Field(default_factory=dict)
+    """Why a figure is unknown: `tokens`, `tpot_ms`, and `chunk_tokens` for those of each chunk."""
 
     @classmethod
     def of(cls, observation: Observation, started: float) -> Self:
         answer = observation.answer
+        reasons: dict[str, str | None] = {}
+        if observation.ok:
+            reasons = {
+                "tokens": answer.tokens_missing,
+                "chunk_tokens": answer.chunk_tokens_missing,
+                "tpot_ms": metrics.tpot_missing(observation),
+            }
         return cls(
             prompt=observation.prompt,
             traffic_class=observation.traffic_class,
             sent_s=round(observation.first_sent - started, 6),
             lag_ms=_ms(metrics.lag(observation)),
+            connecting_ms=_ms(observation.connecting),
             ttft_ms=_optional_ms(metrics.ttft(observation)),
             tpot_ms=_optional_ms(metrics.tpot(observation)),
             e2e_ms=_ms(metrics.e2e(observation)),
             e2e_with_retries_ms=_ms(metrics.e2e_with_retries(observation)),
             retries=observation.retries,
+            resent=observation.resent,
             chunks=len(answer.chunks),
             n_first=answer.chunks[0].tokens if answer.chunks else None,
             tokens=answer.tokens,
@@ -90,6 +112,7 @@ class Row(_Record):
             text=answer.text,
             error=answer.failure.kind if answer.failure else None,
             detail=answer.failure.detail if answer.failure else None,
+            missing={name: reason for name, reason in reasons.items() if reason},
         )
 
 
@@ -118,10 +141,22 @@ class CellRecord(_Record):
 
     goodput_tokens_per_sec: float | None
     peak_tokens_per_sec: float | None
+    chunk_tokens_missing: str | None = None
+    """Why there is no peak, and no amortised ITL of some answers: how many of them, and the reason."""
+
     chunk_gap_ms: Spread
     amortised_itl_ms: Spread
     tokens_per_chunk: Spread
     """One sample for each request."""
+
+    client_lag_ms: Spread | None = None
+    """The client's own time before each request was sent, without the set-up of connections."""
+
+    read_delay_ms: Spread | None = None
+    """How long what had arrived waited to be read. Instants of arrival do not contain it."""
+
+    client_bound: str | None = None
+    """Where this client was the bottleneck, the sentence that says so: then the cell decides nothing."""
 
     server_tokens: float | None = None
     """All the server generated in the window: more than `tokens` where others used it too."""
@@ -144,6 +179,8 @@ class CellRecord(_Record):
             return round(count / wall, 4) if count is not None and wall > 0 else None
 
         peak = metrics.peak_throughput(good)
+        lags = [metrics.lag(o) - o.connecting for o in cell.observations]
+        delays = [delay for o in cell.observations for delay in o.delays]
         return cls(
             concurrency=cell.level.concurrency,
             rate=cell.level.rate,
@@ -158,6 +195,10 @@ class CellRecord(_Record):
             goodput_per_sec=per_second(None if met is None else len(met)),
             goodput_tokens_per_sec=per_second(None if met is None else metrics.output_tokens(met)),
             peak_tokens_per_sec=None if peak is None else round(peak, 4),
+            chunk_tokens_missing=_chunk_tokens_missing(good),
+            client_lag_ms=Spread.of([lag * 1000 for lag in lags]),
+            read_delay_ms=Spread.of([delay * 1000 for delay in delays]),
+            client_bound=client_bound(cell.observations),
             chunk_gap_ms=Spread.of([gap * 1000 for o in good for gap in metrics.chunk_gaps(o)]),
             amortised_itl_ms=Spread.of([itl * 1000 for o in good for itl in metrics.amortised_itl(o)]),
             tokens_per_chunk=Spread.of([n for o in good if (n := metrics.tokens_per_chunk(o)) is not None]),
@@ -171,6 +212,11 @@ class CellRecord(_Record):
     @property
     def level(self) -> Level:
         return Level(self.concurrency, self.rate, self.burstiness)
+
+
+def _chunk_tokens_missing(observations: Sequence[Observation]) -> str | None:
+    reasons = [reason for o in observations if (reason := o.answer.chunk_tokens_missing)]
+    return f"{len(reasons)} of {len(observations)} answers: {reasons[0]}" if reasons else None
 
 
 def _ms(seconds: float) -> float:

@@ -27,7 +27,8 @@ class Cell:
     repeat: int
     observations: tuple[Observation, ...]
     complete: bool
-    """False when it was aborted or interrupted: then some prompts have no observation."""
+    """False when it was aborted or interrupted: prompts that were not sent have no observation, and those
+    that were in flight have the failure `interrupted`."""
 
     aborted: str | None = None
 
@@ -69,6 +70,18 @@ class _Window:
         self.exchanges.append(exchange)
         if self._watch:
             self._watch.add(exchange)
+
+    async def carry_out(self, client: Client, exchange: Exchange, pace: Pace) -> None:
+        """Have it sent and keep it, also where it is stopped on the way: a request that left counts."""
+        try:
+            await client.carry_out(exchange, pace)
+        except BaseException as stop:
+            if exchange.first_sent:
+                cause = "the run was stopped" if isinstance(stop, asyncio.CancelledError) else repr(stop)
+                exchange.failure = Failure("interrupted", f"{cause} before the answer was whole"[:300])
+                self.exchanges.append(exchange)
+            raise
+        self.add(exchange)
 
 
 async def run_cell(
@@ -131,10 +144,14 @@ async def _closed_loop(
     progress: Progress | None,
 ) -> None:
     queue = iter(order)
+    start = time.perf_counter()
 
     async def work() -> None:
+        free_since = start
         for prompt in queue:  # one iterator for all workers: each prompt goes to one of them
-            window.add(await client.send(prompt, pace))
+            exchange = Exchange(prompt, scheduled=free_since)
+            await window.carry_out(client, exchange, pace)
+            free_since = exchange.ended
             if progress:
                 progress.advance()
 
@@ -159,7 +176,7 @@ async def _open_loop(
         nonlocal in_flight
         in_flight += 1
         try:
-            window.add(await client.send(prompt, pace, scheduled=at))
+            await window.carry_out(client, Exchange(prompt, scheduled=at), pace)
         finally:
             in_flight -= 1
         progress.advance()

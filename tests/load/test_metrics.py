@@ -46,9 +46,33 @@ def test_tpot_leaves_out_the_tokens_of_the_first_chunk() -> None:
     assert metrics.tpot(BURSTY) == pytest.approx(1.1 / 5)
 
 
-def test_tpot_takes_one_for_a_first_chunk_of_unknown_size() -> None:
-    unknown = observation([(10.5, None), (11.5, None)], tokens=6)
-    assert metrics.tpot(unknown) == pytest.approx(1.0 / 5)
+def chunked(characters: list[int], tokens: int, gap: float = 0.1) -> Observation:
+    """An answer whose chunks of so many characters come `gap` seconds apart, their tokens unknown."""
+    made = tuple(Chunk(10.5 + gap * i, None, length) for i, length in enumerate(characters))
+    answer = Answer(made, "x", tokens, "usage", "length", chunk_tokens_missing="no usage with every chunk")
+    return Observation("p", "all", 10.0, 10.0, 10.0, 12.0, answer)
+
+
+def test_a_first_chunk_of_unknown_size_gives_no_tpot_where_it_matters() -> None:
+    """Six tokens in two chunks: the first has one to five, and the TPOT is 0.2 s to 1 s."""
+    found = chunked([12, 12], tokens=6)
+    assert metrics.tpot(found) is None
+    assert metrics.tpot_missing(found) == (
+        "the tokens of the first chunk are unknown: no usage with every chunk"
+    )
+
+
+def test_a_first_chunk_of_unknown_size_gives_a_tpot_where_it_hardly_matters() -> None:
+    """200 chunks of 4 tokens each: n_first is 4, taken for 2 to 8."""
+    found = chunked([16] * 200, tokens=800)
+    assert metrics.tpot(found) == pytest.approx(199 * 0.1 / 796, rel=0.01)
+    assert metrics.tpot_missing(found) is None
+
+
+def test_a_first_chunk_cannot_hold_the_tokens_of_others() -> None:
+    """Two tokens more than chunks: the first has three at most, however long its text is."""
+    found = chunked([500, *[2] * 199], tokens=202)
+    assert metrics.tpot(found) == pytest.approx(199 * 0.1 / (202 - 3), rel=0.01)
 
 
 def test_tpot_ends_with_the_last_token_also_where_it_has_no_text() -> None:
@@ -75,10 +99,9 @@ def test_gaps_and_what_they_amortise_to() -> None:
 
 def test_peak_throughput_weighs_chunks_by_their_tokens() -> None:
     assert metrics.peak_throughput([BURSTY]) == 5  # 10.5 and 11.0; 11.6 is more than a second later
-    evenly = observation([(10.5, None), (11.0, None), (11.6, None)], tokens=9)
-    assert metrics.peak_throughput([evenly]) == pytest.approx(6)
-    assert metrics.peak_throughput([BURSTY, evenly]) == pytest.approx(11)
-    assert metrics.peak_throughput([BURSTY, observation([(10.0, None)], None)]) is None
+    assert metrics.peak_throughput([BURSTY, BURSTY]) == 10
+    unknown = observation([(10.5, None), (11.0, None), (11.6, None)], tokens=9)
+    assert metrics.peak_throughput([BURSTY, unknown]) is None
     assert metrics.peak_throughput([]) is None
 
 
