@@ -57,7 +57,7 @@ class StampedSocket(socket.socket):
     """A stream socket that keeps the instants of its last send and read, of `time.perf_counter`."""
 
     sent = 0.0
-    """When the bytes of the last send had gone to the kernel."""
+    """When the bytes of the last send went to the kernel."""
 
     arrived = 0.0
     """When the bytes of the last read had arrived in the kernel."""
@@ -71,9 +71,9 @@ class StampedSocket(socket.socket):
             self.setsockopt(socket.SOL_SOCKET, _TIMESTAMPNS, 1)
 
     def send(self, data: ReadableBuffer, flags: int = 0) -> int:
-        count = super().send(data, flags)
+        # before the call: what wakes up with the data often runs before this program goes on
         self.sent = time.perf_counter()
-        return count
+        return super().send(data, flags)
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         count, ancillary, _, _ = self.recvmsg_into([buffer], _ANCILLARY, flags)
