@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from specops.results import Result
 
 DEFAULT_OUT = Path("baseline.json")
+_SHOWN = (*product(("ttft_ms", "tpot_ms", "e2e_ms"), ("p50", "p95")), ("e2e_ms", "p99"))
 
 
 def baseline(
@@ -157,7 +158,8 @@ def _only_model(settings: BaselineSettings) -> str:
 
 
 def _print(result: Result, out: Path) -> None:
-    columns = ["load", "requests", "failed", "TTFT p50", "p95", "TPOT p50", "p95", "E2E p50", "p95", "tok/s"]
+    latencies = [f"{name[:-3].upper()} {q}" if q == "p50" else q for name, q in _SHOWN]
+    columns = ["load", "requests", "failed", *latencies, "tok/s"]
     rows = [_row(_load(level), level) for level in result.data["by_concurrency"]]
     for name, levels in result.data["by_class"].items():
         if len(result.data["by_class"]) > 1:
@@ -177,8 +179,8 @@ def _print(result: Result, out: Path) -> None:
 def _reasons(result: Result) -> list[str]:
     """Why figures of the table are missing: each reason once."""
     levels = [*result.data["by_concurrency"], *chain(*result.data["by_class"].values())]
-    missing = [level[name]["missing"] for level in levels for name in ("ttft_ms", "tpot_ms", "e2e_ms")]
-    shown = [of[quantile] for of in missing for quantile in ("p50", "p95") if quantile in of]
+    missing = [(level[name]["missing"], quantile) for level in levels for name, quantile in _SHOWN]
+    shown = [of[quantile] for of, quantile in missing if quantile in of]
     return list(dict.fromkeys([*result.summary.get("reasons", {}).values(), *shown]))
 
 
@@ -190,7 +192,7 @@ def _load(level: dict[str, Any]) -> str:
 
 def _row(label: str, level: dict[str, Any]) -> list[str]:
     rate = (level.get("over_repeats") or {}).get("tokens_per_sec")
-    latencies = [level[name][q] for name in ("ttft_ms", "tpot_ms", "e2e_ms") for q in ("p50", "p95")]
+    latencies = [level[name][q] for name, q in _SHOWN]
     return [
         label,
         str(level["requests"]),

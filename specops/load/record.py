@@ -18,6 +18,9 @@ from specops.load.runner import Cell
 
 QUANTILES = (0.5, 0.95, 0.99)
 
+NOT_THE_SERVERS = ("interrupted", "overrun")
+"""Errors of requests that say nothing about the server: stopped by the run, or never sent."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -207,7 +210,7 @@ class CellRecord(_Record):
 
     @property
     def failed(self) -> int:
-        return sum(row.error is not None for row in self.rows)
+        return sum(row.error is not None and row.error != "interrupted" for row in self.rows)
 
     @property
     def level(self) -> Level:

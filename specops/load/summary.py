@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
+from specops.load.record import NOT_THE_SERVERS, CellRecord, DraftCountsRecord, Row, Spread
 from specops.prometheus.exposition import DraftCounts
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
+
+SLOW = 10.0
+"""A request that takes this many times the median of its like is called slow."""
+
+
+@dataclass(frozen=True)
+class SlowTail:
+    """How many of a number of requests took over `times` the median, and the slowest of them."""
+
+    slow: int
+    requests: int
+    times: float = SLOW
+    slowest_ms: float | None = None
+
+    @property
+    def sentence(self) -> str | None:
+        """None where no request was slow."""
+        if not self.slow or self.slowest_ms is None:
+            return None
+        return (
+            f"{self.slow} of {self.requests} requests took over {self.times:g} times the median "
+            f"(the slowest {self.slowest_ms / 1000:.1f} s)"
+        )
+
+
+def slow_tail(rows: Iterable[Row]) -> SlowTail:
+    """Of requests at one level: each is compared with the median of its traffic class, by E2E latency.
+
+    A request that failed counts with the time until its failure, which it took at least.
+    """
+    by_class: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.error not in NOT_THE_SERVERS:
+            by_class[row.traffic_class].append(row.e2e_ms)
+    slow = [
+        value for values in by_class.values() for value in values if value > SLOW * statistics.median(values)
+    ]
+    return SlowTail(len(slow), sum(map(len, by_class.values())), SLOW, max(slow, default=None))
 
 
 def playbook_summary(cells: Sequence[CellRecord]) -> dict[str, Any]:
@@ -24,25 +63,38 @@ def playbook_summary(cells: Sequence[CellRecord]) -> dict[str, Any]:
     reasons: dict[str, str] = {}
     for latency in LATENCIES:
         spread = _spread(rows, latency)
-        for quantile in ("p50", "p95"):
+        for quantile in ("p50", "p95", "p99"):
             key = latency.replace("_ms", f"_{quantile}_ms")
             summary[key] = getattr(spread, quantile)
             if quantile in spread.missing:
-                reasons[key] = spread.missing[quantile]
+                unknown = None if spread.n else _why_unknown(rows, latency)
+                reasons[key] = unknown or spread.missing[quantile]
     summary["total_tokens"] = _total([row.tokens for row in rows])
     rates = [cell.tokens_per_sec for cell in ours if cell.complete]
     known = [rate for rate in rates if rate is not None]
     summary["avg_tokens_per_sec"] = round(sum(known) / len(known), 4) if known else None
     if summary["total_tokens"] is None:
         reasons["total_tokens"] = reasons["avg_tokens_per_sec"] = (
-            "the endpoint reports no usage; give its tokenizer.json to have its answers counted"
+            f"{_why_unknown(rows, 'tokens')}; give its tokenizer.json to have its answers counted"
         )
     elif not known:
         reasons["avg_tokens_per_sec"] = "no repeat was measured to its end"
+    if chunks := _why_unknown(rows, "chunk_tokens"):
+        reasons["peak_tokens_per_sec"] = chunks
+    summary["slow_tail"] = asdict(slow_tail(row for cell in ours for row in cell.rows))
     summary["concurrency"] = level.concurrency
     summary["rate"] = level.rate
     summary["reasons"] = reasons
     return summary
+
+
+def _why_unknown(rows: Sequence[Row], figure: str) -> str | None:
+    """The usual reason for which `rows` have no such figure; None where they have it."""
+    reasons = Counter(reason for row in rows if (reason := row.missing.get(figure)))
+    if not reasons:
+        return None
+    (reason, count), *_ = reasons.most_common(1)
+    return reason if count == len(rows) else f"{reason} ({count} of {len(rows)} answers)"
 
 
 def by_level(cells: Sequence[CellRecord]) -> list[dict[str, Any]]:
@@ -80,19 +132,25 @@ def by_class(cells: Sequence[CellRecord]) -> dict[str, list[dict[str, Any]]]:
 
 
 def errors(cells: Sequence[CellRecord]) -> dict[str, Any]:
-    """Failures by kind with one example each, and what was retried."""
+    """Failures by kind with one example each, and what was retried.
+
+    A request that was in flight when the run was stopped is `interrupted`, and not among the failed.
+    """
     rows = [row for cell in cells for row in cell.rows]
-    failed = [row for row in rows if row.error is not None]
+    interrupted = sum(row.error == "interrupted" for row in rows)
+    failed = [row for row in rows if row.error is not None and row.error != "interrupted"]
     examples: dict[str, str | None] = {}
     for row in failed:
         examples.setdefault(str(row.error), row.detail)
     return {
         "requests": len(rows),
         "failed": len(failed),
+        "interrupted": interrupted,
         "by_kind": dict(Counter(str(row.error) for row in failed).most_common()),
         "examples": examples,
         "retried_requests": sum(row.retries > 0 for row in rows),
         "retries": sum(row.retries for row in rows),
+        "resent_requests": sum(row.resent for row in rows),
     }
 
 
@@ -128,6 +186,7 @@ def _head(level: Level, rows: Sequence[Row]) -> dict[str, Any]:
         "failed": len(rows) - len(good),
         "total_tokens": tokens,
         "tokens_per_chunk": round(tokens / chunks, 4) if tokens is not None and chunks else None,
+        "slow_tail": asdict(slow_tail(rows)),
         "lag_ms": _spread(good, "lag_ms").model_dump(),
     } | {latency: _spread(good, latency).model_dump() for latency in (*LATENCIES, "e2e_with_retries_ms")}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from specops import results, stats
 from specops.errors import FileError
-from specops.load import counters, summary
+from specops.load import counters, steadiness, summary
 from specops.load.abort import Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level
@@ -76,6 +76,9 @@ class _Run:
     def resume(self, previous: Result | None) -> None:
         """Take over the cells that an earlier run of the same inputs measured whole and well."""
         if previous is None or previous.inputs != self.inputs:
+            return
+        if previous.verdict == "undecided":  # of cells that are all there: others have to decide it
+            self.progress.note(f"measuring again what decided nothing: {previous.reason}")
             return
         cells = measurement.cells_of(previous, "the earlier result")
         kept = {
@@ -153,7 +156,7 @@ class _Run:
 
     def result(self) -> Result:
         errors = summary.errors(self.cells)
-        requests, failed = errors["requests"], errors["failed"]
+        requests, failed = errors["requests"] - errors["interrupted"], errors["failed"]
         kinds = ", ".join(f"{count} {kind}" for kind, count in errors["by_kind"].items())
         if requests == failed:
             kind, detail = next(iter(errors["examples"].items()))
@@ -163,11 +166,28 @@ class _Run:
         retried = f"; {errors['retried_requests']} retried" if errors["retried_requests"] else ""
         aborted = [cell for cell in self.cells if cell.aborted]
         if aborted:
-            return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}{retried}")
+            named = f" ({kinds}, such as: {next(iter(errors['examples'].values()))})" if failed else ""
+            return self._result("no", f"stopped at {aborted[0].level}: {aborted[0].aborted}{named}{retried}")
         if failed > self.settings.max_error_share * requests:
             return self._result("no", f"{failed} of {requests} requests failed: {kinds}{retried}")
-        reason = f"measured {requests} requests in {len(self.cells)} cells"
-        return self._result("yes", reason + (f"; {failed} failed: {kinds}" if failed else "") + retried)
+        remarks = [f"{failed} failed: {kinds}"] if failed else []
+        remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
+        also = "".join(f"; {remark}" for remark in remarks) + retried
+        for cell in self.cells:
+            if cell.client_bound:
+                advice = "lower the load, or measure from a machine with more free CPU time"
+                return self._result("undecided", f"at {cell.level}, {cell.client_bound}; {advice}{also}")
+        drifts = [change.sentence for change in steadiness.changes(self.cells) if change.drift]
+        if drifts:
+            return self._result("undecided", f"the server was not steady: {'; '.join(drifts)}{also}")
+        return self._result("yes", f"measured {requests} requests in {len(self.cells)} cells{also}")
+
+    def _slow_tails(self) -> list[tuple[Level, str]]:
+        """Each level with slow requests, and the sentence that counts them."""
+        levels = dict.fromkeys(cell.level for cell in self.cells)
+        rows = {level: [r for c in self.cells if c.level == level for r in c.rows] for level in levels}
+        said = {level: summary.slow_tail(ours).sentence for level, ours in rows.items()}
+        return [(level, sentence) for level, sentence in said.items() if sentence]
 
     def _result(self, verdict: Verdict, reason: str) -> Result:
         cells = sorted(self.cells, key=lambda cell: self.plan().index((cell.level, cell.repeat)))
@@ -189,6 +209,7 @@ class _Run:
                 "acceptance": acceptance,
                 "acceptance_missing": missing,
                 "errors": summary.errors(cells),
+                "steadiness": [change.model_dump(mode="json") for change in steadiness.changes(cells)],
                 "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
             },
         )
