@@ -20,6 +20,9 @@ MOST_LAG_SHARE = 0.05
 LEAST_S = 0.005
 """A delay below this is that of any program on a shared machine."""
 
+LEAST_IN_ALL_S = 0.5
+"""Requests that waited for less than this all together are too few to say what set the pace."""
+
 
 def client_bound(observations: Sequence[Observation]) -> str | None:
     """The sentence that says how the client was the bottleneck; None where it was not.
@@ -33,9 +36,11 @@ def _late_to_send(observations: Sequence[Observation]) -> str | None:
     lags = [max(0.0, metrics.lag(one) - one.connecting) for one in observations]
     in_flight = sum(metrics.e2e_with_retries(one) for one in observations)
     lag = statistics.median(lags) if lags else 0.0
-    if lag < LEAST_S or sum(lags) <= MOST_LAG_SHARE * (sum(lags) + in_flight):
+    if lag < LEAST_S or sum(lags) < LEAST_IN_ALL_S:
         return None
     share = sum(lags) / (sum(lags) + in_flight)
+    if share <= MOST_LAG_SHARE:
+        return None
     return (
         f"the client was the bottleneck: requests waited {lag * 1000:.0f} ms in it before they were sent "
         f"(median; {share:.0%} of their time)"
@@ -44,9 +49,12 @@ def _late_to_send(observations: Sequence[Observation]) -> str | None:
 
 def _late_to_read(observations: Sequence[Observation]) -> str | None:
     """Chunks that wait for longer than one takes to follow another are read several at a time."""
-    delay = stats.percentile([delay for one in observations for delay in one.delays], 0.95)
+    delays = [delay for one in observations for delay in one.delays]
+    delay = stats.percentile(delays, 0.95)
     gaps = [statistics.fmean(gaps) for one in observations if (gaps := metrics.chunk_gaps(one))]
-    if delay is None or not gaps or delay < max(LEAST_S, statistics.median(gaps)):
+    if delay is None or not gaps or sum(delays) < LEAST_IN_ALL_S:
+        return None
+    if delay < max(LEAST_S, statistics.median(gaps)):
         return None
     return (
         f"the client was the bottleneck: what had arrived waited {delay * 1000:.0f} ms to be read (p95), "

@@ -130,12 +130,17 @@ def test_nothing_is_kept_of_a_comparison_without_a_visit(
 def test_a_fault_of_ours_keeps_what_was_measured(
     stub, other, prompts_file, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specops.load.client.failure_of", lambda *_, **__: None)
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr("specops.load.client.status_failure", broken)
     after(stub, 3, fault(500, "x"))
     kept: list[Result] = []
-    with pytest.raises(Exception, match="x"):
+    with pytest.raises(RuntimeError, match="ours"):
         run((stub, other), prompts_file, kept=kept)
-    assert [len(visit.cell.rows) for visit in visits(kept[-1])] == [2]
+    assert [[row.error for row in visit.cell.rows] for visit in visits(kept[-1])] == [
+        [None, None, "interrupted"]
+    ]
     assert kept[-1].verdict == "partial"
 
 

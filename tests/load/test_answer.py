@@ -161,3 +161,126 @@ def test_an_answer_that_ends_at_once_is_whole_where_its_token_is_counted() -> No
         failure = read(pieces).failure
         assert failure is not None
         assert failure.kind == "empty"
+
+
+def total(text: str, count: Any, finish: str | None = None) -> bytes:
+    """A chunk of text with the usage that the server puts beside it."""
+    usage = {"completion_tokens": count} if count is not None else None
+    return event({"choices": [{"text": text, "finish_reason": finish}], "usage": usage})
+
+
+def chunk_tokens(pieces: list[bytes]) -> list[int | None]:
+    return [chunk.tokens for chunk in read(pieces).chunks]
+
+
+def test_a_first_chunk_of_several_tokens() -> None:
+    assert chunk_tokens([total("a b c", 3), total("d", 4), DONE]) == [3, 1]
+
+
+def test_a_total_on_the_last_chunk_is_not_that_chunks_tokens() -> None:
+    """As many tokens as chunks are one each; more are unknown."""
+    ones = [*[total("a ", None)] * 9, total("b", 10, "length"), DONE]
+    assert chunk_tokens(ones) == [1] * 10
+    answer = read([*[total("a ", None)] * 9, total("b", 30, "length"), DONE])
+    assert answer.tokens == 30
+    assert [chunk.tokens for chunk in answer.chunks] == [None] * 10
+    assert answer.chunk_tokens_missing == "the endpoint does not send usage with every chunk"
+
+
+def test_a_closing_token_without_text_is_no_chunks() -> None:
+    pieces = [*[total("a ", None)] * 9, total("", None, "stop"), total("", 10), DONE]
+    assert chunk_tokens(pieces) == [1] * 9
+    assert chunk_tokens([*pieces[:9], total("", None, "length"), total("", 10), DONE]) == [None] * 9
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [0, 0, 0, 0],  # none of them counted
+        [0, 3, 6, 9],  # one chunk behind
+        [3, 3, 3, 3],  # of the chunk alone
+        [9, 6, 3, 12],
+        [3, None, 9, 12],
+        [12, 12, 12, 12],  # the bound, or the whole answer, with every chunk
+    ],
+)
+def test_usage_that_is_not_a_running_total_counts_no_chunk(counts: list[int | None]) -> None:
+    pieces = [*(total("word ", count) for count in counts), total("", 12, "length"), DONE]
+    answer = read(pieces)
+    assert answer.tokens == 12
+    assert [chunk.tokens for chunk in answer.chunks] == [None] * 4
+    assert answer.chunk_tokens_missing
+
+
+@pytest.mark.parametrize(("count", "pieces"), [(0, 1), (0, 8), (1, 8), (3, 8)])
+def test_fewer_tokens_than_can_be_are_unknown_with_the_reason(count: int, pieces: int) -> None:
+    stream_ = [*[total("word ", count)] * pieces, total("", count, "length"), DONE]
+    answer = read(stream_)
+    assert (answer.tokens, answer.tokens_from, answer.failure) == (None, "unknown", None)
+    assert answer.tokens_missing == f"the endpoint counts {count} tokens beside {pieces} chunks of text"
+    reads = [(0.0, b"".join(stream_))]
+    retokenised = read_answer(reads, count_tokens=lambda text: len(text.split()))
+    assert (retokenised.tokens, retokenised.tokens_from) == (pieces, "retokenised")
+
+
+def test_text_that_is_split_finer_than_tokens_is_counted() -> None:
+    answer = read([*[total("a", None)] * 8, total("", 5, "length"), DONE])
+    assert (answer.tokens, answer.tokens_from) == (5, "usage")
+    assert all(chunk.tokens is None for chunk in answer.chunks)
+
+
+def test_null_usage_says_nothing() -> None:
+    answer = read([total("a", None), total("b", None, "length"), DONE])
+    assert (answer.tokens, answer.tokens_missing) == (None, "the endpoint reports no usage")
+
+
+@pytest.mark.parametrize(
+    "reason", ["abort", "aborted", "error", "cancelled", "timeout", {"type": "abort", "message": "m"}]
+)
+def test_an_answer_that_the_server_gave_up_is_a_failure(reason: Any) -> None:
+    ended = event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    answer = read([delta(content="a"), ended, DONE])
+    assert answer.failure is not None
+    assert answer.failure.kind == "aborted"
+    assert answer.text == "a"  # what came is kept
+
+
+@pytest.mark.parametrize(
+    "reason", ["stop", "length", "tool_calls", "content_filter", "eos", {"type": "stop"}]
+)
+def test_an_answer_that_came_to_its_end_is_whole(reason: Any) -> None:
+    ended = event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    assert read([delta(content="a"), ended, DONE]).failure is None
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        event({"error": {"message": "out of memory", "code": 500}}),
+        event({"error": "out of memory"}),
+        event({"object": "error", "message": "out of memory", "code": 500}),
+        event({"detail": "out of memory"}),
+        event({"message": "out of memory", "code": 500}),
+        event({"choices": [{"index": 0, "finish_reason": "error", "error": {"message": "out of memory"}}]}),
+        b'event: error\ndata: {"message": "out of memory"}\n\n',
+        b"event: error\ndata: out of memory\n\n",
+        b'error: {"code": 500, "message": "out of memory"}\n\n',
+        b'{"object": "error", "message": "out of memory"}',
+    ],
+)
+@pytest.mark.parametrize("ending", [[DONE], []])
+def test_an_error_in_the_stream_is_a_failure_in_its_own_words(fault: bytes, ending: list[bytes]) -> None:
+    begun = [] if fault.startswith(b"{") else [delta(content="a")]
+    ending = [] if fault.startswith(b"{") else ending
+    assert read([*begun, fault, *ending]).failure == Failure("stream_error", "out of memory")
+
+
+def test_fields_beside_an_answer_are_no_error() -> None:
+    beside = {"error": None, "message": "", "detail": None}
+    usage = event({"usage": {"completion_tokens": 1}, "message": "done"})
+    assert read([event({"choices": [{"text": "a"}]} | beside), usage, DONE]).failure is None
+
+
+def test_a_page_in_place_of_an_answer() -> None:
+    page = b"\n<!doctype html>\n<html><head><title>Welcome &amp; more</title></head></html>"
+    assert read([page]).failure == Failure("html", "an HTML page (Welcome & more)")

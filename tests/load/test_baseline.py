@@ -45,10 +45,13 @@ def test_what_a_result_says(stub: Stub, prompts_file: Path, tmp_path: Path) -> N
     assert {k for k in found.summary if k.endswith(("_ms", "_tokens", "_sec"))} == {
         "ttft_p50_ms",
         "ttft_p95_ms",
+        "ttft_p99_ms",
         "tpot_p50_ms",
         "tpot_p95_ms",
+        "tpot_p99_ms",
         "e2e_p50_ms",
         "e2e_p95_ms",
+        "e2e_p99_ms",
         "total_tokens",
         "avg_tokens_per_sec",
     }

@@ -88,17 +88,33 @@ def test_an_endpoint_that_is_down_exits_with_3(stub: Stub, prompts_file: Path, t
     [
         (fault(401, "no"), "refused the API key", "SPECOPS_API_KEY"),
         (fault(429, "no", Retry_After="0"), "over its limit (429)", "--max-rps"),
-        (fault(500, "boom"), "http_500", "server's log"),
+        (fault(500, "boom"), "refused the request (500): boom", "server's log"),
         (Reply(hang=True), "did not answer in time", "--timeout"),
-        (Reply([b"data: {}\n\n"], cut=True), "(cut)", "does no proxy cut it off"),
+        (Reply([b"data: {}\n\n"], cut=True), "(cut)", "curl -sS http://127.0.0.1:"),
         (Reply([b"data: nonsense\n\n"]), "(malformed)", "OpenAI-compatible"),
+        (fault(404, "model stub not found"), "the model stub (404): model stub not found", "/v1/models"),
+        (
+            Reply([b"<!DOCTYPE html><html><title>nginx</title>"], content_type="text/html"),
+            "answered with an HTML page (nginx), not with an OpenAI-compatible API",
+            "/v1/models",
+        ),
+        (
+            Reply([b"<html><h1>Sign in</h1>"], status=401, content_type="text/html"),
+            "refused the API key (401): an HTML page (Sign in)",
+            "export SPECOPS_API_KEY=",
+        ),
+        (
+            Reply([], status=307, headers={"Location": "https://there/v1"}),
+            "(307): redirected to https://there/v1",
+            "as the base URL",
+        ),
         (
             Reply([b"data: [DONE]\n\n"]),
             "all 12 requests failed; the answer has no output",
             "OpenAI-compatible",
         ),
     ],
-    ids=["401", "429", "500", "hang", "cut", "malformed", "empty"],
+    ids=["401", "429", "500", "hang", "cut", "malformed", "404", "html", "401 html", "307", "empty"],
 )
 def test_each_fault_exits_with_3_and_says_what_to_do(
     stub: Stub, prompts_file: Path, tmp_path: Path, reply: Reply, message: str, hint: str
@@ -209,7 +225,8 @@ def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Pa
     wait_until(lambda: stub.in_flight == 0)  # the request in flight was dropped
     partial = results.read(out)
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 cells")
-    assert [len(cell["rows"]) for cell in partial.data["cells"]] == [12, 5]
+    errors = [[row["error"] for row in cell["rows"]] for cell in partial.data["cells"]]
+    assert errors == [[None] * 12, [None] * 5 + ["interrupted"]]  # the request in flight was sent, and counts
     stub.answer = lambda body: Reply(stream(body, CHUNKS))
     stub.requests.clear()
     done = call(stub, prompts_file, out, "--model", "stub", "--repeats", "3")

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from measuring import run, settings
 from stub import CHUNKS, Body, Reply, Stub, fault, stream
@@ -105,15 +104,17 @@ def test_one_bad_answer_does_not_cost_the_result(stub: Stub, prompts_file: Path,
 def test_a_fault_of_ours_keeps_what_was_measured(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: object, **__: object) -> None:
-        return None
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("ours")
 
-    monkeypatch.setattr("specops.load.client.failure_of", lost)
+    monkeypatch.setattr("specops.load.client.status_failure", broken)
     stub.answer = lambda body: fault(500, "x") if len(stub.requests) > 6 else Reply(stream(body, CHUNKS))
     kept: list[Result] = []
-    with pytest.raises(openai.InternalServerError):  # itself, not in a group
+    with pytest.raises(RuntimeError, match="ours"):  # itself, not in a group
         measure(settings(stub, prompts_file), Silent(), None, kept.append)
-    assert [len(cell["rows"]) for cell in kept[-1].data["cells"]] == [5]
+    (cell,) = kept[-1].data["cells"]
+    assert [row["error"] for row in cell["rows"]] == [None] * 5 + ["interrupted"]
+    assert kept[-1].data["errors"]["failed"] == 0  # it was sent, and is no failure of the server
     assert kept[-1].verdict == "partial"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from specops.load import metrics
-from specops.load.answer import Answer, Chunk, Failure
+from specops.load.answer import Answer, Chunk, Failure, read_answer
 from specops.load.arrivals import offsets
 from specops.load.metrics import Objectives
 from specops.load.observation import Observation
@@ -159,3 +161,43 @@ def test_burstiness_spreads_the_gaps() -> None:
     assert variation(0.25) == pytest.approx(2, rel=0.15)
     assert variation(1.0) == pytest.approx(1, rel=0.15)
     assert variation(16.0) == pytest.approx(0.25, rel=0.15)
+
+
+def test_a_tpot_that_is_unknown_is_no_met_objective() -> None:
+    found = chunked([12, 12], tokens=6)
+    assert not metrics.meets(found, Objectives(tpot_ms=10_000))
+
+
+@pytest.mark.parametrize("usage", ["continuous", "last chunk", "at the end"])
+@pytest.mark.parametrize("sizes", [[1] * 60, [4] + [1] * 59, [3] * 60, [1, 2, 3, 2, 5] * 12])
+def test_figures_are_right_or_unknown_with_the_reason(usage: str, sizes: list[int]) -> None:
+    """Chunks of so many tokens every 10 ms: TPOT, amortised ITL and peak, within 1% of the truth."""
+    reads, total = [], 0
+    for number, size in enumerate(sizes):
+        total += size
+        told = usage == "continuous" or (usage == "last chunk" and number == len(sizes) - 1)
+        body = {
+            "choices": [
+                {"text": "word " * size, "finish_reason": "length" if told and number == 59 else None}
+            ],
+            "usage": {"completion_tokens": total} if told else None,
+        }
+        reads.append((number / 100, f"data: {json.dumps(body)}\n\n".encode()))
+    end = json.dumps({"choices": [], "usage": {"completion_tokens": total}})
+    reads.append((0.59, f"data: {end}\n\ndata: [DONE]\n\n".encode()))
+    found = Observation("p", "all", 0, 0, 0, 0.59, read_answer(reads))
+    tpot = metrics.tpot(found)
+    if tpot is None:
+        assert metrics.tpot_missing(found)
+    else:
+        assert tpot == pytest.approx(0.59 / (total - sizes[0]), rel=0.01)
+    itl, peak = metrics.amortised_itl(found), metrics.peak_throughput([found])
+    if usage == "continuous" or sizes == [1] * 60:
+        assert tpot is not None
+        assert itl == pytest.approx([0.01 / size for size in sizes[1:]])
+        assert peak == total  # all within a second
+    elif not (itl and peak):
+        assert found.answer.chunk_tokens_missing
+        assert (itl, peak) == ([], None)
+    else:
+        raise AssertionError("chunks of several tokens cannot be known here")
