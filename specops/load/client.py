@@ -181,7 +181,7 @@ class Client:
         exchange.sent = time.perf_counter()  # for an attempt that never leaves
         response: Response | None = None
         try:
-            response = await self._respond(exchange, request, exchange.sent + self.endpoint.timeout_s)
+            response = await self._respond(exchange, request)
             if encoding := response.headers.get("content-encoding", "").removeprefix("identity"):
                 raw, exchange.reads = exchange.reads, []
                 exchange.reads = decoded(raw, encoding)
@@ -204,19 +204,19 @@ class Client:
             return None
         return _wait(response.headers.get("retry-after", "") if response else "", exchange.retries)
 
-    async def _respond(self, exchange: Exchange, request: bytes, ends_at: float) -> Response:
+    async def _respond(self, exchange: Exchange, request: bytes) -> Response:
         """The response to `request`, which is sent a second time where its connection was dead already."""
         exchange.began = False
         exchange.delays.clear()
         while True:
             begun = time.perf_counter()
-            async with asyncio.timeout(ends_at - begun):
+            async with asyncio.timeout(self.endpoint.timeout_s):
                 connection = await self._connections.take()
             exchange.connecting = 0.0 if connection.carried else time.perf_counter() - begun
             used_before = connection.carried > 0
             try:
                 response = await connection.carry(
-                    request, exchange, ends_at=ends_at, stall_s=self.endpoint.stall_s
+                    request, exchange, timeout_s=self.endpoint.timeout_s, stall_s=self.endpoint.stall_s
                 )
             except Lost:
                 dead_at_once = not exchange.began and time.perf_counter() - exchange.sent < _STALE_S

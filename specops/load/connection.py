@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def carry(self, data: bytes, exchange: Exchange, *, ends_at: float, stall_s: float) -> Response:
+    async def carry(self, data: bytes, exchange: Exchange, *, timeout_s: float, stall_s: float) -> Response:
         """Send a request and take in its response, whose instants and bytes go to `exchange`.
 
         Raises Lost, Expired and BadResponse; then, and where it is cancelled, the connection is closed.
@@ -123,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self.carried += 1
         self._exchange, self._response, self._over = exchange, Response(), loop.create_future()
         self._socket.sent = exchange.sent = time.perf_counter()
+        ends_at = exchange.sent + timeout_s
         timer: asyncio.TimerHandle
 
         def look() -> None:

@@ -23,7 +23,7 @@ class Endpoint:
     api_key: str = NO_KEY
     connect_s: float = 10.0
     timeout_s: float = 120.0
-    """For the whole of one attempt."""
+    """From the sending of a request to the end of its answer."""
 
     stall_s: float = 30.0
     """Between two reads once the answer has begun."""
