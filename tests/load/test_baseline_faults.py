@@ -166,3 +166,72 @@ def test_the_api_key_is_sent_and_kept_nowhere(
     found = run(stub, prompts_file)
     assert stub.headers[0]["Authorization"] == "Bearer sk-very-secret"
     assert "sk-very-secret" not in found.model_dump_json()
+
+
+def test_a_server_that_is_slower_in_the_end_is_undecided_and_measured_again(
+    stub: Stub, prompts_file: Path
+) -> None:
+    def slower(body: Body) -> Reply:
+        late = len(stub.requests) > 1 + 12
+        return Reply(stream(body, CHUNKS), gap_s=0.012 if late else 0.003)
+
+    stub.answer = slower
+    found = run(stub, prompts_file, repeats=2)
+    assert found.verdict == "undecided"
+    assert "the server was not steady: TPOT at 1 stream was " in found.reason
+    (change,) = (one for one in found.data["steadiness"] if one["drift"])
+    assert 1.15 < change["low"] <= change["ratio"] <= change["high"]
+    sent = len(stub.requests)
+    again = run(stub, prompts_file, found, repeats=2)
+    assert (again.verdict, len(stub.requests)) == ("yes", 2 * sent)
+
+
+def test_a_client_that_is_the_bottleneck_decides_nothing(
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specops.load.record.client_bound", lambda _: "the client was the bottleneck: so")
+    found = run(stub, prompts_file)
+    assert found.verdict == "undecided"
+    assert found.reason.startswith("at 1 stream, the client was the bottleneck: so; lower the load, or ")
+    assert found.data["cells"][0]["client_bound"] == "the client was the bottleneck: so"
+
+
+def test_a_slow_tail_is_on_the_page(stub: Stub, prompts_file: Path) -> None:
+    def tail(body: Body) -> Reply:
+        return Reply(stream(body, CHUNKS), first_s=1.0 if len(stub.requests) == 9 else 0.02)
+
+    stub.answer = tail
+    found = run(stub, prompts_file)
+    assert found.verdict == "yes"
+    assert "; at 1 stream, 1 of 12 requests took over 10 times the median (the slowest 1." in found.reason
+    assert found.summary["slow_tail"]["slow"] == 1
+    assert "p99 needs 100 samples" in found.summary["reasons"]["e2e_p99_ms"]
+
+
+def test_aborted_answers_are_failures(stub: Stub, prompts_file: Path) -> None:
+    def aborting(body: Body) -> Reply:
+        return Reply(stream(body, CHUNKS, finish="abort" if len(stub.requests) % 3 == 0 else "length"))
+
+    stub.answer = aborting
+    found = run(stub, prompts_file)
+    assert (found.verdict, found.reason) == ("no", "4 of 12 requests failed: 4 aborted")
+
+
+def test_a_server_that_answers_429_without_end_is_named(stub: Stub, prompts_file: Path) -> None:
+    def limited(body: Body) -> Reply:
+        return (
+            fault(429, "quota exceeded", Retry_After="0")
+            if len(stub.requests) > 7
+            else Reply(stream(body, CHUNKS))
+        )
+
+    stub.answer = limited
+    found = run(stub, prompts_file, abort_window=4)
+    assert found.verdict == "no"
+    assert found.reason.startswith(
+        "stopped at 1 stream: 3 of the last 4 requests failed (3 http_429, such as: "
+    )
+    assert "quota exceeded" in found.reason
+    stub.answer = lambda _: fault(429, "quota exceeded", Retry_After="0")
+    with pytest.raises(EndpointError, match=r"over its limit \(429\), also after waiting: quota exceeded"):
+        run(stub, prompts_file)
