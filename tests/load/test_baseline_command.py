@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from calling import specops
-from stub import CHUNKS, Reply, Stub, fault, stream, wait_until
+from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
 from specops import results
 
@@ -206,7 +206,12 @@ def test_a_damaged_earlier_result_exits_with_3_and_stays(
 def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "b.json"
     first_cell = 1 + 12  # and the probe
-    stub.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(stub.requests) > first_cell + 5)
+
+    def answer(body: Body) -> Reply:
+        hang = len(stub.requests) > first_cell + 5
+        return Reply(stream(body, CHUNKS)[: 2 if hang else None], hang=hang)
+
+    stub.answer = answer
     process = subprocess.Popen(
         as_a_process(stub, prompts_file, out, "--model", "stub", "--repeats", "3"),
         stdout=subprocess.PIPE,

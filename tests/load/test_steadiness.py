@@ -35,7 +35,7 @@ def made(
     bursts: int = 0,
     tpot: bool = True,
 ) -> CellRecord:
-    """A cell of log-normal lengths in two classes; each burst makes a twelfth of the requests thrice as slow."""
+    """A cell of log-normal lengths in two classes; a burst makes a twelfth of the requests thrice as slow."""
     burst_at = [rng.random() for _ in range(bursts)]
     rows, at, mood = [], 0.0, 0.0
     for i in range(prompts):
