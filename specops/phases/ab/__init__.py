@@ -4,6 +4,7 @@ settings.py     what is asked of whom
 arms.py         arms as they are written on the command line
 visits.py       in which order arms, blocks of prompts and levels of load are visited: pure
 records.py      what a visit left behind
+identity.py     whether the arms are different servers
 evidence.py     what was found out so far, and what is to be found out next
 measure.py      starts the arms, makes the visits, keeps what was measured
 questions.py    what only a comparison asks of an arm

@@ -30,7 +30,7 @@ from specops.load.settings import BaselineSettings
 from specops.load.tokens import token_counter
 from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
-from specops.phases.ab import judging
+from specops.phases.ab import identity, judging
 from specops.phases.ab.evidence import Evidence
 from specops.phases.ab.questions import ask_margins, ask_mixed
 from specops.phases.ab.records import Margin, VisitRecord, kept_of
@@ -58,7 +58,8 @@ def compare(
     `asked` says what every arm is asked; its address and model are taken from the arms. The logs of servers
     that are started go to the folder `logs`. `on_partial` gets a valid result after every visit.
 
-    Raises UsageError for arms that are not there or that the design cannot compare, PromptsError for
+    Raises UsageError for arms that are not there, that the design cannot compare, or that are one server
+    (with `settings.same_server`: that are not), PromptsError for
     prompts that cannot be sent, and EndpointError or ServerError when the standard, or an arm that has
     never answered, cannot be asked.
     """
@@ -70,6 +71,7 @@ def compare(
             f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already",
             hint="give a command that starts it, or compare side by side with --design interleaved",
         )
+    identity.check_addresses(arms, same_server=settings.same_server)
     run = _Comparison(arms, asked, settings, progress, logs, on_partial)
     run.resume(previous)
     run.make()
@@ -171,8 +173,9 @@ class _Comparison:
                     name: await clients.enter_async_context(self._respondent(name, server))
                     for name, server in servers.items()
                 }
-                for name, arm in up.items():
-                    await self._introduce(name, arm)
+                await identity.introduce(
+                    up, lambda name: self._introduce(name, up[name]), same_server=self.settings.same_server
+                )
                 self.progress.start(f"asking {' and '.join(up)}", self.found.requests_left())
                 first = self.found.next_visit()
                 while first and (visit := self.found.next_visit()) and visit.period == first.period:

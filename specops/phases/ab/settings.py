@@ -55,3 +55,6 @@ class AbSettings(BaseModel):
     """Greedy requests that are asked again among twice as many at `mixed_temperature`; 0 leaves it out."""
 
     mixed_temperature: float = Field(default=0.7, gt=0)
+
+    same_server: bool = False
+    """An A/A: all arms are one server, so every difference is noise. The verdict is never deploy."""

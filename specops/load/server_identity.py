@@ -1,0 +1,160 @@
+"""Whether two addresses lead to one server, and whether a server speculates. Pure.
+
+Two addresses are one server where they are equal after normalisation. They are also one server where both show
+the same process in their /metrics. Counters only grow, so a scrape of the second address that was taken between
+two scrapes of the first must lie between them, counter by counter. Two processes with a history of their own fail
+this. What cannot be shown is None, never "different": many servers expose no metrics.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv6Address, ip_address
+from itertools import product
+from urllib.parse import urlsplit
+
+from specops.prometheus.exposition import Labels, NoData, Scrape, increase
+from specops.prometheus.series import SGLANG, VLLM, Drafts, Gauges
+
+STARTED = "process_start_time_seconds"
+"""Of prometheus_client's process collector, in hundredths of a second."""
+
+LLAMA_CPP_GENERATED = "llamacpp:tokens_predicted_total"
+GENERATED = (VLLM.generated, SGLANG.generated, LLAMA_CPP_GENERATED)
+"""Counters of generated tokens: an engine has one, a gateway in front of engines has none of its own."""
+
+OF_ONE_ENGINE = {
+    "model_name", "engine", "engine_type", "le", "position", "finished_reason",
+    "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "pid",
+}  # fmt: skip
+"""Labels of which one server has several values. Several values of any other label, such as `server` or `pod`,
+mean that the metrics were collected from several servers."""
+
+SEVERAL = 1.5
+"""Tokens per chunk from which a server is said to send several. Below it, text that needs several tokens for one
+character explains the figure."""
+
+SINGLE = 1.05
+"""Tokens per chunk up to which a server is said to send one at a time."""
+
+_PORTS = {"http": 80, "https": 443}
+_COUNTERS = ("_total", "_count", "_bucket")
+
+
+def address(base_url: str) -> str:
+    """`base_url` in one spelling: case, default port, slashes, and the names of the loopback interface."""
+    parts = urlsplit(base_url.strip())
+    scheme = parts.scheme.lower()
+    port = parts.port or _PORTS.get(scheme, 0)
+    path = "/".join(part for part in parts.path.split("/") if part)
+    return f"{scheme}://{_host(parts.hostname or '')}:{port}" + (f"/{path}" if path else "")
+
+
+def _host(name: str) -> str:
+    name = name.rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return "localhost"
+    try:
+        if name and name[-1].isdigit() and ":" not in name:
+            name = socket.inet_ntoa(socket.inet_aton(name))  # 127.1 and 0x7f.1 are 127.0.0.1
+        found = ip_address(name)
+    except (OSError, ValueError):
+        return name
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    # 127.0.0.2 may be another server than 127.0.0.1; what listens everywhere answers on the loopback interface
+    if str(found) in ("127.0.0.1", "::1") or found.is_unspecified:
+        return "localhost"
+    return f"[{found}]" if found.version == 6 else str(found)
+
+
+def one_address(one: tuple[str, str], other: tuple[str, str]) -> str | None:
+    """A reason where two (base URL, model) are one address; None for two models, which a gateway may serve
+    from two servers."""
+    if address(one[0]) == address(other[0]) and one[1] == other[1]:
+        return f"both are {one[0]}" if one[0] == other[0] else f"{other[0]} is {one[0]}"
+    return None
+
+
+def one_process(
+    first: Sequence[Scrape], other: Sequence[Scrape], last: Sequence[Scrape], models: tuple[str, str]
+) -> str | None:
+    """A reason where both addresses show one process, from scrapes of the first, the other, and the first again.
+
+    Several scrapes of each, because a load balancer may lead each of them to another replica. The start times
+    must be equal to all digits and the metrics must name the same model. Start times alone are not enough: two
+    servers that one script starts within a hundredth of a second have equal ones.
+    """
+    for before, between, after in product(first, other, last):
+        started, served = before.get((STARTED, frozenset())), _models(between)
+        if started is None or between.get((STARTED, frozenset())) != started:
+            continue
+        if not served or served != _models(before) or _serves_both(served, models) or _collected(between):
+            continue
+        if _between(before, between, after):
+            return f"both addresses show the process that started at {started:.2f} and serves {min(served)}"
+    return None
+
+
+def moved_along(
+    before: Sequence[Scrape], first: Sequence[Scrape], other: Sequence[Scrape], last: Sequence[Scrape]
+) -> str | None:
+    """A reason where the other server counted the request that only the first was sent.
+
+    `before`: the other, before that request. The rest as for `one_process`, after it.
+    """
+    for start, low, between, high in product(before, first, other, last):
+        for name in GENERATED:
+            grown = increase(start, between, name)
+            if isinstance(grown, NoData) or grown <= 0 or _collected(between):
+                continue
+            if _between(low, between, high):
+                return f"its {name} grew by {grown:g} while only the first was sent a request"
+    return None
+
+
+def drafted(before: Scrape, after: Scrape, model: str | None = None) -> float | None:
+    """Verifications of drafts between two scrapes, by vLLM's counter or SGLang's; None where neither is there."""
+    for acceptance in (VLLM.acceptance, SGLANG.acceptance):
+        grown = increase(before, after, _verifications(acceptance), model)
+        if not isinstance(grown, NoData):
+            return grown
+    return None
+
+
+def drafted_since_start(scraped: Scrape) -> float | None:
+    """The same since the server started."""
+    return drafted({}, scraped)
+
+
+def _verifications(acceptance: Drafts | Gauges) -> str:
+    return acceptance.drafts if isinstance(acceptance, Drafts) else acceptance.verifications
+
+
+def _models(scraped: Scrape) -> frozenset[str]:
+    return frozenset(dict(labels)["model_name"] for _, labels in scraped if "model_name" in dict(labels))
+
+
+def _serves_both(served: Iterable[str], models: tuple[str, str]) -> bool:
+    """Whether the metrics tell the two models apart, as those of a server with several engines do."""
+    return models[0] != models[1] and set(models) <= set(served)
+
+
+def _collected(scraped: Scrape) -> bool:
+    """Whether the engine's series come from several servers."""
+    generated = [dict(labels) for name, labels in scraped if name in GENERATED]
+    keys = {key for labels in generated for key in labels} - OF_ONE_ENGINE
+    return any(len({labels.get(key) for labels in generated}) > 1 for key in keys)
+
+
+def _between(low: Scrape, between: Scrape, high: Scrape) -> bool:
+    """Whether every counter of `between` lies between those of `low` and `high`, which are of one process."""
+    counted = [_counters(scraped) for scraped in (low, between, high)]
+    if not counted[0].keys() <= counted[1].keys() <= counted[2].keys():
+        return False
+    return all(counted[0].get(key, 0.0) <= value <= counted[2][key] for key, value in counted[1].items())
+
+
+def _counters(scraped: Scrape) -> Mapping[tuple[str, Labels], float]:
+    return {key: value for key, value in scraped.items() if key[0].endswith(_COUNTERS)}

@@ -1,0 +1,86 @@
+"""Whether the arms of a comparison are different servers, as a comparison needs, or one, as an A/A needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import combinations
+
+from specops.config import EndpointPool
+from specops.errors import UsageError
+from specops.load.respondent import Respondent
+from specops.load.server_identity import one_address
+from specops.load.server_probe import moved_with, same_process
+from specops.phases.ab.settings import Arm
+
+
+def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
+    """UsageError, before anything is started, for two arms with one address; with `same_server`, for an arm
+    that is not a running server."""
+    if same_server:
+        started = next((arm.name for arm in arms if not isinstance(arm.pool, EndpointPool)), None)
+        if started is not None:
+            raise UsageError(
+                f"--same-server compares one running server with itself, and {started} would be started here",
+                hint="specops ab --same-server --arm a=http://HOST:8000/v1 --arm b=http://HOST:8000/v1",
+            )
+        return
+    running = [(arm.name, arm.pool) for arm in arms if isinstance(arm.pool, EndpointPool)]
+    for (one, pool), (other, its) in combinations(running, 2):
+        reason = one_address((pool.base_url, pool.model), (its.base_url, its.model))
+        if reason is not None:
+            raise _one_server(one, other, reason, pool.base_url)
+
+
+async def introduce(
+    arms: Mapping[str, Respondent],
+    send: Callable[[str], Awaitable[None]],
+    *,
+    same_server: bool,
+) -> None:
+    """Introduce the arms that are up, one after the other; `send` sends one request to the arm of that name.
+
+    Raises UsageError where two of them are one server; with `same_server`, where two are not shown to be one.
+    """
+    names = list(arms)
+    shared = {pair: await _shown_at_rest(arms, *pair) for pair in combinations(names, 2)}
+    _refuse(arms, {} if same_server else shared)
+    for number, name in enumerate(names):
+        open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
+        others = {other: arms[other].asked.base_url for other in open_}
+
+        async def alone(name: str = name) -> None:
+            await send(name)
+
+        moved = await moved_with(arms[name].asked.base_url, others, alone)
+        shared |= {(name, other): reason for other, reason in moved.items()}
+        _refuse(arms, {} if same_server else shared)
+    apart = next((pair for pair, reason in shared.items() if reason is None), None)
+    if same_server and apart is not None:
+        one, other = apart
+        raise UsageError(
+            f"--same-server needs one server, and nothing shows that {one} and {other} are one",
+            hint=f"give both the same address: {_same_server(apart, arms[one].asked.base_url)}",
+        )
+
+
+async def _shown_at_rest(arms: Mapping[str, Respondent], one: str, other: str) -> str | None:
+    ours, theirs = ((arms[name].asked.base_url, arms[name].asked.model) for name in (one, other))
+    return one_address(ours, theirs) or await same_process(ours, theirs)
+
+
+def _refuse(arms: Mapping[str, Respondent], shared: Mapping[tuple[str, str], str | None]) -> None:
+    for (one, other), reason in shared.items():
+        if reason is not None:
+            raise _one_server(one, other, reason, arms[one].asked.base_url)
+
+
+def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:
+    return UsageError(
+        f"the arms {one} and {other} are one server: {reason}",
+        hint="give the address of the second server; to measure this tool's own noise: "
+        + _same_server((one, other), base_url),
+    )
+
+
+def _same_server(names: tuple[str, str], base_url: str) -> str:
+    return "specops ab --same-server " + " ".join(f"--arm {name}={base_url}" for name in names)
