@@ -89,6 +89,10 @@ def ab(
     mixed_prompts: Annotated[
         int, typer.Option(help="Greedy requests sent again among sampled ones; 0: none.")
     ] = 8,
+    same_server: Annotated[
+        bool,
+        typer.Option("--same-server", help="A/A: all arms are one running server; reports the tool's noise."),
+    ] = False,
     against: Annotated[
         Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
     ] = None,
@@ -133,6 +137,7 @@ def ab(
             "accept_length_change": accept_length_change,
             "failure_margin": failure_margin,
             "mixed_prompts": mixed_prompts,
+            "same_server": same_server,
         }
     )
     if plot is not None and plot.suffix not in PLOTS:

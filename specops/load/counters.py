@@ -7,6 +7,7 @@ from typing import Any
 
 from specops.errors import EndpointError
 from specops.load.record import CellRecord, DraftCountsRecord
+from specops.load.speculation import drafts_between
 from specops.prometheus import exposition
 from specops.prometheus.exposition import NoData, Scrape
 
@@ -31,7 +32,10 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
         return record.model_copy(update={"drafts_missing": missing.reason})
     tokens = exposition.increase(before, after, exposition.GENERATION_TOKENS, model)
     counts = exposition.draft_counts(before, after, model)
-    update: dict[str, Any] = {"server_tokens": None if isinstance(tokens, NoData) else tokens}
+    update: dict[str, Any] = {
+        "server_tokens": None if isinstance(tokens, NoData) else tokens,
+        "verified": drafts_between(before, after, model),
+    }
     if isinstance(counts, NoData):
         update["drafts_missing"] = counts.reason
     else:

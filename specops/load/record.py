@@ -164,6 +164,10 @@ class CellRecord(_Record):
     server_tokens: float | None = None
     """All the server generated in the window: more than `tokens` where others used it too."""
 
+    verified: float | None = None
+    """Drafts that the server verified in the window, by vLLM's counter or SGLang's; 0 where it surely
+    verified none, null where its metrics do not say."""
+
     drafts: DraftCountsRecord | None = None
     drafts_missing: str | None = None
     client_bound: str | None = None

@@ -1,9 +1,10 @@
-"""Whether two addresses lead to one server, and whether a server speculates. Pure.
+"""Whether two addresses lead to one server. Pure.
 
-Two addresses are one server where they are equal after normalisation. They are also one server where both show
-the same process in their /metrics. Counters only grow, so a scrape of the second address that was taken between
-two scrapes of the first must lie between them, counter by counter. Two processes with a history of their own fail
-this. What cannot be shown is None, never "different": many servers expose no metrics.
+Two addresses are one server where they are equal after normalisation. They are also one server where both
+show the same process in their /metrics. Counters only grow, so a scrape of the second address that was
+taken between two scrapes of the first must lie between them, counter by counter. Two processes with a
+history of their own fail this. What cannot be shown is None, never "different": many servers expose no
+metrics.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import product
 from urllib.parse import urlsplit
 
 from specops.prometheus.exposition import Labels, NoData, Scrape, increase
-from specops.prometheus.series import SGLANG, VLLM, Drafts, Gauges
+from specops.prometheus.series import SGLANG, VLLM
 
 STARTED = "process_start_time_seconds"
 """Of prometheus_client's process collector, in hundredths of a second."""
@@ -28,15 +29,8 @@ OF_ONE_ENGINE = {
     "model_name", "engine", "engine_type", "le", "position", "finished_reason",
     "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "pid",
 }  # fmt: skip
-"""Labels of which one server has several values. Several values of any other label, such as `server` or `pod`,
-mean that the metrics were collected from several servers."""
-
-SEVERAL = 1.5
-"""Tokens per chunk from which a server is said to send several. Below it, text that needs several tokens for one
-character explains the figure."""
-
-SINGLE = 1.05
-"""Tokens per chunk up to which a server is said to send one at a time."""
+"""Labels of which one server has several values. Several values of any other label, such as `server` or
+`pod`, mean that the metrics were collected from several servers."""
 
 _PORTS = {"http": 80, "https": 443}
 _COUNTERS = ("_total", "_count", "_bucket")
@@ -63,7 +57,7 @@ def _host(name: str) -> str:
         return name
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
-    # 127.0.0.2 may be another server than 127.0.0.1; what listens everywhere answers on the loopback interface
+    # 127.0.0.2 may be another server; what listens on 0.0.0.0 answers on 127.0.0.1 too
     if str(found) in ("127.0.0.1", "::1") or found.is_unspecified:
         return "localhost"
     return f"[{found}]" if found.version == 6 else str(found)
@@ -80,11 +74,12 @@ def one_address(one: tuple[str, str], other: tuple[str, str]) -> str | None:
 def one_process(
     first: Sequence[Scrape], other: Sequence[Scrape], last: Sequence[Scrape], models: tuple[str, str]
 ) -> str | None:
-    """A reason where both addresses show one process, from scrapes of the first, the other, and the first again.
+    """A reason where both addresses show one process, from scrapes of the first, the other, and the first
+    again.
 
-    Several scrapes of each, because a load balancer may lead each of them to another replica. The start times
-    must be equal to all digits and the metrics must name the same model. Start times alone are not enough: two
-    servers that one script starts within a hundredth of a second have equal ones.
+    Several scrapes of each, because a load balancer may lead each of them to another replica. The start
+    times must be equal to all digits and the metrics must name the same model. Start times alone are not
+    enough: two servers that one script starts within a hundredth of a second have equal ones.
     """
     for before, between, after in product(first, other, last):
         started, served = before.get((STARTED, frozenset())), _models(between)
@@ -114,24 +109,6 @@ def moved_along(
     return None
 
 
-def drafted(before: Scrape, after: Scrape, model: str | None = None) -> float | None:
-    """Verifications of drafts between two scrapes, by vLLM's counter or SGLang's; None where neither is there."""
-    for acceptance in (VLLM.acceptance, SGLANG.acceptance):
-        grown = increase(before, after, _verifications(acceptance), model)
-        if not isinstance(grown, NoData):
-            return grown
-    return None
-
-
-def drafted_since_start(scraped: Scrape) -> float | None:
-    """The same since the server started."""
-    return drafted({}, scraped)
-
-
-def _verifications(acceptance: Drafts | Gauges) -> str:
-    return acceptance.drafts if isinstance(acceptance, Drafts) else acceptance.verifications
-
-
 def _models(scraped: Scrape) -> frozenset[str]:
     return frozenset(dict(labels)["model_name"] for _, labels in scraped if "model_name" in dict(labels))
 
@@ -149,7 +126,8 @@ def _collected(scraped: Scrape) -> bool:
 
 
 def _between(low: Scrape, between: Scrape, high: Scrape) -> bool:
-    """Whether every counter of `between` lies between those of `low` and `high`, which are of one process."""
+    """Whether every counter of `between` lies between those of `low` and `high`, which are of one
+    process."""
     counted = [_counters(scraped) for scraped in (low, between, high)]
     if not counted[0].keys() <= counted[1].keys() <= counted[2].keys():
         return False

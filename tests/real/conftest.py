@@ -23,9 +23,21 @@ Write = Callable[..., Path]
 @pytest.fixture(scope="session")
 def server(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One speculating server for the tests that need no pool of their own."""
-    target, draft = tiny_pair
+    _, draft = tiny_pair
+    yield from _up(tiny_pair, tmp_path_factory, {"speculation": {"draft": draft}})
+
+
+@pytest.fixture(scope="session")
+def standard(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The same without speculation."""
+    yield from _up(tiny_pair, tmp_path_factory, {})
+
+
+def _up(
+    tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, settings: dict[str, object]
+) -> Iterator[Server]:
     pool = EmbeddedPool.model_validate(
-        {"engine": "embedded", "target": target, "threads": 1, "speculation": {"draft": draft}}
+        {"engine": "embedded", "target": tiny_pair[0], "threads": 1} | settings
     )
     log = tmp_path_factory.mktemp("server") / "log"
     with running(
@@ -35,15 +47,15 @@ def server(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def written(tmp_path: Path, server: Server) -> Write:
-    """Writes a rollout file, by default of two pools that are both the running server."""
-    return lambda prompts=PROMPTS, **changes: _write(tmp_path, server, prompts, **changes)
+def written(tmp_path: Path, standard: Server, server: Server) -> Write:
+    """Writes a rollout file, by default of the two running servers."""
+    return lambda prompts=PROMPTS, **changes: _write(tmp_path, standard, server, prompts, **changes)
 
 
 @pytest.fixture(scope="session")
-def measured(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Walk:
+def measured(standard: Server, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """A whole walk of the file that `written` writes; its files are nobody's to change."""
-    return walk(_write(tmp_path_factory.mktemp("measured"), server, PROMPTS))[0]
+    return walk(_write(tmp_path_factory.mktemp("measured"), standard, server, PROMPTS))[0]
 
 
 @pytest.fixture
@@ -54,12 +66,15 @@ def walked(written: Write, measured: Walk) -> Path:
     return path
 
 
-def _write(folder: Path, server: Server, prompts: object, **changes: object) -> Path:
-    endpoint = {"engine": "endpoint", "base_url": server.base_url, "model": server.model}
+def _write(folder: Path, standard: Server, server: Server, prompts: object, **changes: object) -> Path:
+    pools = {
+        name: {"engine": "endpoint", "base_url": up.base_url, "model": up.model}
+        for name, up in (("standard", standard), ("speculative", server))
+    }
     rollout = {
         "rollout": "tiny",
         "prompts": "prompts.json",
-        "pools": {"standard": endpoint, "speculative": endpoint},
+        "pools": pools,
         "measure": MEASURE,
         "canary": CANARY,
     }

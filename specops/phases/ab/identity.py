@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 
 from specops.config import EndpointPool
@@ -47,11 +48,7 @@ async def introduce(
     for number, name in enumerate(names):
         open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
         others = {other: arms[other].asked.base_url for other in open_}
-
-        async def alone(name: str = name) -> None:
-            await send(name)
-
-        moved = await moved_with(arms[name].asked.base_url, others, alone)
+        moved = await moved_with(arms[name].asked.base_url, others, partial(send, name))
         shared |= {(name, other): reason for other, reason in moved.items()}
         _refuse(arms, {} if same_server else shared)
     apart = next((pair for pair, reason in shared.items() if reason is None), None)

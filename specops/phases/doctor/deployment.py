@@ -13,6 +13,7 @@ from specops.errors import EndpointError, SpecopsError
 from specops.guard.actions.asking import ask
 from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import endpoint
+from specops.phases.doctor.pools import pools
 from specops.phases.doctor.programs import prometheus_at
 from specops.phases.doctor.serving import vllm
 from specops.phases.inputs import settings_of
@@ -25,6 +26,7 @@ def deployment(rollout: Rollout) -> Iterator[Check]:
     yield from _programs(rollout)
     addresses = rollout.addresses
     looks = [partial(_endpoint, rollout, name) for name in POOLS]
+    looks += [partial(pools, rollout)]
     looks += [partial(_router, where) for where in addresses.routers]
     looks += [partial(_guard, addresses.guard)] if addresses.guard else []
     looks += [partial(prometheus_at, addresses.prometheus, rollout)] if addresses.prometheus else []

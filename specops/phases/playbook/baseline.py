@@ -9,6 +9,7 @@ from specops.phases import measurement
 from specops.phases.baseline import measure
 from specops.phases.inputs import ADDED, changed, inputs_of, settings_of
 from specops.phases.playbook.keeping import keeping, unchanged
+from specops.phases.playbook.pools import check_servers
 from specops.phases.playbook.step import Given, Step
 
 
@@ -26,6 +27,7 @@ def run(at: Given) -> Step:
     if previous is not None:  # partial, failed, or asked for more: `measure` keeps the cells that are whole
         known = {name: sha for name, sha in previous.inputs.items() if name not in ADDED}
         previous = previous.model_copy(update={"inputs": known})
+    check_servers(at)
     log = at.logs / "baseline.log"
     with keeping("baseline", path, previous, inputs, progress) as keep:
         with serving(pool, "standard", model=at.rollout.rollout, log=log, progress=progress) as server:

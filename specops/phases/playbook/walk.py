@@ -9,7 +9,18 @@ from pathlib import Path
 from specops.config import Rollout
 from specops.errors import Exit, SpecopsError
 from specops.phases import PHASES, Phase
-from specops.phases.playbook import ab, baseline, canary, checklist, drafts, drill, launch, rendering, sweep
+from specops.phases.playbook import (
+    ab,
+    baseline,
+    canary,
+    checklist,
+    drafts,
+    drill,
+    launch,
+    pools,
+    rendering,
+    sweep,
+)
 from specops.phases.playbook.step import Given, Run, Skipped, Step
 from specops.progress import Progress
 
@@ -63,12 +74,13 @@ def run(
     Every phase is a gate: one that says no ends the walk there, but for `go_on`. One that is undecided, or
     does not apply, does not: the checklist keeps it open. `only` runs one phase, `fresh` reuses no earlier
     result. Raises what the phases raise; what was measured until then is in `folder`, and the same call
-    resumes.
+    resumes. ConfigError for pools that are one server.
     """
+    given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
+    pools.check_addresses(given)
     walk = Walk(rollout.rollout, folder)
     order = PHASES if only is None else (only,)
     for phase in order:
-        given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
         try:
             made = RUNS[phase](given)
         except SpecopsError:

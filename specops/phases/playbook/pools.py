@@ -1,0 +1,54 @@
+"""What the pools of a rollout must be before anything is measured: two servers, the standard without
+speculation."""
+
+from __future__ import annotations
+
+import asyncio
+
+from specops.config import EndpointPool
+from specops.errors import ConfigError
+from specops.load.server_identity import one_address
+from specops.load.server_probe import probe
+from specops.load.settings import BaselineSettings
+from specops.load.speculation import speculating_standard
+from specops.phases.inputs import settings_of
+from specops.phases.playbook.step import Given
+from specops.prometheus.exposed import POOLS
+
+
+def check_addresses(at: Given) -> None:
+    """ConfigError for two pools with one address. Sends nothing."""
+    one, other = at.rollout.pools.standard, at.rollout.pools.speculative
+    if isinstance(one, EndpointPool) and isinstance(other, EndpointPool):
+        reason = one_address((one.base_url, one.model), (other.base_url, other.model))
+        if reason is not None:
+            raise _one_server(reason, at)
+
+
+def check_servers(at: Given) -> None:
+    """ConfigError for pools that run already and show that they are one server, or that the standard
+    speculates. Sends short requests to both."""
+    asked = settings_of(at.rollout, at.rollout.pools.standard)
+    running: dict[str, BaselineSettings] = {}
+    for name in POOLS:
+        pool = getattr(at.rollout.pools, name)
+        if isinstance(pool, EndpointPool):
+            running[name] = asked.at(pool.base_url, pool.model)
+    shared, observed = asyncio.run(probe(running))
+    if shared is not None:
+        raise _one_server(shared, at)
+    if "standard" in observed:
+        reason = speculating_standard(observed["standard"], observed.get("speculative"))
+        if reason is not None:
+            raise ConfigError(
+                reason,
+                hint=f"give pools.standard in {at.file} a server without speculation, "
+                f"then: specops doctor {at.file}",
+            )
+
+
+def _one_server(reason: str, at: Given) -> ConfigError:
+    return ConfigError(
+        f"the standard and the speculative pool are one server: {reason}",
+        hint=f"write the address of the second server to {at.file}, then: specops doctor {at.file}",
+    )
