@@ -63,10 +63,11 @@ def test_a_slower_arm_is_a_no_and_json_is_the_result(stub, other, more_prompts, 
     assert done.stderr == ""
 
 
-def test_the_same_twice_is_undecided(stub, prompts_file, tmp_path) -> None:
-    stub.answer = slower(0.005)
+def test_one_server_twice_is_refused_before_the_first_request(stub, prompts_file, tmp_path) -> None:
     done = call(stub, stub, prompts_file, tmp_path / "ab.json")
-    assert done.returncode == Exit.UNDECIDED, done.stdout + done.stderr
+    assert done.returncode == Exit.USAGE, done.stdout + done.stderr
+    assert f"error: the arms old and new are one server: both are {stub.base_url}" in done.stderr
+    assert stub.requests == []
 
 
 @pytest.mark.parametrize(
