@@ -1,4 +1,4 @@
-"""The last page of a run: what was measured, a line for each phase, the verdict, the next command."""
+"""The last page of a run: the answer, a line for each phase, what was measured, and the next command."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specops.cli.figures import count, sentence
+from specops.cli.page_answer import answer
 from specops.cli.page_figures import CHALLENGER, figures, reused
 from specops.cli.page_next import following_walk
 from specops.config import Rollout
@@ -15,19 +16,37 @@ from specops.phases.ab.report import read
 from specops.phases.playbook import Skipped, Step, Walk
 
 WIDTH = 100
-GATE = {"yes": "passed", "no": "failed", "undecided": "open", "partial": "stopped"}
+STATE = {"yes": "passed", "no": "failed", "undecided": "undecided", "partial": "stopped"}
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
     """The page's lines. Every figure on it is in the file of its phase, in `walk.folder`."""
-    return [
-        _headline(walk),
-        *figures(walk),
-        *(f"  reused    {line}" for line in reused(walk, rollout)),
-        *_gates(walk),
-        _verdict(walk),
-        f"next: {following_walk(walk, rollout, path)}",
+    parts = [
+        [line for text in _answer(walk, path) for line in _wrapped(text, "", "  ")],
+        list(_phases(walk)),
+        [
+            _headline(walk),
+            *figures(walk),
+            *(f"  reused    {line}" for line in reused(walk, rollout)),
+        ],
     ]
+    lines = [line for part in parts if part for line in (*part, "")]
+    return [*lines[:-1], f"next: {following_walk(walk, rollout, path)}"]
+
+
+def _answer(walk: Walk, path: Path) -> Iterator[str]:
+    """What the comparison says of each load; where there is none, what the last phase says. Then where the walk
+    stopped."""
+    compared = walk.step("ab")
+    last = walk.step(walk.stopped) if walk.stopped else None
+    if compared is not None:
+        yield from answer(read(compared.result, str(compared.path)), CHALLENGER)
+    elif last is None:
+        step = walk.step("checklist") or (walk.steps[-1] if walk.steps else None)
+        yield sentence(step.result.reason if step is not None else walk.skipped[-1].reason)
+    if last is not None:
+        again = f"specops run {path} --continue"
+        yield f"Stopped at {last.phase}: {last.result.reason}. To go on all the same: {again}"
 
 
 def _headline(walk: Walk) -> str:
@@ -43,49 +62,47 @@ def _headline(walk: Walk) -> str:
     return " · ".join([*parts, str(walk.folder)])
 
 
-def _gates(walk: Walk) -> Iterator[str]:
-    """A line for each phase, in order; nothing for a walk of one phase, which the verdict is about."""
-    made: dict[Phase, Step | Skipped] = {step.phase: step for step in walk.steps}
-    made |= {one.phase: one for one in walk.skipped}
-    if len(made) < 2:
+def _phases(walk: Walk) -> Iterator[str]:
+    """A line for each phase, in order; nothing for a walk of one phase, which the page is about."""
+    found: dict[Phase, Step | Skipped] = {step.phase: step for step in walk.steps}
+    found |= {one.phase: one for one in walk.skipped}
+    if len(found) < 2:
         return
-    about = _about(walk)
     for phase in PHASES:
-        each = made.get(phase)
+        each = found.get(phase)
         if isinstance(each, Step):
-            said = "as said below" if each is about else each.result.reason
-            yield from _gate(phase, GATE[each.result.verdict], said)
+            yield from _phase(phase, STATE[each.result.verdict], _reason(each))
         elif each is not None:
-            mend = f"; {each.mend}" if each.mend else ""
-            yield from _gate(phase, "not run", f"{each.reason}{mend}")
+            hint = f"; {each.hint}" if each.hint else ""
+            yield from _phase(phase, "skipped", f"{each.reason}{hint}")
 
 
-def _gate(phase: Phase, word: str, said: str) -> list[str]:
-    head = f"  {phase:11}  {word:7}  "
+def _reason(step: Step) -> str:
+    """The comparison's is the answer at the head of the page; the loads at which it pays are left."""
+    if step.phase != "ab":
+        return step.result.reason
+    found = read(step.result, str(step.path)).challengers[CHALLENGER]
+    if not found.deploy:
+        return {"no": "do not deploy", "undecided": "not enough evidence"}.get(step.result.verdict, "")
+    at = dict.fromkeys(one.level for one in found.deploy)
+    of = [
+        f"{', '.join(one.traffic_class for one in found.deploy if one.level == level)} at {level}"
+        for level in at
+    ]
+    return f"deploy for {'; '.join(of)}"
+
+
+def _phase(phase: Phase, state: str, reason: str) -> list[str]:
+    head = f"  {phase:11}  {state:9}  "
+    return _wrapped(reason, head, " " * len(head))
+
+
+def _wrapped(text: str, head: str, below: str) -> list[str]:
     return textwrap.wrap(
-        said,
+        text,
         WIDTH,
         initial_indent=head,
-        subsequent_indent=" " * len(head),
+        subsequent_indent=below,
         break_on_hyphens=False,
         break_long_words=False,
     )
-
-
-def _about(walk: Walk) -> Step | None:
-    """What the verdict is of: the gate that ended the walk, else the last phase that gives one."""
-    if walk.stopped:
-        return walk.step(walk.stopped)
-    return walk.step("checklist") or walk.step("ab") or (walk.steps[-1] if walk.steps else None)
-
-
-def _verdict(walk: Walk) -> str:
-    last = _about(walk)
-    if last is None:
-        return sentence(walk.skipped[-1].reason)
-    if walk.stopped:
-        return f"Stopped at {last.phase}: {last.result.reason}; --continue goes on all the same."
-    said = sentence(last.result.reason)
-    if last.phase == "ab" and last.result.verdict == "yes":
-        said = f"{said} {read(last.result, str(last.path)).challengers[CHALLENGER].load}".rstrip()
-    return said

@@ -1,0 +1,258 @@
+"""What a comparison answers, in sentences: one for each load, the answers' equality, acceptance, the decision.
+
+Pure: from a report to lines. Each load that was measured has a sentence. "Use it" is said of a traffic class at a
+load only where the report deploys it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from specops.cli.figures import count, times
+from specops.load.arrivals import Level
+from specops.phases.ab.report import Challenger, Measured, OfParity, Report
+from specops.phases.ab.verdict import Decision
+from specops.stats import Interval
+
+PER: Mapping[str, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}
+"""How a speed-up is named that is not of whole answers."""
+
+ROUND_FROM = 1.2
+"""A speed-up from here on is written with one decimal in a sentence; a smaller one needs two."""
+
+Outcome = Literal["faster", "slower", "no gain", "other"]
+NOTES = ("repeats come from a cache", "it drifted")
+"""Parts of a decision's reason that hold beside a yes."""
+
+
+@dataclass(frozen=True)
+class _Class:
+    """One traffic class, or all together, at one load."""
+
+    name: str
+    decision: Decision
+
+    @property
+    def outcome(self) -> Outcome:
+        speedup, verdict = self.decision.speedup, self.decision.verdict
+        if verdict == "yes" and speedup is not None:
+            return "faster"
+        if speedup is None or not self.decision.reason.startswith(times(speedup)):
+            return "other"
+        if verdict == "no" and speedup.high < 1:
+            return "slower"
+        return "no gain" if verdict == "undecided" and speedup.low <= 1 <= speedup.high else "other"
+
+    @property
+    def shown(self) -> str:
+        return f"{times(self.decision.speedup)}{PER[self.decision.basis]}"
+
+
+def answer(report: Report, name: str, *, subject: str = "speculation") -> list[str]:
+    """The lines on the challenger `name`, which sentences call `subject`."""
+    challenger = report.challengers[name]
+    return [
+        *(load_sentence(challenger, number, subject) for number in range(len(challenger.levels))),
+        same_answers(report, challenger, report.arms.get(name, [])),
+        *(f"Note: {note}." for note in _notes(challenger)),
+        decision_sentence(challenger),
+    ]
+
+
+def load_sentence(challenger: Challenger, number: int, subject: str = "speculation") -> str:
+    """What the load with this number, from the lightest, showed."""
+    level = challenger.levels[number]
+    together = _Class("all classes together", level.decision)
+    classes = [_Class(name, of.levels[number].decision) for name, of in challenger.classes.items()]
+    start, prompts = f"At {level.speedups.level}", f"n={level.speedups.prompts}"
+    outcomes = {each.outcome for each in classes} | {together.outcome}
+    if outcomes == {"faster"}:
+        return f"{start}, {_faster(together, classes, subject)}; {prompts})."
+    if outcomes == {"no gain"}:
+        return f"{start}, no gain is shown ({together.shown})."
+    if outcomes == {"slower"}:
+        return f"{start}, {subject} is slower ({together.shown})."
+    if not classes:
+        return f"{start}, {level.decision.reason}."
+    common = {_head(each.decision) for each in classes if each.outcome == "other"}
+    if len(common) == 1 and outcomes == {"other"}:
+        return f"{start}, {_verdict(classes[0].decision)}: {common.pop()}."
+    clauses = list(_clauses(classes, subject))
+    if together.outcome == "faster" and not any(each.outcome == "faster" for each in classes):
+        clauses.insert(0, f"{subject} answers {together.shown} as fast over all classes")
+    return f"{start}, {'; '.join(clauses)} ({prompts})."
+
+
+def _faster(together: _Class, classes: Sequence[_Class], subject: str) -> str:
+    speedup = together.decision.speedup
+    assert speedup is not None
+    fast = f"{subject} answers {_rounded(speedup)}×{PER[together.decision.basis]} as fast"
+    if len(classes) == 1:
+        return f"{fast} ({times(speedup)}"
+    each = [
+        f"{one.name} {one.decision.speedup.estimate:.2f}{PER[one.decision.basis]}"
+        for one in classes
+        if one.decision.speedup is not None
+    ]
+    return f"{fast} ({', '.join(each)}"
+
+
+def _clauses(classes: Sequence[_Class], subject: str) -> Iterator[str]:
+    """One for each outcome, then one for each class with a reason of its own."""
+    words: Mapping[Outcome, str] = {
+        "faster": f"{subject} answers faster for",
+        "slower": f"{subject} is slower for",
+        "no gain": "no gain is shown for",
+    }
+    for outcome, start in words.items():
+        ours = [f"{each.name} ({each.shown})" for each in classes if each.outcome == outcome]
+        if ours:
+            yield f"{start} {', '.join(ours)}"
+    reasons: dict[str, list[_Class]] = {}
+    for each in classes:
+        if each.outcome == "other":
+            reasons.setdefault(_head(each.decision), []).append(each)
+    for reason, several in reasons.items():
+        names = ", ".join(each.name for each in several)
+        yield f"{_verdict(several[0].decision)} for {names}: {reason}"
+
+
+def _verdict(decision: Decision) -> str:
+    return {"no": "no", "yes": "yes"}.get(decision.verdict, "undecided")
+
+
+def _head(decision: Decision) -> str:
+    """The reason, without what speed alone would say."""
+    return decision.reason.partition("; by speed alone: ")[0]
+
+
+def _rounded(speedup: Interval) -> str:
+    digits = 1 if speedup.estimate >= ROUND_FROM else 2
+    return f"{speedup.estimate:.{digits}f}"
+
+
+def same_answers(report: Report, challenger: Challenger, measured: Sequence[Measured]) -> str:
+    """Whether the arms answered the same, and what was accepted."""
+    return f"{_same(report, challenger.parity)}  {_accepted(measured)}"
+
+
+def _same(report: Report, found: Sequence[OfParity]) -> str:
+    if report.parity_missing:
+        return f"Answers were not compared: {report.parity_missing}."
+    if not found:
+        return "Answers were not compared."
+    whole = {(each.equal, each.compared) for each in found if not each.mixed}
+    if all(each.equal == each.compared and not each.failures for each in found) and len(whole) == 1:
+        equal, compared = whole.pop()
+        return f"Same answers: {equal} of {compared}."
+    return f"Same answers: {'; '.join(map(_parity, found))}."
+
+
+def _parity(found: OfParity) -> str:
+    where = "among sampled requests" if found.mixed else f"at {found.level}"
+    control = f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
+    more = [
+        control if found.control is not None else "not known whether the standard repeats itself",
+        *([count(found.near_ties, "near tie")] if found.near_ties else []),
+        *([count(found.failures, "failed request")] if found.failures else []),
+    ]
+    return f"{found.equal} of {found.compared} {where} ({', '.join(more)})"
+
+
+def _accepted(measured: Sequence[Measured]) -> str:
+    at: dict[str, list[str]] = {}
+    for each in measured:
+        counts = each.acceptance
+        if counts is None or counts.rate is None or counts.length is None:
+            said = f"not known ({each.acceptance_missing or 'nothing was drafted'})"
+        else:
+            said = f"{counts.rate:.2f} of drafted tokens, {counts.length:.1f} tokens a step"
+        at.setdefault(said, []).append(str(each.level))
+    if len(at) <= 1:
+        return f"Accepted: {next(iter(at), 'not known')}."
+    return f"Accepted: {'; '.join(f'{said} at {_and(levels)}' for said, levels in at.items())}."
+
+
+def _notes(challenger: Challenger) -> Iterator[str]:
+    if challenger.decision.verdict == "yes":
+        for part in challenger.decision.reason.split("; "):
+            if part.startswith(NOTES):
+                yield part
+
+
+def decision_sentence(challenger: Challenger) -> str:
+    """Where to use it, and where not."""
+    levels = [each.speedups.level for each in challenger.levels]
+    used = {
+        name: [level for level in levels if any(_is(one, name, level) for one in challenger.deploy)]
+        for name in challenger.classes
+    }
+    if challenger.decision.verdict != "yes" or not any(used.values()):
+        return f"Decision: {_not_used(challenger)}"
+    groups: dict[tuple[Level, ...], list[str]] = {}
+    for name, those in used.items():
+        groups.setdefault(tuple(those), []).append(name)
+    gaps = _not_measured(levels)
+    if len(groups) == 1:
+        (those,) = groups
+        off = [level for level in levels if level not in those]
+        keep = f"; keep it off at {_numbers(off)}" if off else ""
+        return f"Decision: use it at {_loads(those)}{keep}{gaps}."
+    ordered = sorted(groups.items(), key=lambda item: -len(item[0]))
+    use = [f"for {_and(names)} at {_loads(those)}" for those, names in ordered if those]
+    off_at = [
+        f"for {_and(names)}" + (f" at {_loads(rest)}" if those else "")
+        for those, names in ordered
+        if (rest := [level for level in levels if level not in those])
+    ]
+    return f"Decision: use it {'; '.join(use)}. Keep it off {'; '.join(off_at)}{gaps}."
+
+
+def _is(one: object, name: str, level: Level) -> bool:
+    return (getattr(one, "traffic_class", None), getattr(one, "level", None)) == (name, level)
+
+
+def _not_used(challenger: Challenger) -> str:
+    """Why it is kept off: the reason, where the sentences on the loads have not given it."""
+    decision = challenger.decision
+    lightest = [of.levels[0].decision.verdict for of in challenger.classes.values()]
+    known = bool(lightest) and "yes" not in lightest and challenger.failed is None
+    reason = _head(decision).removeprefix("do not deploy: ").removeprefix("not enough evidence: ")
+    if decision.verdict == "no":
+        return "keep it off." if known and "no" in lightest else f"keep it off: {reason}."
+    if not known:
+        return f"undecided; keep it off until it is decided: {reason}."
+    more = decision.more_prompts
+    takes = f": about {more} more prompts a class would decide" if more else ""
+    return f"undecided; keep it off until it is decided{takes}."
+
+
+def _loads(levels: Sequence[Level]) -> str:
+    """Such as `1 and 8 streams a server`."""
+    if all(level.concurrency is not None for level in levels):
+        last = levels[-1].concurrency
+        return f"{_numbers(levels)} {'stream' if last == 1 else 'streams'} a server"
+    return _and(map(str, levels))
+
+
+def _numbers(levels: Sequence[Level]) -> str:
+    """Streams without their unit."""
+    return _and(str(level) if level.concurrency is None else str(level.concurrency) for level in levels)
+
+
+def _not_measured(levels: Sequence[Level]) -> str:
+    """The numbers of streams between those that were measured."""
+    known = sorted({level.concurrency for level in levels if level.concurrency is not None})
+    gaps = [(one + 1, other - 1) for one, other in zip(known, known[1:], strict=False) if other > one + 1]
+    if not gaps:
+        return ""
+    words = [str(low) if low == high else f"{low} to {high}" for low, high in gaps]
+    single = len(gaps) == 1 and gaps[0][0] == gaps[0][1]
+    return f" ({_and(words)} {'was' if single else 'were'} not measured)"
+
+
+def _and(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
