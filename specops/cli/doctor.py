@@ -27,7 +27,7 @@ def doctor(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Look at this machine, an endpoint, a Prometheus, a rollout: a line for each check, with its mend.
+    """Look at this machine, an endpoint, a Prometheus, a rollout: a line for each check, with its fix.
 
     Keys come from the environment: SPECOPS_API_KEY, SPECOPS_PROMETHEUS_TOKEN, SPECOPS_PROMETHEUS_HEADERS.
     """
@@ -47,7 +47,7 @@ def doctor(
         width = max(len(check.name) for check in checks)
         for check in checks:
             typer.echo(f"{check.status:4}  {check.name:{width}}  {check.found}")
-            if check.mend and check.status != "ok":
-                mend = check.mend.replace("ROLLOUT", str(rollout)) if rollout else check.mend
-                typer.echo(f"{'':4}  {'':{width}}  mend: {mend}")
+            if check.fix and check.status != "ok":
+                fix = check.fix.replace("ROLLOUT", str(rollout)) if rollout else check.fix
+                typer.echo(f"{'':4}  {'':{width}}  fix: {fix}")
     raise typer.Exit(answer.exit_code)

@@ -35,8 +35,8 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
 
 
 def _answer(walk: Walk, path: Path) -> Iterator[str]:
-    """What the comparison says of each load; where there is none, what the last phase says. Then where the walk
-    stopped."""
+    """What the comparison says of each load; where there is none, what the last phase says. Then where the
+    walk stopped."""
     compared = walk.step("ab")
     last = walk.step(walk.stopped) if walk.stopped else None
     if compared is not None:

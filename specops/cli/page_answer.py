@@ -1,18 +1,19 @@
-"""What a comparison answers, in sentences: one for each load, the answers' equality, acceptance, the decision.
+"""What a comparison answers, in sentences: one for each load, equal answers, acceptance, the decision.
 
-Pure: from a report to lines. Each load that was measured has a sentence. "Use it" is said of a traffic class at a
-load only where the report deploys it there.
+Pure: from a report to lines. Each load that was measured has a sentence. "Use it" is said of a traffic class
+at a load only where the report deploys it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from specops.cli.figures import count, times
 from specops.load.arrivals import Level
-from specops.phases.ab.report import Challenger, Measured, OfParity, Report
+from specops.phases.ab.report import Challenger, Deployed, Measured, OfParity, Report
 from specops.phases.ab.verdict import Decision
 from specops.stats import Interval
 
@@ -152,9 +153,10 @@ def _same(report: Report, found: Sequence[OfParity]) -> str:
 
 def _parity(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
-    control = f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
     more = [
-        control if found.control is not None else "not known whether the standard repeats itself",
+        f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
+        if found.control is not None
+        else "not known whether the standard repeats itself",
         *([count(found.near_ties, "near tie")] if found.near_ties else []),
         *([count(found.failures, "failed request")] if found.failures else []),
     ]
@@ -186,7 +188,7 @@ def decision_sentence(challenger: Challenger) -> str:
     """Where to use it, and where not."""
     levels = [each.speedups.level for each in challenger.levels]
     used = {
-        name: [level for level in levels if any(_is(one, name, level) for one in challenger.deploy)]
+        name: [level for level in levels if Deployed(traffic_class=name, level=level) in challenger.deploy]
         for name in challenger.classes
     }
     if challenger.decision.verdict != "yes" or not any(used.values()):
@@ -196,10 +198,10 @@ def decision_sentence(challenger: Challenger) -> str:
         groups.setdefault(tuple(those), []).append(name)
     gaps = _not_measured(levels)
     if len(groups) == 1:
-        (those,) = groups
-        off = [level for level in levels if level not in those]
+        (alike,) = groups
+        off = [level for level in levels if level not in alike]
         keep = f"; keep it off at {_numbers(off)}" if off else ""
-        return f"Decision: use it at {_loads(those)}{keep}{gaps}."
+        return f"Decision: use it at {_loads(alike)}{keep}{gaps}."
     ordered = sorted(groups.items(), key=lambda item: -len(item[0]))
     use = [f"for {_and(names)} at {_loads(those)}" for those, names in ordered if those]
     off_at = [
@@ -208,10 +210,6 @@ def decision_sentence(challenger: Challenger) -> str:
         if (rest := [level for level in levels if level not in those])
     ]
     return f"Decision: use it {'; '.join(use)}. Keep it off {'; '.join(off_at)}{gaps}."
-
-
-def _is(one: object, name: str, level: Level) -> bool:
-    return (getattr(one, "traffic_class", None), getattr(one, "level", None)) == (name, level)
 
 
 def _not_used(challenger: Challenger) -> str:
@@ -245,7 +243,7 @@ def _numbers(levels: Sequence[Level]) -> str:
 def _not_measured(levels: Sequence[Level]) -> str:
     """The numbers of streams between those that were measured."""
     known = sorted({level.concurrency for level in levels if level.concurrency is not None})
-    gaps = [(one + 1, other - 1) for one, other in zip(known, known[1:], strict=False) if other > one + 1]
+    gaps = [(one + 1, other - 1) for one, other in pairwise(known) if other > one + 1]
     if not gaps:
         return ""
     words = [str(low) if low == high else f"{low} to {high}" for low, high in gaps]

@@ -1,11 +1,11 @@
-"""What a run measured, as its page shows it: both pools by load, and their speed-ups."""
+"""What a run measured, as its page shows it: both pools by load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specops.cli.ab_page import accepted, measured, parity
-from specops.cli.figures import NONE, aligned, count, milliseconds, times
+from specops.cli.ab_page import measured
+from specops.cli.figures import NONE, aligned, count, milliseconds
 from specops.config import EndpointPool, Rollout
 from specops.phases import Phase
 from specops.phases.ab.report import Report, read
@@ -13,7 +13,7 @@ from specops.phases.playbook import Walk
 from specops.results import Result
 
 CHALLENGER = "speculative"
-ASKED: dict[Phase, tuple[str, ...]] = {
+MEASURES: dict[Phase, tuple[str, ...]] = {
     "baseline": ("standard",),
     "ab": ("standard", "speculative"),
     "canary": ("standard", "speculative"),
@@ -22,7 +22,7 @@ ASKED: dict[Phase, tuple[str, ...]] = {
 
 
 def figures(walk: Walk) -> list[str]:
-    """Of the comparison where there is one: its speed-ups are made of both pools asked in turn."""
+    """The comparison's where there is one, else the baseline's."""
     compared, baseline = walk.step("ab"), walk.step("baseline")
     if compared is not None:
         return _compared(read(compared.result, str(compared.path)))
@@ -46,22 +46,17 @@ def _baseline(result: Result) -> Iterator[list[str]]:
 
 
 def _compared(report: Report) -> list[str]:
-    challenger = report.challengers[CHALLENGER]
-    speedups = [f"{name}  {times(found.levels[0].e2e)}" for name, found in challenger.classes.items()]
     return [
         *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
-        f"  compared  {'   '.join(speedups)}",
-        f"  parity    {parity(report, challenger)}",
-        *(f"  accepted  {line}" for line in accepted(report, CHALLENGER)),
         *(f"  drift     {drift.told}" for drift in report.drift if drift.flagged),
     ]
 
 
 def reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
-    """When a running server was measured. No hash shows that it was configured anew under its address."""
+    """When a running server was measured: a new configuration under its address shows in no hash."""
     for step in walk.steps:
         when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
-        for name in ASKED.get(step.phase, ()) if step.reused else ():
+        for name in MEASURES.get(step.phase, ()) if step.reused else ():
             pool = getattr(rollout.pools, name)
             if isinstance(pool, EndpointPool):
                 yield f"{pool.base_url} as it was on {when} ({step.phase}); --fresh measures it again"

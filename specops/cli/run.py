@@ -54,7 +54,7 @@ def run(
                     for step in walk.steps
                 ],
                 "skipped": [
-                    {"phase": one.phase, "reason": one.reason, "mend": one.mend} for one in walk.skipped
+                    {"phase": one.phase, "reason": one.reason, "hint": one.hint} for one in walk.skipped
                 ],
             }
         )

@@ -76,7 +76,7 @@ def gate(peak: Peak | None, servers: int, found: Measured | Unmeasured) -> Capac
 
 
 def _unknown(missing: Unmeasured) -> Capacity:
-    reason = f"whether the standard pool carries the peak alone is not known: {missing.why}"
+    reason = f"capacity of the standard pool not known: {missing.why}"
     return Capacity(verdict="undecided", reason=reason, hint=missing.hint)
 
 
@@ -93,23 +93,28 @@ def _demand(unit: str, peak: float, rate: Rate, servers: int, used: float) -> De
 
 
 def _reason(demand: Demand, servers: int, headroom: float, found: Measured) -> str:
-    offered = demand.offered
-    pool = f"a pool of {servers} standard server{'s' if servers > 1 else ''}"
-    most = offered.estimate if offered.high is None else offered.high
-    said = {
-        "yes": f"{pool} carries the peak alone: at least {offered.low or 0.0:.4g}",
-        "no": f"{pool} does not carry the peak alone: at most {most:.4g}",
-        "undecided": f"whether {pool} carries the peak alone is open: {_about(offered)}",
-    }
+    sustained = {"yes": _at_least, "no": _at_most, "undecided": _between}[demand.answer](demand.offered)
+    state = {"yes": "capacity suffices", "no": "capacity too low", "undecided": "capacity undecided"}
+    pool = f"{servers} standard server{'s sustain' if servers > 1 else ' sustains'}"
     streams = f"{found.concurrency} stream{'s' if found.concurrency > 1 else ''}"
-    spare = f"with {headroom:.0%} kept free, as measured at {streams}"
-    return f"{said[demand.answer]} {demand.unit} {spare}; the peak is {demand.peak:g}"
+    return (
+        f"{state[demand.answer]}: {pool} {sustained} {demand.unit} at {streams} ({headroom:.0%} headroom); "
+        f"peak is {demand.peak:g}"
+    )
 
 
-def _about(offered: Rate) -> str:
+def _at_least(offered: Rate) -> str:
+    return f"at least {offered.low or 0.0:.4g}"
+
+
+def _at_most(offered: Rate) -> str:
+    return f"at most {offered.estimate if offered.high is None else offered.high:.4g}"
+
+
+def _between(offered: Rate) -> str:
     if offered.low is None or offered.high is None:
-        return f"about {offered.estimate:.4g} by one repeat, which has no interval,"
-    return f"{max(offered.low, 0.0):.4g} to {offered.high:.4g}"
+        return f"about {offered.estimate:.4g} (one repeat, no interval)"
+    return f"{max(offered.low, 0.0):.4g}–{offered.high:.4g}"
 
 
 def _hint(demand: Demand, servers: int, found: Measured) -> str | None:

@@ -209,7 +209,7 @@ def test_doctor_names_what_is_wrong_with_the_pools(
     stub.answer, other.answer, stub.metrics = other.answer, one_token, lambda: None
     swapped = doctor(path)["standard speculates"]
     assert (swapped.status, "look swapped" in swapped.found) == ("fail", True)
-    assert "ROLLOUT" in str(swapped.mend)
+    assert "ROLLOUT" in str(swapped.fix)
 
 
 def test_doctor_does_not_call_a_stream_interval_speculation(

@@ -1,4 +1,4 @@
-"""`doctor` on endpoints that answer in different ways, each a line with its mend."""
+"""`doctor` on endpoints that answer in different ways, each a line with its fix."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_key_is_asked_for_and_taken_from_the_environment(monkeypatch) -> None:
         accepted = checks(url)["endpoint"]
     assert refused.status == "fail"
     assert "401" in refused.found
-    assert "SPECOPS_API_KEY" in str(refused.mend)
+    assert "SPECOPS_API_KEY" in str(refused.fix)
     assert accepted.status == "ok"
     assert "secret" not in accepted.model_dump_json()
 
@@ -82,7 +82,7 @@ def test_an_endpoint_that_lists_no_models_fails(answer) -> None:
     with endpoint({"/v1/models": answer}) as url:
         found = checks(url)
     assert found["endpoint"].status == "fail"
-    assert found["endpoint"].mend
+    assert found["endpoint"].fix
     assert "metrics" not in found
 
 
@@ -168,7 +168,7 @@ def test_a_prometheus_is_asked_what_it_scrapes_and_which_of_our_names_it_has(tmp
     assert (found["prometheus server"].status, found["prometheus names"].status) == ("warn", "warn")
     assert "scrapes 0 targets" in found["prometheus server"].found
     assert found["prometheus names"].found.startswith("0 of ")
-    assert "specops monitor check" in str(found["prometheus names"].mend)
+    assert "specops monitor check" in str(found["prometheus names"].fix)
     gone = next(check for check in examine(prometheus=up.url) if check.name == "prometheus server")
     assert gone.status == "fail"
-    assert gone.mend
+    assert gone.fix

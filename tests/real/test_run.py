@@ -130,7 +130,7 @@ def test_json_says_what_was_made_and_what_was_not_run(written) -> None:
     assert skipped.returncode == Exit.UNDECIDED
     told = json.loads(skipped.stdout)
     assert (told["phases"], [one["phase"] for one in told["skipped"]]) == ([], ["sweep"])
-    assert "--attach" in told["skipped"][0]["mend"]
+    assert "--attach" in told["skipped"][0]["hint"]
     rendered = specops(*words, "route")
     assert rendered.returncode == Exit.YES
     (one,) = json.loads(rendered.stdout)["phases"]
@@ -158,7 +158,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
     on, notes = walk(path, go_on=True)
     assert [step.phase for step in on.steps] == [phase for phase in PHASES if phase not in ELSEWHERE]
     assert [one.phase for one in on.skipped] == [phase for phase in PHASES if phase in ELSEWHERE]
-    assert all(notes.said(one.phase, "not run, since") and one.mend for one in on.skipped)
+    assert all(notes.said(one.phase, "not run, since") and one.hint for one in on.skipped)
     assert on.stopped is None
     assert reused(on) == [], "a measurement that failed is taken up again"
     assert on.exit_code == Exit.NO

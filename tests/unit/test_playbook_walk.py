@@ -100,7 +100,7 @@ def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "phase", "mend"),
+    ("run", "phase", "hint"),
     [
         (drafts.run, "drafts", "specops verify-draft TARGET DRAFT --out"),
         (sweep.run, "sweep", "rollout.yaml --attach 0=URL"),
@@ -108,12 +108,12 @@ def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
     ],
 )
 def test_what_a_walk_cannot_do_with_pools_that_run_is_told_and_taken_where_it_was_done(
-    tmp_path, run, phase, mend
+    tmp_path, run, phase, hint
 ) -> None:
     at = given(tmp_path)
     skipped = run(at)
     assert isinstance(skipped, Skipped)
-    assert mend in str(skipped.mend)
+    assert hint in str(skipped.hint)
     by_hand = kept(at, phase)
     assert run(at) == Step(phase, at.path(phase), by_hand, reused=True, by_hand=True)
     assert isinstance(run(given(tmp_path, fresh=True)), Skipped)
@@ -138,7 +138,7 @@ def test_commands_are_swept_where_they_say_k_and_compared_where_they_do_not(tmp_
 def test_nothing_is_rendered_for_pools_that_answer_nowhere_yet(tmp_path, run) -> None:
     skipped = run(given(tmp_path, OWN))
     assert isinstance(skipped, Skipped)
-    assert "addresses.standard" in str(skipped.mend)
+    assert "addresses.standard" in str(skipped.hint)
     made = run(given(tmp_path, OWN, addresses={"standard": ["a:1"], "speculative": ["b:1"]}))
     assert isinstance(made, Step)
     assert made.path.exists()

@@ -1,4 +1,4 @@
-"""`doctor`: the first look at an environment. Each check is one line, with its mend where it needs one.
+"""`doctor`: the first look at an environment. Each check is one line, with its fix where it needs one.
 
 machine.py     what is installed here, and what there is room for
 gpu.py         GPUs and their driver

@@ -16,4 +16,4 @@ class Check(BaseModel):
     name: str
     status: Status
     found: str
-    mend: str | None = None
+    fix: str | None = None

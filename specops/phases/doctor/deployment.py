@@ -39,14 +39,14 @@ def _prompts(rollout: Rollout) -> Check:
     try:
         prompts = settings_of(rollout, rollout.pools.standard).prompt_set()
     except SpecopsError as error:
-        return Check(name="prompts", status="fail", found=error.message, mend=error.hint)
+        return Check(name="prompts", status="fail", found=error.message, fix=error.hint)
     classes = len({prompt.traffic_class for prompt in prompts.prompts})
     return Check(
         name="prompts",
         status="ok" if rollout.prompts else "warn",
         found=f"{len(prompts.prompts)} in {classes} traffic classes"
         + ("" if rollout.prompts else ", those that ship with specops"),
-        mend="give prompts of your own traffic: what is accepted depends on what is asked",
+        fix="give prompts of your own traffic: what is accepted depends on what is asked",
     )
 
 
@@ -63,7 +63,7 @@ def _programs(rollout: Rollout) -> Iterator[Check]:
             name="program",
             status="ok" if found else "fail",
             found=found or f"there is no program {word} here, which starts a pool",
-            mend="install it, or give its path",
+            fix="install it, or give its path",
         )
 
 
@@ -86,7 +86,7 @@ def _router(where: str) -> Iterator[Check]:
             name="router",
             status="warn",
             found=error.message,
-            mend="start NGINX from what `specops route render` wrote; addresses.routers are admin listeners",
+            fix="start NGINX from what `specops route render` wrote; addresses.routers are admin listeners",
         )
         return
     yield Check(name="router", status="ok", found=f"{where} answers, and says where its switch stands")
@@ -96,6 +96,6 @@ def _guard(where: str) -> Iterator[Check]:
     try:
         ask("see whether the guard lives", "GET", f"http://{where}/health", timeout_s=ANSWER_S)
     except EndpointError as error:
-        yield Check(name="guard", status="warn", found=error.message, mend="specops guard run ROLLOUT")
+        yield Check(name="guard", status="warn", found=error.message, fix="specops guard run ROLLOUT")
         return
     yield Check(name="guard", status="ok", found=f"{where} answers")

@@ -55,7 +55,7 @@ def endpoint(
             name="endpoint",
             status="fail",
             found=f"{base_url}/models answered {error.code}",
-            mend=_mend(error.code),
+            fix=_fix(error.code),
         )
         return
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
@@ -63,7 +63,7 @@ def endpoint(
             name="endpoint",
             status="fail",
             found=f"{base_url}/models gave no list of models: {getattr(error, 'reason', error)}",
-            mend="start the server, or give the URL of its API up to /v1",
+            fix="start the server, or give the URL of its API up to /v1",
         )
         return
     lacking = model is not None and model not in models
@@ -71,12 +71,12 @@ def endpoint(
         name="endpoint",
         status="fail" if lacking else "ok",
         found=f"{base_url} serves {', '.join(models) or 'no model'}" + f", not {model}" * lacking,
-        mend="write the model as the endpoint calls it",
+        fix="write the model as the endpoint calls it",
     )
     yield from _metrics(base_url, series, speculates=speculates)
 
 
-def _mend(status: int) -> str:
+def _fix(status: int) -> str:
     if status in (401, 403):
         return "set SPECOPS_API_KEY to a key that it accepts"
     return "its log says why" if status >= 500 else "give its URL up to /v1"
@@ -90,7 +90,7 @@ def _metrics(base_url: str, series: Series | None, *, speculates: bool) -> Itera
             name="metrics",
             status="warn",
             found=error.message,
-            mend="without /metrics latency is still measured, acceptance is not",
+            fix="without /metrics latency is still measured, acceptance is not",
         )
         return
     missing = [name for name in METRICS if name not in exposed] if speculates else []
@@ -98,7 +98,7 @@ def _metrics(base_url: str, series: Series | None, *, speculates: bool) -> Itera
         name="metrics",
         status="warn" if missing else "ok",
         found=f"missing: {', '.join(missing)}" if missing else "every name that specops reads is there",
-        mend="servers show the draft counters only while they speculate; see its start command",
+        fix="servers show the draft counters only while they speculate; see its start command",
     )
     yield _watched(exposed, series or _of(exposed), speculates=speculates)
 
@@ -117,12 +117,12 @@ def _watched(exposed: Collection[str], series: Series, *, speculates: bool) -> C
         return Check(name="metric names", status="ok", found=f"all {len(needs)} that monitoring reads")
     if renamed:
         called = ", ".join(f"{name} is {other}" for name, other in renamed)
-        mend = next(need.others[other] for need in lacking for other in need.others if other in exposed)
-        return Check(name="metric names", status="warn", found=f"under other names: {called}", mend=mend)
+        fix = next(need.others[other] for need in lacking for other in need.others if other in exposed)
+        return Check(name="metric names", status="warn", found=f"under other names: {called}", fix=fix)
     return Check(
         name="metric names",
         status="warn",
         found=f"{len(needs) - len(lacking)} of the {len(needs)} that monitoring reads; not there:"
         f" {', '.join(need.name for need in lacking)}",
-        mend="some come with the first request, those of drafts with speculation: send one, and look again",
+        fix="some come with the first request, those of drafts with speculation: send one, and look again",
     )

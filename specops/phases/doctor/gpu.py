@@ -31,7 +31,7 @@ def gpus() -> Iterator[Check]:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         yield from (_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount()))
     except nvml.NVMLError as error:
-        yield Check(name="gpu", status="warn", found=f"NVML is here and fails: {error}", mend=DRIVER)
+        yield Check(name="gpu", status="warn", found=f"NVML is here and fails: {error}", fix=DRIVER)
     finally:
         nvml.nvmlShutdown()
 
@@ -50,7 +50,7 @@ def _gpu(nvml: Any, index: int, driver: str) -> Check:
         name="gpu",
         status="warn" if used > FULL * total else "ok",
         found="; ".join(parts),
-        mend="stop what holds its memory before a server is started here: nvidia-smi lists processes",
+        fix="stop what holds its memory before a server is started here: nvidia-smi lists processes",
     )
 
 
@@ -72,5 +72,5 @@ def _by_nvidia_smi() -> Check:
     except FileNotFoundError:
         return Check(name="gpu", status="ok", found="none; the embedded engine runs on the CPU")
     except (subprocess.SubprocessError, OSError) as error:
-        return Check(name="gpu", status="warn", found=f"nvidia-smi is here and fails: {error}", mend=DRIVER)
+        return Check(name="gpu", status="warn", found=f"nvidia-smi is here and fails: {error}", fix=DRIVER)
     return Check(name="gpu", status="ok", found="; ".join(answer.stdout.strip().splitlines()))

@@ -31,7 +31,7 @@ def packages() -> Iterator[Check]:
                 name=name,
                 status="warn" if extra == "serve" else "ok",
                 found=f"not installed; {use}",
-                mend=f'pip install "specops[{extra}]"',
+                fix=f'pip install "specops[{extra}]"',
             )
 
 
@@ -43,7 +43,7 @@ def cores() -> Check:
         name="cores",
         status="warn",
         found="1; the load driver and a server on this machine would disturb each other",
-        mend="measure a server elsewhere, or on a machine with two cores",
+        fix="measure a server elsewhere, or on a machine with two cores",
     )
 
 
@@ -53,7 +53,7 @@ def pair() -> Check:
             for file in ("config.json", "tokenizer.json", "model.safetensors"):
                 asset("playbooks", "embedded", model, file)
     except FileError as error:
-        return Check(name="shipped pair", status="fail", found=error.message, mend=error.hint)
+        return Check(name="shipped pair", status="fail", found=error.message, fix=error.hint)
     return Check(name="shipped pair", status="ok", found=str(asset("playbooks", "embedded")))
 
 
@@ -66,7 +66,7 @@ def port() -> Check:
             name="port",
             status="fail",
             found=f"could not listen on 127.0.0.1: {error.strerror}",
-            mend="let this process listen on the loopback interface",
+            fix="let this process listen on the loopback interface",
         )
     return Check(name="port", status="ok", found=f"127.0.0.1 has free ports, such as {port}")
 
@@ -77,4 +77,4 @@ def disk(folder: Path) -> Check:
     if free >= DISK_WARN_GB:
         return Check(name="disk", status="ok", found=found)
     status: Status = "warn" if free >= DISK_FAIL_GB else "fail"
-    return Check(name="disk", status=status, found=found, mend="free some space, or run in another folder")
+    return Check(name="disk", status=status, found=found, fix="free some space, or run in another folder")

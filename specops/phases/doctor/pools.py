@@ -37,7 +37,7 @@ def pools(rollout: Rollout) -> Iterator[Check]:
             name="pools",
             status="fail",
             found=f"both pools are one server: {shared}",
-            mend="write the address of the second server to pools.*.base_url in ROLLOUT",
+            fix="write the address of the second server to pools.*.base_url in ROLLOUT",
         )
     elif "standard" in observed:
         yield _standard(observed["standard"], observed.get("speculative"))
@@ -52,7 +52,7 @@ def _addresses(rollout: Rollout) -> Iterator[Check]:
             name="pool addresses",
             status="fail",
             found=f"addresses.standard and addresses.speculative both have {', '.join(both)}",
-            mend="give each server to one pool in ROLLOUT",
+            fix="give each server to one pool in ROLLOUT",
         )
 
 
@@ -60,11 +60,11 @@ def _standard(standard: Observed, speculative: Observed | None) -> Check:
     name = "standard speculates"
     wrong = speculating_standard(standard, speculative)
     if wrong is not None:
-        return Check(name=name, status="fail", found=wrong, mend=SWAP)
+        return Check(name=name, status="fail", found=wrong, fix=SWAP)
     several = several_tokens(standard)
     if several is not None:
-        mend = "see its start command for speculation, and for an interval of its stream"
-        return Check(name=name, status="warn", found=several, mend=mend)
+        fix = "see its start command for speculation, and for an interval of its stream"
+        return Check(name=name, status="warn", found=several, fix=fix)
     known = standard.drafts is not None or standard.sends_one
     found = "no" if known else "not known: it shows neither counters of drafts nor tokens per chunk"
     return Check(name=name, status="ok", found=found)

@@ -30,7 +30,7 @@ def nginx() -> Check:
             name="nginx",
             status="ok",
             found="not here; the machine that routes needs it",
-            mend="apt-get install nginx libnginx-mod-http-lua",
+            fix="apt-get install nginx libnginx-mod-http-lua",
         )
     built = _says(program, "-V")
     number = re.search(r"nginx/([\d.]+)", built)
@@ -44,7 +44,7 @@ def nginx() -> Check:
         name="nginx",
         status="warn",
         found=f"{found}, without its Lua module",
-        mend="apt-get install libnginx-mod-http-lua, or render the router with --native",
+        fix="apt-get install libnginx-mod-http-lua, or render the router with --native",
     )
 
 
@@ -67,7 +67,7 @@ def scheduler() -> Check:
         name="scheduler",
         status="ok",
         found="neither cron nor systemd here; the machine that makes the weekly report needs one",
-        mend="apt-get install cron",
+        fix="apt-get install cron",
     )
 
 
@@ -82,8 +82,8 @@ def prometheus_at(url: str, rollout: Rollout | None = None) -> Iterator[Check]:
         yield _watching(url, int(watched[0].value))
         yield _named(check(rollout, api, Silent()), rollout)
     except SpecopsError as error:
-        mend = error.hint or "give its root, such as http://HOST:9090"
-        yield Check(name="prometheus server", status="fail", found=error.message, mend=mend)
+        fix = error.hint or "give its root, such as http://HOST:9090"
+        yield Check(name="prometheus server", status="fail", found=error.message, fix=fix)
     finally:
         if api is not None:
             api.close()
@@ -103,7 +103,7 @@ def _named(found: Result, rollout: Rollout | None) -> Check:
         name="prometheus names",
         status="warn" if lacking else "ok",
         found=told,
-        mend=f"{lacking[0].mend or 'see each'}; specops monitor check {which} tells of every one"
+        fix=f"{lacking[0].mend or 'see each'}; specops monitor check {which} tells of every one"
         if lacking
         else None,
     )
@@ -114,7 +114,7 @@ def _watching(url: str, targets: int) -> Check:
         name="prometheus server",
         status="ok" if targets else "warn",
         found=f"{url} answers, and scrapes {targets} target{'' if targets == 1 else 's'}",
-        mend="give it the scrape configuration of `specops monitor render`",
+        fix="give it the scrape configuration of `specops monitor render`",
     )
 
 
@@ -122,8 +122,8 @@ def _program(package: str, elsewhere: str | None, use: str) -> Check:
     """Debian calls it as its package; `elsewhere` is what others call it."""
     program = _found(package) or (_found(elsewhere) if elsewhere else None)
     if program is None:
-        mend = f"apt-get install {package}"
-        return Check(name=package, status="ok", found=f"not here; {use}", mend=mend)
+        fix = f"apt-get install {package}"
+        return Check(name=package, status="ok", found=f"not here; {use}", fix=fix)
     number = re.search(r"version ([\d.]+)", _says(program, "--version"))
     found = f"{number[1] if number else 'of an unknown version'} ({program})"
     return Check(name=package, status="ok", found=found)

@@ -26,18 +26,18 @@ def vllm(program: str = PROGRAM, *, needed: bool = False) -> Check:
             status="fail" if needed else "ok",
             found=f"'{program}' leads to no vLLM here; "
             + ("a pool is started with it" if needed else "only pools that specops starts with vLLM need it"),
-            mend="install vLLM, or give pools.*.program as it is called here",
+            fix="install vLLM, or give pools.*.program as it is called here",
         )
     try:
         release = table().release(version)
     except ConfigError as error:
-        return Check(name=name, status="warn", found=error.message, mend="take vLLM 0.8 or newer")
+        return Check(name=name, status="warn", found=error.message, fix="take vLLM 0.8 or newer")
     newer = version > table().newest
     return Check(
         name=name,
         status="warn" if newer else "ok",
         found="; ".join([str(version), *_speculation(release)]),
-        mend=f"specops knows releases up to {table().newest}, and judges it by that one",
+        fix=f"specops knows releases up to {table().newest}, and judges it by that one",
     )
 
 

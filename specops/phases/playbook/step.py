@@ -32,7 +32,7 @@ class Skipped:
 
     phase: Phase
     reason: str
-    mend: str | None = None
+    hint: str | None = None
     """What runs it after all."""
 
 
