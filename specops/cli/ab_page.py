@@ -41,6 +41,8 @@ def page(result: Result, out: Path) -> list[str]:
         lines += [f"  accepted  {line}" for line in accepted(report, name)]
         if challenger.load:
             lines.append(f"  load      {challenger.load}")
+    if report.standard_note:
+        lines.append(f"  standard  {report.standard_note}")
     lines += ["", *(f"  {line}" for line in _drift(report.drift))]
     lines += [
         f"  differs   {found.of}: {found.what} is {found.other}, and {found.one} in {report.standard}"
@@ -232,6 +234,9 @@ def _against(found: Against) -> Iterator[str]:
 
 
 def _next(result: Result, report: Report) -> str:
+    if report.same_server is not None:
+        base_url = result.settings.get("arms", {}).get(report.standard, {}).get("base_url", "URL")
+        return f"specops ab --arm standard={base_url} --arm speculative=http://HOST:8001/v1"
     if report.best is not None:
         return following(result.settings.get("arms", {}).get(report.best))
     if result.verdict == "undecided":

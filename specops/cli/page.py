@@ -84,12 +84,13 @@ def _reason(step: Step) -> str:
     found = read(step.result, str(step.path)).challengers[CHALLENGER]
     if not found.deploy:
         return {"no": "do not deploy", "undecided": "not enough evidence"}.get(step.result.verdict, "")
-    at = dict.fromkeys(one.level for one in found.deploy)
-    of = [
-        f"{', '.join(one.traffic_class for one in found.deploy if one.level == level)} at {level}"
-        for level in at
-    ]
-    return f"deploy for {'; '.join(of)}"
+    at: dict[tuple[str, ...], list[str]] = {}
+    for level in dict.fromkeys(one.level for one in found.deploy):
+        names = tuple(one.traffic_class for one in found.deploy if one.level == level)
+        at.setdefault(names, []).append(str(level))
+    return "deploy for " + "; ".join(
+        f"{', '.join(names)} at {' and '.join(levels)}" for names, levels in at.items()
+    )
 
 
 def _phase(phase: Phase, state: str, reason: str) -> list[str]:

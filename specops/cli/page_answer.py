@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal
 
 from specops.cli.figures import count, times
@@ -55,35 +55,44 @@ def answer(report: Report, name: str, *, subject: str = "speculation") -> list[s
     """The lines on the challenger `name`, which sentences call `subject`."""
     challenger = report.challengers[name]
     return [
-        *(load_sentence(challenger, number, subject) for number in range(len(challenger.levels))),
+        *load_sentences(challenger, subject),
         same_answers(report, challenger, report.arms.get(name, [])),
-        *(f"Note: {note}." for note in _notes(challenger)),
+        *(f"Note: {note}." for note in _notes(report, challenger)),
         decision_sentence(challenger),
     ]
 
 
-def load_sentence(challenger: Challenger, number: int, subject: str = "speculation") -> str:
-    """What the load with this number, from the lightest, showed."""
+def load_sentences(challenger: Challenger, subject: str = "speculation") -> Iterator[str]:
+    """What each load showed, from the lightest; loads that showed the same share a sentence."""
+    shown = [
+        (level.speedups.level, _showed(challenger, number, subject))
+        for number, level in enumerate(challenger.levels)
+    ]
+    for said, alike in groupby(shown, key=lambda one: one[1]):
+        yield f"At {_and(str(level) for level, _ in alike)}, {said}."
+
+
+def _showed(challenger: Challenger, number: int, subject: str) -> str:
     level = challenger.levels[number]
     together = _Class("all classes together", level.decision)
     classes = [_Class(name, of.levels[number].decision) for name, of in challenger.classes.items()]
-    start, prompts = f"At {level.speedups.level}", f"n={level.speedups.prompts}"
+    prompts = f"n={level.speedups.prompts}"
     outcomes = {each.outcome for each in classes} | {together.outcome}
     if outcomes == {"faster"}:
-        return f"{start}, {_faster(together, classes, subject)}; {prompts})."
+        return f"{_faster(together, classes, subject)}; {prompts})"
     if outcomes == {"no gain"}:
-        return f"{start}, no gain is shown ({together.shown})."
+        return f"no gain is shown ({together.shown})"
     if outcomes == {"slower"}:
-        return f"{start}, {subject} is slower ({together.shown})."
+        return f"{subject} is slower ({together.shown})"
     if not classes:
-        return f"{start}, {level.decision.reason}."
+        return f"{level.decision.reason}"
     common = {_head(each.decision) for each in classes if each.outcome == "other"}
     if len(common) == 1 and outcomes == {"other"}:
-        return f"{start}, {_verdict(classes[0].decision)}: {common.pop()}."
+        return f"{_verdict(classes[0].decision)}: {common.pop()}"
     clauses = list(_clauses(classes, subject))
     if together.outcome == "faster" and not any(each.outcome == "faster" for each in classes):
         clauses.insert(0, f"{subject} answers {together.shown} as fast over all classes")
-    return f"{start}, {'; '.join(clauses)} ({prompts})."
+    return f"{'; '.join(clauses)} ({prompts})"
 
 
 def _faster(together: _Class, classes: Sequence[_Class], subject: str) -> str:
@@ -177,7 +186,9 @@ def _accepted(measured: Sequence[Measured]) -> str:
     return f"Accepted: {'; '.join(f'{said} at {_and(levels)}' for said, levels in at.items())}."
 
 
-def _notes(challenger: Challenger) -> Iterator[str]:
+def _notes(report: Report, challenger: Challenger) -> Iterator[str]:
+    if report.standard_note:
+        yield report.standard_note
     if challenger.decision.verdict == "yes":
         for part in challenger.decision.reason.split("; "):
             if part.startswith(NOTES):
@@ -246,7 +257,9 @@ def _not_measured(levels: Sequence[Level]) -> str:
     gaps = [(one + 1, other - 1) for one, other in pairwise(known) if other > one + 1]
     if not gaps:
         return ""
-    words = [str(low) if low == high else f"{low} to {high}" for low, high in gaps]
+    words = [
+        f"{low} to {high}" if high > low + 1 else _and(map(str, range(low, high + 1))) for low, high in gaps
+    ]
     single = len(gaps) == 1 and gaps[0][0] == gaps[0][1]
     return f" ({_and(words)} {'was' if single else 'were'} not measured)"
 

@@ -13,6 +13,7 @@ speedups.py     how much faster, by class and level, with intervals: pure
 parity.py       whether the arms said the same: pure
 drift.py        what changed on the way that speculation did not cause: pure
 differences.py  what differs beside speculation, between arms and since an earlier run: pure
+validity.py     a standard that speculates, and an A/A, decide nothing: pure
 verdict.py      deploy, do not deploy, or undecided, and why: pure
 judging.py      from the visits to the report: pure
 report.py       all of it together, as it is kept in ab.json

@@ -9,7 +9,7 @@ from typing import Any
 
 from specops.load import summary
 from specops.load.record import Spread
-from specops.phases.ab import differences, drift, faults, parity, repeats, verdict
+from specops.phases.ab import differences, drift, faults, parity, repeats, validity, verdict
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.parity import Parity, Place
 from specops.phases.ab.records import VisitRecord
@@ -78,6 +78,15 @@ def judge(
     found = {
         name: judging.challenger(name, pairs[name], confidences, len(tried), failed) for name in challengers
     }
+    noise = validity.noise(found) if settings.same_server else None
+    note = None
+    for name in challengers:
+        if noise is not None:
+            wrong: str | None = validity.of_noise(noise)
+        else:
+            wrong, note = validity.standard(records, standard, name, (facts or {}).get(standard))
+        if wrong is not None:
+            found[name] = validity.void(found[name], wrong)
     decisions = {name: challenger.decision for name, challenger in found.items()}
     fastest = verdict.best(decisions, {name: _e2e(challenger) for name, challenger in found.items()})
     decision = verdict.overall(decisions, fastest)
@@ -92,6 +101,8 @@ def judge(
         challengers=found,
         drift=drifts,
         differences=differences.of_arms(facts) if facts else [],
+        standard_note=note,
+        same_server=noise,
     )
     return Judged(
         decision.verdict,

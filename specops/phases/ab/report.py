@@ -12,6 +12,8 @@ The shape of `data` (format 2), for all that read it:
   lightest load. Empty unless the challenger's own decision is yes.
 - `challengers[NAME].decision`: over all classes and loads; its reason names the loads.
 - `challengers[NAME].pays_up_to`: streams, all classes together.
+- `standard_note`: what of the standard may be speculation. A standard that surely speculates leaves every
+  decision undecided. So does an A/A, whose noise is in `same_server`.
 - `challengers[NAME].repeats`: whether repeated requests are faster than first ones (a cache), by arm.
 
 Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and at
@@ -37,7 +39,7 @@ from specops.phases.ab.lengths import Lengths
 from specops.phases.ab.parity import Witness
 from specops.phases.ab.records import kept_of
 from specops.phases.ab.repeats import Repeats
-from specops.phases.ab.speedups import Speedups, Throughput
+from specops.phases.ab.speedups import Shown, Speedups, Throughput
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
 from specops.results import Result
@@ -181,6 +183,16 @@ class Challenger(_Part):
     prompts: list[Dot]
 
 
+class Noise(_Part):
+    """How far one server is from itself in an A/A, all classes together."""
+
+    arm: str
+    level: Level
+    e2e: Shown | None
+    below: float | None
+    """Differences below this share cannot be told apart; None with too few prompts for an interval."""
+
+
 class Report(_Part):
     format: Literal[2] = 2
     standard: str
@@ -197,6 +209,11 @@ class Report(_Part):
     challengers: dict[str, Challenger]
     drift: list[Drift]
     differences: list[Difference]
+    standard_note: str | None = None
+    """What was observed of the standard that may be speculation, or was configured to be."""
+
+    same_server: list[Noise] | None = None
+    """Of an A/A; None for a comparison of servers."""
 
 
 def read(result: Result, name: str) -> Report:
