@@ -98,7 +98,7 @@ def _showed(challenger: Challenger, number: int, subject: str) -> str:
 def _faster(together: _Class, classes: Sequence[_Class], subject: str) -> str:
     speedup = together.decision.speedup
     assert speedup is not None
-    fast = f"{subject} answers {_rounded(speedup)}×{PER[together.decision.basis]} as fast"
+    fast = f"{subject} answers {_rounded(speedup)}× as fast{PER[together.decision.basis]}"
     if len(classes) == 1:
         return f"{fast} ({times(speedup)}"
     each = [

@@ -113,6 +113,19 @@ def test_where_metrics_are_absent_nothing_is_refused(stub: Stub, other: Stub, pr
 A_A = AbSettings(looks=1, mixed_prompts=0, same_server=True)
 
 
+def test_an_a_a_of_one_server_reports_its_noise(stub: Stub, prompts_file: Path) -> None:
+    found = run((stub, stub), prompts_file, settings=A_A, concurrency=[2])
+    assert found.verdict == "undecided"
+    assert found.reason.startswith("an A/A of one server: differences below ")
+    assert found.data["same_server"][0]["below"] > 0
+    assert found.data["challengers"]["b"]["deploy"] == []
+
+
+def test_an_a_a_of_one_process_at_two_addresses(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    one_engine(stub, other, started=None)
+    assert run((stub, other), prompts_file, settings=A_A, repeats=1).verdict == "undecided"
+
+
 def test_an_a_a_of_two_servers_is_refused(stub: Stub, other: Stub, prompts_file: Path) -> None:
     with pytest.raises(UsageError, match="nothing shows that a and b are one") as refused:
         run((stub, other), prompts_file, settings=A_A)

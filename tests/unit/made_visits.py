@@ -114,7 +114,7 @@ def visits(
             factor = speed if isinstance(speed, float) else speed(visit.arm, name)
             e2e = usual[prompt] * dealer.lognormvariate(0, noise)
             e2e /= factor if visit.arm != arms[0] or not isinstance(speed, float) else 1.0
-            fields = answer(visit, prompt, now)
+            fields = ({"chunks": 10} if visit.arm == arms[0] else {}) | answer(visit, prompt, now)
             e2e *= fields.pop("slower", 1.0)
             e2e += fields.pop("added_ms", 0.0)
             rows.append(row(prompt, name, e2e, now - began, **fields))
