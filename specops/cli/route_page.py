@@ -62,6 +62,9 @@ def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
     for one in rules["classes"]:
         allowed = "as its size says" if one["speculate"]["value"] else "standard"
         yield [f"  class {one['name']}", allowed, one["speculate"]["source"]]
+        if one.get("max_in_flight"):
+            limit = one["max_in_flight"]
+            yield [f"  in flight for {one['name']}", _value(limit), limit["source"]]
 
 
 def checked(result: Result) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from made_visits import judged, visits
+
 from specops import results
 from specops.config import Rollout
+from specops.phases.ab.visits import Visit
 from specops.phases.route.explain import CHAT, Judge, Request
 from specops.phases.route.thresholds import rules
 from specops.render.nginx.lua import literal
@@ -65,3 +69,34 @@ def kept(folder: Path, name: str, result: Result) -> Path:
     path = folder / f"{name}.json"
     results.write(path, result)
     return path
+
+
+def ab_result(
+    speed: Callable[[str], float],
+    challenger: str = "speculative",
+    streams: tuple[int, ...] = (1,),
+    heavy: Callable[[str, int], float] = lambda name, streams: 1.0,
+) -> Result:
+    """A comparison in which each class is `speed` times as fast as the standard, times `heavy` at a load."""
+    arms = ("standard", challenger)
+    classes = ("edit", "long", "short")
+
+    def slower(visit: Visit, prompt: str, at: float) -> dict[str, Any]:
+        name = classes[int(prompt[1:]) % len(classes)]
+        by = 1 / heavy(name, visit.level.concurrency or 1)
+        return {"slower": by if visit.arm == challenger else 1.0}
+
+    made = visits(
+        lambda arm, name: 1.0 if arm == "standard" else speed(name),
+        arms=arms,
+        noise=0.0,
+        classes=classes,
+        concurrency=streams,
+        answer=slower,
+    )
+    found = judged(made, arms)
+    return Result(phase="ab", verdict=found.verdict, reason=found.reason, data=found.data)
+
+
+def pays_up_to(**by_class: int) -> Callable[[str, int], float]:
+    return lambda name, streams: 1.0 if streams <= by_class[name] else 0.25

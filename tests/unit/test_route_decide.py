@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_rules import asked, judge
+from made_rules import NO_FOLDER, asked, judge, rollout
 
-from specops.phases.route.explain import COMPLETIONS, Request
+from specops.phases.route.explain import COMPLETIONS, Judge, Request
+from specops.phases.route.thresholds import rules
+from specops.render.nginx.lua import literal
 
 PLAYBOOK = judge()
 LONG = {"max_tokens": 300}
@@ -168,3 +170,20 @@ def test_classes() -> None:
     assert of(asked(COMPLETIONS, prompt=["x", "def f("], max_tokens=300)) == ("code", "speculative")
     assert of(Request(b"no json", path=COMPLETIONS)) == ("old", "standard")
     assert of(Request(b"", "GET", "/v1/models")) == ("other", "standard")
+
+
+@pytest.mark.parametrize(
+    ("text", "in_flight", "expected"),
+    [
+        ("write code", 15, ("speculative", "long")),
+        ("write code", 16, ("standard", "in-flight")),
+        ("anything else", 7, ("speculative", "long")),
+        ("anything else", 8, ("standard", "in-flight")),
+    ],
+)
+def test_a_class_may_have_a_limit_of_its_own(text: str, in_flight: int, expected: tuple[str, str]) -> None:
+    table = rules(rollout(route={"classes": [{"name": "code", "contains": ["code"]}]}), NO_FOLDER).table
+    table["classes"][0]["max_in_flight"] = {"value": 16, "source": "ab.json"}
+    request = asked(messages=[{"role": "user", "content": text}], **LONG)
+    found = Judge(f"return {literal(table)}", []).decide(request, in_flight=in_flight)
+    assert (found["pool"], found["reason"]) == expected

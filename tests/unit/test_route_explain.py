@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_rules import NO_FOLDER, judge, rollout
+from made_rules import NO_FOLDER, ab_result, judge, kept, pays_up_to, rollout
 
 from specops.errors import UsageError
 from specops.phases.route.cases import read
 from specops.phases.route.check import whole
-from specops.phases.route.explain import CHAT, COMPLETIONS, Judge, explain, read_request
+from specops.phases.route.explain import CHAT, COMPLETIONS, Judge, Request, explain, read_request
 
 
 def written(tmp_path: Path, text: str | bytes) -> Path:
@@ -86,3 +86,21 @@ def test_rules_that_are_none_are_said_to_be_damaged(rules_lua: str, said: str) -
         whole(Judge(rules_lua).table)
     assert "\n" not in caught.value.message
     assert whole(judge().table)["min_tokens"]["value"] == 32
+
+
+def test_the_limit_that_is_explained_is_that_of_the_class(tmp_path: Path) -> None:
+    speed = {"edit": 2.0, "long": 2.0, "short": 2.0}
+    kept(
+        tmp_path,
+        "ab",
+        ab_result(speed.__getitem__, streams=(1, 8), heavy=pays_up_to(edit=1, long=8, short=8)),
+    )
+    classes = [{"name": name, "contains": [name]} for name in speed]
+    settings = rollout(route={"classes": classes})
+    for name, limit, pool in (("long", 8, "speculative"), ("edit", 1, "standard")):
+        body = {"messages": [{"role": "user", "content": name}], "max_tokens": 300}
+        found = explain(settings, tmp_path, Request(json.dumps(body).encode(), path=CHAT), in_flight=1)
+        assert (found.traffic_class, found.pool) == (name, pool)
+        if pool == "standard":
+            assert (found.reason, found.threshold) == ("in-flight", limit)
+            assert str(found.source).startswith("ab.json")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_rules import ENDPOINT, NO_FOLDER, group, kept, rollout, sweep_result
-from made_visits import judged, visits
+from made_rules import ENDPOINT, NO_FOLDER, ab_result, group, kept, pays_up_to, rollout, sweep_result
 
 from specops.errors import ConfigError, FileError
 from specops.phases.route.servers import servers
@@ -80,14 +79,6 @@ def test_what_pays_for_some_classes_only(tmp_path: Path) -> None:
     assert found["default"]["speculate"]["value"] is False
 
 
-def ab_result(speed: Callable[[str], float], challenger: str = "speculative") -> Result:
-    """A comparison in which each class is `speed` times as fast as the standard."""
-    arms = ("standard", challenger)
-    made = visits(lambda arm, name: 1.0 if arm == "standard" else speed(name), arms=arms, noise=0.0)
-    found = judged(made, arms)
-    return Result(phase="ab", verdict=found.verdict, reason=found.reason, data=found.data)
-
-
 CLASSES = [{"name": name, "contains": [name]} for name in ("edit", "long", "other-class")]
 
 
@@ -108,6 +99,63 @@ def test_a_comparison_that_says_no_sends_everything_to_the_standard_pool(tmp_pat
     assert found["value"] is False
     assert found["source"].startswith("ab.json")
     assert table(tmp_path, route={"speculate": True})["speculate"]["value"] is True
+
+
+def of_classes(found: dict[str, Any]) -> dict[str, tuple[bool, int]]:
+    """Whether each class speculates, and how many may be in flight."""
+    return {
+        one["name"]: (one["speculate"]["value"], (one["max_in_flight"] or found["max_in_flight"])["value"])
+        for one in found["classes"]
+    }
+
+
+THREE = [{"name": name, "contains": [name]} for name in ("edit", "long", "short", "new")]
+
+
+def test_a_gain_at_one_stream_says_nothing_of_heavier_loads(tmp_path: Path) -> None:
+    one = pays_up_to(edit=1, long=1, short=1)
+    path = kept(tmp_path, "ab", ab_result(lambda name: 2.0, streams=(1, 8), heavy=one))
+    found = table(tmp_path, route={"classes": THREE})
+    assert found["max_in_flight"]["value"] == 1
+    assert found["max_in_flight"]["source"] == (
+        f"ab.json {sha256(path)[:12]}: pays up to 1 stream, × 1 replicas / 1 routers"
+    )
+    assert {limit for _, limit in of_classes(found).values()} == {1}
+
+
+def test_each_class_has_the_limit_up_to_which_it_pays(tmp_path: Path) -> None:
+    heavy = pays_up_to(edit=2, long=8, short=0)
+    kept(tmp_path, "ab", ab_result(lambda name: 2.0, streams=(1, 2, 4, 8), heavy=heavy))
+    found = table(tmp_path, route={"classes": THREE})
+    assert of_classes(found) == {"edit": (True, 2), "long": (True, 8), "short": (False, 2), "new": (True, 2)}
+    two = table(tmp_path, route={"classes": THREE}, addresses=SPECULATIVE)
+    assert of_classes(two)["long"] == (True, 16)
+    given = table(tmp_path, route={"classes": THREE, "max_in_flight": 5})
+    assert {limit for _, limit in of_classes(given).values()} == {5}
+
+
+@pytest.mark.parametrize(
+    ("on_max", "heavy", "limit"),
+    [
+        (16, pays_up_to(edit=1, long=1, short=1), 1),  # the comparison measured 8, and it did not pay
+        (16, pays_up_to(edit=8, long=8, short=8), 16),  # it paid wherever the comparison measured
+        (4, pays_up_to(edit=8, long=8, short=8), 4),
+        (None, pays_up_to(edit=8, long=8, short=8), 8),
+    ],
+)
+def test_a_sweeps_crossover_holds_unless_the_comparison_shows_less(
+    tmp_path: Path, on_max: int | None, heavy: Callable[[str, int], float], limit: int
+) -> None:
+    kept(tmp_path, "sweep", sweep_result(crossover={"on_max": on_max, "off_min": None, "per": "replica"}))
+    kept(tmp_path, "ab", ab_result(lambda name: 2.0, streams=(1, 8), heavy=heavy))
+    assert table(tmp_path)["max_in_flight"]["value"] == limit
+
+
+def test_an_undecided_comparison_deploys_nothing(tmp_path: Path) -> None:
+    kept(tmp_path, "ab", ab_result(lambda name: 1.0))
+    found = table(tmp_path)["speculate"]
+    assert found["value"] is False
+    assert "not enough evidence" in found["source"]
 
 
 def test_a_comparison_and_a_sweep_must_both_let_a_class_through(tmp_path: Path) -> None:

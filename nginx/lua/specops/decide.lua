@@ -20,6 +20,7 @@
 --   about     the parameter that it is about, where it is
 --   seen      the number that decided: tokens asked for, the temperature, a bucket, requests in flight
 --   weight    how many sequences it asks for
+--   limit     how many its class may find in flight on the speculative pool, itself included
 
 local body = require("specops.body")
 local bucket = require("specops.bucket")
@@ -180,13 +181,13 @@ local function weight_of(fields, prompts)
 end
 
 -- Whether so many more are too many for the speculative pool beside those that it has.
-function M.spills(weight, in_flight, rules)
-  return in_flight + weight > rules.max_in_flight.value
+function M.spills(weight, in_flight, limit)
+  return in_flight + weight > limit
 end
 
 -- The reason for which a request that the rules allow on the speculative pool does not go there, and what was
 -- seen; or nil.
-local function held_back(request, weight, rules, state)
+local function held_back(request, decision, rules, state)
   if state.percent <= 0 then
     return "switch"
   elseif state.percent < 100 then
@@ -197,7 +198,7 @@ local function held_back(request, weight, rules, state)
       return "canary", at
     end
   end
-  if M.spills(weight, state.in_flight, rules) then
+  if M.spills(decision.weight, state.in_flight, decision.limit) then
     return "in-flight", state.in_flight
   end
 end
@@ -224,6 +225,7 @@ function M.decide(request, rules, state)
     end
     local class = classify(request, question, rules)
     decision.class = class.name or "default"
+    decision.limit = (class.max_in_flight or rules.max_in_flight).value
     if question then
       decision.weight = weight_of(question.fields, question.prompts)
       decision.pool, decision.reason, decision.about, decision.seen =
@@ -238,7 +240,7 @@ function M.decide(request, rules, state)
       decision.pool, decision.reason = "standard", "switch" -- all standard means all
     end
   elseif decision.pool == "speculative" then
-    local why, seen = held_back(request, decision.weight, rules, state)
+    local why, seen = held_back(request, decision, rules, state)
     if why then
       decision.pool, decision.reason, decision.seen = "standard", why, seen
     end

@@ -72,7 +72,7 @@ local function decided(request)
   if pool == "speculative" then
     local had = in_flight.add_speculative(weight) - weight
     -- Another worker may have taken the last place since it was looked at.
-    if decision.reason ~= "override" and decide.spills(weight, had, rules) then
+    if decision.reason ~= "override" and decide.spills(weight, had, decision.limit) then
       in_flight.add_speculative(-weight)
       pool, decision.reason = "standard", "in-flight"
     end

@@ -195,13 +195,18 @@ _THRESHOLDS = {
     "short-unstreamed": "min_tokens_unstreamed",
     "long": "long_tokens",
     "otherwise": "otherwise",
-    "in-flight": "max_in_flight",
 }
 
 
 def _rule(table: Mapping[str, Any], decision: Mapping[str, Any], percent: float) -> tuple[Any, str | None]:
     """The threshold that decided, and where it comes from."""
     reason = decision["reason"]
+    if reason == "in-flight":
+        of_class: Mapping[str, Any] = next(
+            (one for one in table["classes"] if one["name"] == decision["class"]), {}
+        )
+        rule = of_class.get("max_in_flight") or table["max_in_flight"]
+        return rule["value"], rule["source"]
     if reason in _THRESHOLDS:
         rule = table[_THRESHOLDS[reason]]
         return rule["value"], rule["source"]

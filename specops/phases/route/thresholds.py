@@ -63,7 +63,7 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     route = rollout.route
     table: dict[str, Any] = {"speculate": _first(route.speculate, measured.speculate, True)}
     for name, default in PLAYBOOK.items():
-        found = measured.max_in_flight if name == "max_in_flight" else None
+        found = measured.max_in_flight() if name == "max_in_flight" else None
         table[name] = _first(getattr(route, name), found, default)
     table["classes"] = [_class(one, measured) for one in route.classes]
     table["default"] = {"speculate": measured.of_others or sourced(True, IN_THE_PLAYBOOK)}
@@ -76,7 +76,7 @@ def rules(rollout: Rollout, folder: Path) -> Rules:
     known = {*RESERVED, *(one.name for one in route.classes)}
     for name in sorted(measured.off.keys() - known):
         measured.notes.append(
-            f"{measured.off[name]} says no for {name}, and no class of route.classes has that name:"
+            f"{measured.off[name]} does not deploy {name}, and no class of route.classes has that name:"
             " nothing keeps it off speculation"
         )
     return Rules(table, measured.inputs, measured.notes)
@@ -104,6 +104,7 @@ def _class(one: TrafficClass, measured: _Measured) -> dict[str, Any]:
         "headers": [{"name": name.lower(), "value": value} for name, value in one.headers.items()] or None,
         "path": one.path,
         "speculate": speculate,
+        "max_in_flight": measured.max_in_flight_of(one.name),
     }
 
 
@@ -120,6 +121,19 @@ def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
     return [{"name": name, "source": source} for name, source in known.items()]
 
 
+@dataclass(frozen=True)
+class _Paid:
+    """Up to which load speculation was shown to pay."""
+
+    streams: int
+    """Of one server."""
+
+    bounded: bool
+    """Whether a heavier load was measured, at which it did not."""
+
+    source: str
+
+
 class _Measured:
     """What the results in a run folder say of routing."""
 
@@ -129,7 +143,9 @@ class _Measured:
         self.inputs: dict[str, str] = {}
         self.notes: list[str] = []
         self.speculate: dict[str, Any] | None = None
-        self.max_in_flight: dict[str, Any] | None = None
+        self.swept: _Paid | None = None
+        self.compared: dict[str, _Paid] = {}
+        """By class, of those that the comparison deploys."""
         self.of_others: dict[str, Any] | None = None
         self.on: dict[str, str] = {}
         self.off: dict[str, str] = {}
@@ -151,7 +167,7 @@ class _Measured:
             self.speculate = sourced(False, f"{source}: {result.reason}")
             return
         if found.crossover.on_max is not None:
-            self._carried(found.crossover.on_max, source)
+            self.swept = _Paid(found.crossover.on_max, True, source)
         for name, group in found.by_class.items():
             if group.verdict == "no":
                 self.off[name] = source
@@ -160,31 +176,64 @@ class _Measured:
         if found.only_for:
             self.of_others = sourced(False, f"{source}: it pays for {', '.join(found.only_for)} only")
 
-    def _carried(self, on_max: int, source: str) -> None:
+    def max_in_flight(self) -> dict[str, Any] | None:
+        """Of a class that was not compared: no more than the least that any class was shown to carry."""
+        known = [self._paid(name) for name in self.compared]
+        return self._carried(min(known, key=lambda paid: paid.streams) if known else self.swept)
+
+    def max_in_flight_of(self, name: str) -> dict[str, Any] | None:
+        """Of a class that was compared, where it is another than `max_in_flight`."""
+        if self.rollout.route.max_in_flight is not None or name not in self.compared:
+            return None
+        found = self._carried(self._paid(name))
+        usual = self.max_in_flight()
+        return None if found is None or usual is None or found["value"] == usual["value"] else found
+
+    def _paid(self, name: str) -> _Paid:
+        """The sweep's crossover, unless the comparison, which is of the pools as they are, shows less."""
+        compared, swept = self.compared[name], self.swept
+        if swept is None or (compared.bounded and compared.streams < swept.streams):
+            return compared
+        return swept
+
+    def _carried(self, paid: _Paid | None) -> dict[str, Any] | None:
         """Streams at which a replica surely pays, for all replicas, shared by the routers."""
+        if paid is None:
+            return None
         replicas = len(servers(self.rollout, "speculative"))
         if not self.rollout.addresses.speculative:
             replicas = max(replicas, self.rollout.deploy.speculative_replicas)
         routers = max(1, len(self.rollout.addresses.routers))
-        limit = max(1, on_max * replicas // routers)
-        told = f"{source}: pays up to {on_max} streams, × {replicas} replicas / {routers} routers"
-        self.max_in_flight = sourced(limit, told)
+        limit = max(1, paid.streams * replicas // routers)
+        unit = "stream" if paid.streams == 1 else "streams"
+        why = f"{paid.source}: pays up to {paid.streams} {unit}, × {replicas} replicas / {routers} routers"
+        return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:
+        """Only what the comparison deploys speculates, each class up to the heaviest load that pays."""
         challengers = ab.read(result, path).challengers
         if CHALLENGER not in challengers:
-            self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not gone by")
+            self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not used")
             return
         found = challengers[CHALLENGER]
-        if found.decision.verdict == "no":
+        if not found.deploy:
             self.speculate = sourced(False, f"{source}: {found.decision.reason}")
             return
-        for name, one in found.classes.items():
-            if one.decision.verdict == "no":
+        measured = [level.speedups.level.concurrency for level in found.levels]
+        for name in found.classes:
+            at = [one.level for one in found.deploy if one.traffic_class == name]
+            if not at:
                 self.off[name] = source
                 self.on.pop(name, None)
-            elif one.decision.verdict == "yes" and name not in self.off:
+                continue
+            if name not in self.off:
                 self.on[name] = source
+            streams = max((level.concurrency for level in at if level.concurrency is not None), default=None)
+            if streams is not None:
+                heavier = any(number is not None and number > streams for number in measured)
+                self.compared[name] = _Paid(streams, heavier, source)
+        if not self.compared:
+            self.notes.append(f"{path} was measured at rates, which do not limit requests in flight")
 
     def _canary(self, result: Result, path: str, source: str) -> None:
         """`unsupported`: a list of {parameter, pool, request}, in the summary or the data."""

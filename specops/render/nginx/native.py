@@ -65,8 +65,10 @@ def switch(percent: float) -> str:
 
 
 def max_conns(rules: Mapping[str, Any], servers: Sequence[str]) -> int:
-    """Of one server; 0 would be no limit."""
-    return max(1, int(rules["max_in_flight"]["value"]) // len(servers))
+    """Of one server; 0 would be no limit. It is one for all classes, so the lowest."""
+    limits = [one["max_in_flight"] for one in rules["classes"] if one.get("max_in_flight")]
+    lowest = min(rule["value"] for rule in [rules["max_in_flight"], *limits])
+    return max(1, int(lowest) // len(servers))
 
 
 def _pcre(value: str) -> str:
