@@ -123,10 +123,22 @@ def example(phase: str, e2e: float | None = None) -> dict[str, Any]:
     data: dict[str, Any] = json.loads((EXAMPLES / f"{phase}.json").read_text())["data"]
     if e2e is not None:
         challenger = data["challengers"]["speculative"]
-        challenger["deploy"] = sorted(challenger["classes"])
-        shown = {"estimate": e2e, "low": e2e - 0.1, "high": e2e + 0.1, "n": 64, "level": 0.95}
-        challenger["levels"][0]["speedups"]["e2e"] = shown
+        challenger["decision"]["verdict"] = "yes"
+        challenger["deploy"] = [
+            {"traffic_class": name, "level": level["level"]}
+            for name, one in challenger["classes"].items()
+            for level in one["levels"]
+        ]
+        for one in challenger["classes"].values():
+            for level in one["levels"]:
+                level["decision"] = faster(e2e)
     return data
+
+
+def faster(e2e: float) -> dict[str, Any]:
+    """A decision of yes."""
+    shown = {"estimate": e2e, "low": e2e - 0.1, "high": e2e + 0.1, "n": 64, "level": 0.95}
+    return {"verdict": "yes", "reason": "made up", "speedup": shown}
 
 
 def swept(setting: str = "k=3", resident_gb: float = 0.01, gpu_share: float | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from made_monitoring import MEASURED, rollout
 from made_reports import DRAFTED, FILE, WINDOW, gauge, pool, seen, without_pool
+from made_rules import ab_result, kept, pays_up_to
 
 from specops import results
 from specops.guard.journal import FILE as JOURNAL
@@ -93,6 +95,37 @@ def test_a_load_that_was_not_measured_is_to_be_measured(folder: Path) -> None:
     (folder / "unmeasured").touch()
     (none,) = [each for each in made(fast(), folder).recommendations if each.rule == "comparable load"]
     assert "there is no baseline" in none.told
+
+
+@pytest.mark.parametrize(
+    ("heavy", "running", "said"),
+    [
+        (pays_up_to(edit=1, long=1, short=1), 6.0, "shown to pay up to 1"),
+        (pays_up_to(edit=1, long=8, short=1), 6.0, None),
+        (pays_up_to(edit=8, long=8, short=8), 12.0, "shown to pay up to 8"),
+        (pays_up_to(edit=0, long=0, short=0), 1.0, "shown to pay at no load"),
+    ],
+)
+def test_a_load_at_which_it_was_not_shown_to_pay(
+    folder: Path, heavy: Callable[[str, int], float], running: float, said: str | None
+) -> None:
+    kept(folder, "ab", ab_result(lambda name: 2.0, streams=(1, 8), heavy=heavy))
+    spec = pool(tpot_s=0.006, running=running)
+    report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": spec}), folder)
+    found = [each.told for each in report.recommendations if each.rule == "load that pays"]
+    assert [text.rpartition("was ")[2] for text in found] == ([said] if said else [])
+
+
+def test_a_speed_up_at_a_light_load_is_not_held_against_a_heavy_one(folder: Path) -> None:
+    kept(folder, "ab", ab_result(lambda name: 2.0, streams=(1, 4)))
+
+    def from_ab(running: float) -> list[str]:
+        spec = pool(tpot_s=0.006, running=running)
+        report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": spec}), folder)
+        return [each.source for each in report.drift if each.source.endswith("at a time")]
+
+    assert [source.rpartition(", ")[2] for source in from_ab(4.0)] == ["4 at a time"]
+    assert from_ab(6.0) == []
 
 
 def entry(hours: float, number: int, state: State, *events: Any) -> Entry:

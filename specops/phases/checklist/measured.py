@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from specops.checkpoints.source import find
+from specops.config import Rollout
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.report import Challenger
-from specops.phases.ab.speedups import Shown
+from specops.phases.ab.report import Challenger, Deployed
+from specops.phases.ab.verdict import Decision
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Found, Look
@@ -150,42 +151,53 @@ def _compared_acceptance(look: Look) -> tuple[float, Evidence]:
 
 
 def speedup(look: Look) -> Decided:
-    """End to end, at the lightest load. The lower end of the interval has to reach the gate, as everywhere in
-    this toolkit: a best guess above it is as often below as not."""
+    """The least speed-up of the classes and loads that the comparison deploys. The lower end of its interval
+    has to reach the gate: an estimate above it is as often below as not."""
     found = look.ab()
     challenger = ab_report.read(found.result, found.path.name).challengers.get(CHALLENGER)
     if challenger is None:
         raise Open(f"{found.path.name} compares no arm called {CHALLENGER}", found.evidence)
-    which, shown = _least(challenger)
+    if not challenger.deploy:
+        if challenger.decision.verdict == "no":
+            return Decided(False, challenger.decision.reason, (found.evidence,))
+        raise Open(challenger.decision.reason, found.evidence, decide="more prompts, or measure.repeats")
+    used = _used(challenger, look.rollout)
+    if not used:
+        limit = look.rollout.route.max_in_flight
+        raise Open(
+            f"no load of at most {limit} streams was measured, which is route.max_in_flight",
+            found.evidence,
+            decide="specops run {rollout} with that load in measure.concurrency",
+        )
+    one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
+    shown = decision.speedup
     if shown is None:
-        if found.result.verdict == "no":
-            return Decided(False, found.result.reason, (found.evidence,))
-        raise Open(f"too few prompts for an interval: {found.result.reason}", found.evidence)
-    told = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] end to end, {which}"
-    evidence = found.evidence.model_copy(update={"figure": told})
+        raise Open(f"no interval for {one.traffic_class} at {one.level}", found.evidence)
+    basis = {"e2e": "end to end", "tpot": "per output token", "per_character": "per character"}[
+        decision.basis
+    ]
+    least = f", the least of {len(used)} (class, load) that deploy" if len(used) > 1 else ""
+    what = f"{one.traffic_class} at {one.level}{least}"
+    figure = f"{shown.estimate:.2f}× [{shown.low:.2f}, {shown.high:.2f}] {basis} for {what}"
+    evidence = found.evidence.model_copy(update={"figure": figure})
+    gate = f"threshold {SPEEDUP:g}×, playbook"
     if shown.low > SPEEDUP:
-        return Decided(True, f"{told}: above the playbook's {SPEEDUP:g}×", (evidence,))
+        return Decided(True, f"{figure} ({gate})", (evidence,))
     if shown.high <= SPEEDUP:
-        return Decided(False, f"{told}: not above the playbook's {SPEEDUP:g}×", (evidence,))
+        lower = "keep it standard: route.classes, route.max_in_flight"
+        return Decided(False, f"{figure}: not above the {gate}", (evidence,), decide=lower)
     raise Open(
-        f"{told}: the playbook's {SPEEDUP:g}× lies within",
-        evidence,
-        decide="more prompts, or measure.repeats",
+        f"{figure}: the interval includes the {gate}", evidence, decide="more prompts, or measure.repeats"
     )
 
 
-def _least(challenger: Challenger) -> tuple[str, Shown | None]:
-    """Where all classes deploy, of all together; else of the class that gains least of those that do, for the
-    others are kept off speculation."""
-    lightest = challenger.levels[0].speedups.level if challenger.levels else None
-    deploy = [one.traffic_class for one in challenger.deploy if one.level == lightest]
-    if not deploy or set(deploy) == set(challenger.classes):
-        return "all classes together", challenger.levels[0].speedups.e2e if challenger.levels else None
-    known_of = {name: one.levels[0].e2e for name, one in challenger.classes.items() if one.levels}
-    of = {name: known_of.get(name) for name in deploy}
-    missing = next((name for name, shown in of.items() if shown is None), None)
-    if missing is not None:
-        return f"for {missing}", None
-    known = {name: shown for name, shown in of.items() if shown is not None}
-    least = min(known, key=lambda name: known[name].low)
-    return f"for {least}, which gains least of the classes that speculate", known[least]
+def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[Deployed, Decision]]:
+    """What deploys, with the decision on it, up to the load that route.max_in_flight lets through."""
+    limit = rollout.route.max_in_flight
+    return [
+        (one, level.decision)
+        for one in challenger.deploy
+        for level in challenger.classes[one.traffic_class].levels
+        if level.level == one.level
+        and (limit is None or one.level.concurrency is None or one.level.concurrency <= limit)
+    ]

@@ -13,6 +13,8 @@ LEAST = 0.02
 """Of a share, or of a ratio: less is nothing that anyone would act on, however surely it is there."""
 BEFORE = "the window before"
 AT_POSITION = "acceptance at position"
+BEYOND = 1.25
+"""Times the heaviest load of the comparison, above which its speed-ups are not compared with the window's."""
 
 
 def drift(
@@ -51,6 +53,8 @@ def _acceptance(now: Acceptance | None, then: Acceptance | None, recorded: Figur
 def _against_comparison(e2e: SpeedupOf, compared: Sequence[Compared], load: float | None) -> Iterator[Drift]:
     if not compared or load is None or e2e.ratio is None:
         return
+    if load > BEYOND * max(each.concurrency for each in compared):
+        return  # a speed-up at a light load says nothing of a heavier one
     nearest = min(compared, key=lambda each: abs(each.concurrency - load))
     source = f"{nearest.speedup.source}, {nearest.concurrency} at a time"
     yield _drift("speed-up end to end", nearest.speedup.value, e2e.ratio, _noise(e2e.error, 0.0), source)

@@ -74,6 +74,7 @@ def _report(rollout: Rollout, path: Path, folder: Path, seen: Seen, known: Befor
     there = {name: pool for name, pool in found.items() if pool is not None}
     pool = there.get("speculative")
     faster = speedups.speedup(spec, window, now, known.loads, known.baseline)
+    met = _mean_load(pools.load(spec, window, now), pools.sums(spec, "e2e", now)[1])
     drifted = drift.drift(
         pool.acceptance if pool else None,
         pools.acceptance(spec, window.previous, then),
@@ -81,7 +82,7 @@ def _report(rollout: Rollout, path: Path, folder: Path, seen: Seen, known: Befor
         faster,
         speedups.speedup(spec, window.previous, then, known.loads, known.baseline),
         earlier.compared(folder),
-        _mean_load(pools.load(spec, window, now), pools.sums(spec, "e2e", now)[1]),
+        met,
     )
     fired = incidents.incidents(window, seen.firing, seen.up) if seen.up else None
     fell, no_journal = _fallbacks(window, folder / JOURNAL)
@@ -98,6 +99,8 @@ def _report(rollout: Rollout, path: Path, folder: Path, seen: Seen, known: Befor
         drift=drifted,
         gpu_share=max((gpu.most_share for gpu in memory), default=None),
         cost=earlier.step_cost(folder),
+        load=met,
+        paid=earlier.paid(folder),
     )
     advice = recommend.recommendations(basis) if there else []
     return Report(

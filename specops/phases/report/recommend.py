@@ -12,6 +12,7 @@ from specops.config import Rollout
 from specops.economics import StepCost
 from specops.phases.monitor.before import Before
 from specops.phases.report.drift import LEAST
+from specops.phases.report.earlier import Paid
 from specops.phases.report.fallbacks import GUARD
 from specops.phases.report.report import (
     Acceptance,
@@ -31,6 +32,8 @@ FULL = 0.95
 """Of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
 UNCOMPARED = 0.5
 """Of the requests: with more at a load that was not measured, the speed-up is not of most of them."""
+ROOM = 1.25
+"""Times the load that pays, which the mean load of a window may be above it."""
 UNSEEN = 0.02
 """Of the window: with more that was not scraped, its figures are of the rest."""
 
@@ -52,12 +55,16 @@ class Found:
     drift: Sequence[Drift]
     gpu_share: float | None
     cost: StepCost | None
+    load: float | None = None
+    """Requests at a time of a server, as the window's requests met them on average."""
+
+    paid: Paid | None = None
 
 
 def recommendations(found: Found) -> list[Recommendation]:
     """The gravest first."""
     return [*_off(found), *_firing(found), *_watching(found), *_idle(found), *_acceptance(found),
-            *_speedup(found), *_fallbacks(found), *_memory(found), *_drift(found),
+            *_speedup(found), *_heavy(found), *_fallbacks(found), *_memory(found), *_drift(found),
             *_shorter(found)]  # fmt: skip
 
 
@@ -141,6 +148,22 @@ def _speedup(found: Found) -> Iterator[Recommendation]:
     uncompared = None if e2e.comparable_share is None else 1 - e2e.comparable_share
     if uncompared is not None and uncompared > UNCOMPARED:
         yield _unmeasured_load(found, uncompared)
+
+
+def _heavy(found: Found) -> Iterator[Recommendation]:
+    """A load at which speculation was not shown to pay."""
+    load, paid = found.load, found.paid
+    if load is None or paid is None or load <= paid.up_to * ROOM:
+        return
+    shown = f"up to {paid.up_to}" if paid.up_to else "at no load"
+    yield Recommendation(
+        rule="load that pays",
+        value=load,
+        threshold=float(paid.up_to),
+        source=paid.source,
+        told=f"requests met {load:.1f} at a time on average, and speculation was shown to pay {shown}",
+        command=f"specops route render {found.path}  # its in-flight limit is the load that pays",
+    )
 
 
 def _unmeasured_load(found: Found, uncompared: float) -> Recommendation:
