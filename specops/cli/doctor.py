@@ -27,7 +27,10 @@ def doctor(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Look at this machine, an endpoint, a Prometheus, a rollout: a line for each check, with its fix.
+    """Check this machine, an endpoint, a Prometheus, a rollout.
+
+    One line for each check, with its fix. Both pools of a rollout that run already get one short request:
+    are they two servers, and does only the speculative one speculate?
 
     Keys come from the environment: SPECOPS_API_KEY, SPECOPS_PROMETHEUS_TOKEN, SPECOPS_PROMETHEUS_HEADERS.
     """

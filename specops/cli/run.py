@@ -14,17 +14,18 @@ from specops.phases import Phase
 
 def run(
     rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    only: Annotated[Phase | None, typer.Option("--only", help="Run this phase alone, by name.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Reuse no earlier result.")] = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Go on past a phase that said no.")] = False,
+    only: Annotated[Phase | None, typer.Option("--only", help="Phase to run alone.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Walk the playbook, from measuring to a go-live verdict. What has not changed is not measured again.
+    """Run every phase, from measuring to a go-live verdict.
 
-    Each phase is a gate: one that says no ends the walk. One that does not apply is left out, with why.
+    Stops at the first failed gate, skips unchanged phases and those that do not apply, resumes interrupted
+    ones. The page begins with what each load showed and the decision, by traffic class and load.
     """
     from specops.config import load
 

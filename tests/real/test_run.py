@@ -63,15 +63,17 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     )
     assert done.returncode in (Exit.YES, Exit.NO, Exit.UNDECIDED), done.stderr
     lines = done.stdout.splitlines()
-    assert "18 prompts in 3 classes" in lines[0]
+    assert [line for line in lines if line.startswith("At ")], done.stdout
+    assert [line for line in lines if line.startswith("Decision: ")], done.stdout
+    assert any("18 prompts in 3 classes" in line for line in lines)
     for arm in ("standard", "speculative"):
         for streams in ("1 stream ", "2 streams"):
             assert any(re.search(rf"measured +{arm} +{streams}.*tok/s$", line) for line in lines), done.stdout
-    assert re.search(r"parity +18/18 ", done.stdout)
-    assert re.search(r"accepted +\d\.\d\d of drafts.*, \d\.\d tokens a step", done.stdout)
+    assert "Same answers: 18 of 18." in done.stdout
+    assert re.search(r"Accepted: \d\.\d\d of drafted tokens, \d\.\d tokens a step", done.stdout)
     assert lines[-1].startswith("next: "), "what that is depends on what was measured"
     assert str(path) in lines[-1]
-    told = [line.split()[0] for line in lines if re.match(r"  \S+ +(passed|failed|open|not run) ", line)]
+    told = [line.split()[0] for line in lines if re.match(r"  \S+ +(passed|failed|undecided|skipped) ", line)]
     assert told == list(PHASES)
     found = {phase: results.read(tmp_path / "run" / f"{phase}.json") for phase in PHASES}
     assert found.pop("drafts").phase == "verify-draft"
@@ -153,7 +155,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
     done, notes = walk(path)
     assert [step.phase for step in done.steps] == ["baseline"]
     assert done.exit_code == Exit.NO
-    assert notes.said("baseline said no", "--continue")
+    assert notes.said("baseline failed: ", "--continue")
     assert done.stopped == "baseline"
     on, notes = walk(path, go_on=True)
     assert [step.phase for step in on.steps] == [phase for phase in PHASES if phase not in ELSEWHERE]

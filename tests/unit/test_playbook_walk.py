@@ -21,7 +21,7 @@ from specops.results import Result, Verdict
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 EMBEDDED = {"engine": "embedded"}
 OWN = {"standard": EMBEDDED, "speculative": EMBEDDED | {"speculation": {"tree": "ngram:8"}}}
-RUNNING = {"standard": ENDPOINT, "speculative": ENDPOINT}
+RUNNING = {"standard": ENDPOINT, "speculative": ENDPOINT | {"base_url": "http://127.0.0.1:2/v1"}}
 
 
 class Notes(Silent):
@@ -75,7 +75,8 @@ def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, p
     done, notes = walked(monkeypatch, {phase: "no"})
     assert done.stopped == done.steps[-1].phase == phase
     assert done.exit_code == Exit.NO
-    assert f"{phase} said no: because of {phase}; --continue goes on all the same" in notes.lines
+    again = "specops run runs/demo/rollout.yaml --continue"
+    assert f"{phase} failed: because of {phase}; to go on all the same: {again}" in notes.lines
     on, _ = walked(monkeypatch, {phase: "no"}, go_on=True)
     assert [step.phase for step in on.steps] == list(PHASES)
     assert (on.stopped, on.exit_code) == (None, Exit.NO)

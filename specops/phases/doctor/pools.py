@@ -9,7 +9,6 @@ from itertools import product
 from specops.config import EndpointPool, Rollout
 from specops.errors import SpecopsError
 from specops.load.server_identity import address
-from specops.load.server_probe import probe
 from specops.load.settings import BaselineSettings
 from specops.load.speculation import Observed, several_tokens, speculating_standard
 from specops.phases.doctor.check import Check
@@ -22,6 +21,10 @@ SWAP = "swap pools.standard and pools.speculative in ROLLOUT, or start the stand
 def pools(rollout: Rollout) -> Iterator[Check]:
     """Sends short requests to each pool that is an endpoint."""
     yield from _addresses(rollout)
+    if not any(isinstance(getattr(rollout.pools, name), EndpointPool) for name in POOLS):
+        return
+    from specops.load.server_probe import probe  # it loads an HTTP client, which nothing else here needs
+
     try:
         asked = settings_of(rollout, rollout.pools.standard)
         running: dict[str, BaselineSettings] = {}

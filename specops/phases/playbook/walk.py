@@ -98,6 +98,7 @@ def run(
             progress.note(f"{phase}: not run again, {why} ({made.path})")
         if made.result.verdict == "no" and phase != order[-1] and not go_on:
             walk.stopped = phase
-            progress.note(f"{phase} said no: {made.result.reason}; --continue goes on all the same")
+            again = f"specops run {file} --continue"
+            progress.note(f"{phase} failed: {made.result.reason}; to go on all the same: {again}")
             break
     return walk
