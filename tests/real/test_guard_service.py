@@ -112,7 +112,7 @@ def test_a_person_overrides_a_guard_that_runs_and_hands_it_back(guarded) -> None
     assert pinned.returncode == 0, pinned.stderr
     assert json.loads(pinned.stdout)["state"]["override"]["by"] == "ada"
     assert (
-        "whether the standard pool carries the peak alone is not known"
+        "capacity of the standard pool not known"
         in json.loads(pinned.stdout)["capacity"]
     )
     assert flag(up) == 0
