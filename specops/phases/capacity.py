@@ -128,5 +128,5 @@ def _hint(demand: Demand, servers: int, found: Measured) -> str | None:
     if found.above is None:
         ways.append(f"no more than {found.concurrency} at a time was measured: add to measure.concurrency")
     else:
-        ways.append(f"more at a time do not count, since {found.above}")
+        ways.append(f"ease slo or add deploy.standard_replicas: at more streams, {found.above}")
     return "; ".join(ways)
