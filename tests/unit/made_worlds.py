@@ -40,9 +40,12 @@ class World:
     def run(self, rung: Rung, keep: Keep) -> None:
         self.rungs.append(rung)
         longest = 0.0
-        for turn, job in [(0, rung.standard), *((0, job) for job in rung.jobs), (1, rung.standard)]:
+        opening = [] if rung.begun else [(0, rung.standard)]
+        closing = [(1, rung.standard)] if rung.jobs or rung.begun else []
+        for turn, job in [*opening, *((job.turn, job) for job in rung.jobs), *closing]:
             began = self.now
-            if job is not rung.standard and rung.until is not None and began + 2 * longest > rung.until:
+            late = job is not rung.standard and not rung.has_time_for(job, began, longest)
+            if late and job is not rung.jobs[0]:
                 continue
             for record in self._measured(job, turn):
                 keep(record)
@@ -54,8 +57,9 @@ class World:
     def _measured(self, job: Job, turn: int) -> Iterator[SweptCell | FailedJob]:
         self.now += self.start_s
         luck = self.dealer.lognormvariate(0, self.start_noise)
-        known = {"rung": job.rung, "setting": job.setting.name, "turn": turn, "machine": "here"}
+        known = {"rung": job.rung, "setting": job.setting.name, "turn": turn, "machine": "here", "stage": job.stage}
         if job.setting.name in self.fails:
+            known.pop("stage")
             yield FailedJob(**known, why="it died", log="")
             return
         for planned in job.cells:

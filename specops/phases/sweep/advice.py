@@ -12,24 +12,26 @@ from specops.phases.sweep.crossover import Crossover, crossover
 from specops.phases.sweep.recommend import Contest
 from specops.phases.sweep.report import Rival
 from specops.phases.sweep.schedule import Schedule, schedule
-from specops.phases.sweep.speedups import Swept
+from specops.phases.sweep.speedups import Swept, Where
 
 
-def rivals(swept: Swept, contests: Sequence[Contest], choice: Choice) -> list[Rival]:
-    """The others that pay as well, where all prompts together recommend a setting."""
+def rivals(swept: Swept, choices: Sequence[Contest], choice: Choice) -> list[Rival]:
+    """The others that looked as if they paid, where all prompts together recommend a setting. Its runner-up
+    is compared with it by the confirmation, the rest by the choice."""
     ours = choice.setting
     if ours is None or choice.only:
         return []
-    contest = next(found for found in contests if found.where.concurrency == choice.at)
-    return [
-        Rival(
-            setting=other.setting.name,
-            ratio=swept.pairs(ours.name, contest.where, over=other.setting.name).ratio("e2e", 0.95),
-            apart=recommend.apart(swept, contest.where, ours.name, other.setting.name),
-        )
-        for other in contest.candidates
-        if other.decision.verdict == "yes" and other.setting is not ours
-    ]
+    where = Where(choice.at or 1)
+    contest = next(found for found in choices if found.where.concurrency == where.concurrency)
+    names = {one.setting.name for one in contest.candidates if one.decision.verdict == "yes"}
+    found = []
+    for other in swept.challengers:
+        pairs = swept.evidence(ours.name, where, over=other.name)
+        if other.name != ours.name and (other.name in names or swept.confirmed(other.name, where)):
+            ratio = pairs.ratio("e2e", 0.95)
+            apart = ratio is not None and not ratio.low <= 1 <= ratio.high
+            found.append(Rival(setting=other.name, ratio=ratio, apart=apart))
+    return found
 
 
 def crossed(contests: Sequence[Contest], choice: Choice) -> Crossover | None:
@@ -43,9 +45,11 @@ def crossed(contests: Sequence[Contest], choice: Choice) -> Crossover | None:
     )
 
 
-def planned(swept: Swept, contests: Sequence[Contest], choice: Choice) -> tuple[Schedule | None, str | None]:
+def planned(
+    swept: Swept, choices: Sequence[Contest], finals: Sequence[Contest], choice: Choice
+) -> tuple[Schedule | None, str | None]:
     """Of the settings that a server with the recommended one's draft can change between; or why there is
-    none."""
+    none. At each load the confirmation decides on what it measured, and the choice on the rest."""
     ours = choice.setting
     if ours is None:
         return None, "nothing is recommended"
@@ -54,10 +58,25 @@ def planned(swept: Swept, contests: Sequence[Contest], choice: Choice) -> tuple[
     family = costs.family(ours)
     if family is None:
         return None, f"{ours.name} is a tree that branches, and a schedule is of chains"
-    best = {}
-    for contest in contests:
-        of_family = [one for one in contest.candidates if costs.family(one.setting) == family]
-        if of_family:
-            chosen = recommend.best(of_family, partial(recommend.apart, swept, contest.where))
-            best[contest.where.concurrency] = chosen.setting.k if chosen else 0
-    return schedule(best), None
+    best, unconfirmed = {}, []
+    for chosen, final in zip(choices, finals, strict=True):
+        streams = final.where.concurrency
+        here = [one for one in final.candidates if swept.confirmed(one.setting.name, final.where)]
+        confirmed = final.best if final.best and costs.family(final.best.setting) == family else None
+        if streams == choice.at:
+            best[streams] = ours.k
+        elif confirmed is not None:
+            best[streams] = confirmed.setting.k
+        else:
+            known = {one.setting.name for one in here}
+            rest = [
+                one
+                for one in chosen.candidates
+                if costs.family(one.setting) == family and one.setting.name not in known
+            ]
+            found = recommend.best(rest, partial(recommend.apart, swept, chosen.where))
+            if here or rest:
+                best[streams] = found.setting.k if found else 0
+            if found:
+                unconfirmed.append(streams)
+    return schedule(best, unconfirmed), None

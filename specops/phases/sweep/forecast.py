@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.phases import measurement
 from specops.phases.sweep import plan
+from specops.phases.sweep.confirmation import confirming
 from specops.phases.sweep.halving import Halving
 from specops.phases.sweep.jobs import Rung
-from specops.phases.sweep.records import kept_of
+from specops.phases.sweep.records import Picked, kept_of
 from specops.phases.sweep.timing import Sample, Timing, of_a_baseline, swept
 from specops.phases.sweep.wanted import Wanted
 
@@ -57,7 +58,7 @@ class Forecast(BaseModel):
 def forecast(wanted: Wanted, path: Path) -> Forecast:
     """By an earlier sweep at `path`, or a baseline.json beside it, of these inputs or others. FileError where
     they are damaged."""
-    samples, source = _samples(path)
+    samples, source = samples_of(path)
     timing = Timing(samples, wanted.asked.warmup) if samples else None
     rungs = [_planned(rung, timing) for rung in _rungs(wanted, timing)]
     known = [rung.seconds for rung in rungs if rung.seconds is not None]
@@ -74,13 +75,26 @@ def forecast(wanted: Wanted, path: Path) -> Forecast:
 
 
 def _rungs(wanted: Wanted, timing: Timing | None) -> Sequence[Rung]:
+    """Those that are known beforehand. Which settings a confirmation will have is not: the first ones stand
+    for them."""
     decks = wanted.decks()
+    several = len(wanted.settings) > 2
+    streams = sorted({load.concurrency for load in wanted.loads})
+    picked = Picked(settings=tuple(one.name for one in wanted.settings[1:3]), streams=tuple(streams))
     if wanted.budget_min is None:
-        return plan.whole(wanted.settings, wanted.loads, decks, wanted.asked.repeats)
-    of_loads = {load: decks[load.length] for load in wanted.loads}
+        repeats = wanted.asked.repeats
+        chosen = plan.whole(wanted.settings, wanted.loads, decks, repeats) if several else []
+        last = confirming(picked, wanted.settings, wanted.loads, decks, len(chosen), {})
+        return [*chosen, *last.rungs(last.even(repeats))]
+    of_loads = {load: decks.choice[load.length] for load in wanted.loads}
     halving = Halving(wanted.settings, of_loads, confidence=wanted.confidence)
-    first = halving.plan(0, timing, 60 * wanted.budget_min)
-    return [first] if first else []
+    first = halving.opening(0)
+    if first is None:
+        last = confirming(picked, wanted.settings, wanted.loads, decks, 0, {})
+        return last.rungs([last.fewest()])
+    left_s = 60 * wanted.budget_min
+    fits = first if timing is None else halving.fitting(first, timing, left_s - timing.job(first.standard))
+    return [fits] if fits else []
 
 
 def _planned(rung: Rung, timing: Timing | None) -> PlannedRung:
@@ -95,7 +109,8 @@ def _planned(rung: Rung, timing: Timing | None) -> PlannedRung:
     )
 
 
-def _samples(sweep: Path) -> tuple[list[Sample], Source | None]:
+def samples_of(sweep: Path) -> tuple[list[Sample], Source | None]:
+    """How long servers took, by the sweep at this path, else by the baseline.json beside it."""
     baseline = sweep.with_name("baseline.json")
     if sweep.exists():
         samples = swept(kept_of(results.read(sweep), str(sweep)).cells)

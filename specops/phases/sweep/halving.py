@@ -1,11 +1,12 @@
-"""Where a budget goes: successive halving at every load, over evidence that is kept.
+"""Where a budget goes while a setting is chosen: successive halving at every load. Pure.
 
 Karnin, Koren and Somekh (ICML 2013) spend a fixed budget on finding the best of several arms so: all are
 sampled, the better half goes on, and every round gets an equal share of what is left. Here each load has a
 contest of its own, and one start of a server serves all of them. So settings are halved as well: those stay
 that are the best of a load, or as good, and then those that are near it over all loads. Beside the halving,
-what the intervals show to be over ends early: a setting that is surely slower than the best, a load at which
-no other can be faster by more than INDIFFERENCE, or nothing can pay. Whatever is left out is told, with why.
+what the intervals decide ends early: a setting that is surely slower than the best, a load at which no other
+can be faster by more than INDIFFERENCE, or nothing can pay. A load with one setting left has no contest, and
+is not measured again before the confirmation. Whatever is left out is recorded, with the reason.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from specops.phases.sweep import plan
-from specops.phases.sweep.jobs import Load, Rung, Setting, Skipped
+from specops.phases.sweep.jobs import Job, Load, Rung, Setting, Skipped
 from specops.phases.sweep.records import SweptCell
 from specops.phases.sweep.speedups import shown, speedup
 from specops.phases.sweep.timing import Timing
-from specops.stats import MIN_PAIRS, Interval
+from specops.stats import Interval
 
 INDIFFERENCE = 0.03
 """A setting that is at best so much faster than another is not worth more of the budget."""
 
 FAILED = "it failed"
-NO_TIME = "no time was left for it"
+NOTHING_PAYS = "decided: nothing pays here"
+NO_TIME = "the budget has no time for it"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Halving:
                 self.skipped.append(one)
                 self.open[one.load] = [left for left in self.open[one.load] if left.name != one.setting]
         for cell in cells:
-            if cell.setting == self.settings[0].name and cell.turn == 0:
+            if cell.stage == "choice" and cell.setting == self.settings[0].name and cell.turn == 0:
                 self._dealt[plan.load_of(cell)] += len(cell.cell.rows)
 
     def narrow(self, after: int, cells: Sequence[SweptCell], failed: Collection[str]) -> None:
@@ -75,8 +77,8 @@ class Halving:
         for load, names in self.open.items():
             for setting in [setting for setting in names if setting.name in failed]:
                 self._skip(after, load, setting, FAILED)
-        before = {setting.name for settings in self.open.values() for setting in settings}
-        standings = {load: self._standings(load, cells) for load, settings in self.open.items() if settings}
+        before = {setting.name for settings in self.contested.values() for setting in settings}
+        standings = {load: self._standings(load, cells) for load in self.contested}
         for load, ranked in standings.items():
             self.open[load] = [standing.setting for standing in ranked]
             if ranked[0].speedup is not None:
@@ -97,9 +99,10 @@ class Halving:
             if other.speedup and best.speedup and other.speedup.high < best.speedup.low:
                 self._skip(after, load, other.setting, f"surely slower: {other}, and {_named(best)}")
         left = [standing for standing in ranked if standing.setting in self.open[load]]
-        if told := _decided(left):
-            for standing in left:
-                self._skip(after, load, standing.setting, told)
+        if why := _decided(left):
+            # The best stays, to be confirmed, unless nothing pays.
+            for standing in left if why.startswith(NOTHING_PAYS) else left[1:]:
+                self._skip(after, load, standing.setting, why)
             return
         known = [standing for standing in left if standing.speedup is not None]
         for standing in known[math.ceil(len(ranked) / 2) :]:
@@ -123,18 +126,43 @@ class Halving:
                     why = f"in the slower half over all loads: {one}, and {_named(ranked[0])}"
                     self._skip(after, load, one.setting, why)
 
-    def plan(self, number: int, timing: Timing | None, left_s: float) -> Rung | None:
-        """The next rung: of every prompt that its share of the time lets be asked, and of the fewest that
-        tell anything while no `timing` is known. None when nothing is open, or the time does not suffice
-        for another; what it does not suffice for is skipped."""
-        if timing is None:
-            return self._deal(number, self._fewest())
-        while most := max(map(len, self.open.values()), default=0):
+    @property
+    def contested(self) -> dict[Load, list[Setting]]:
+        """The loads at which there is a choice."""
+        return {load: settings for load, settings in self.open.items() if len(settings) > 1}
+
+    def opening(self, number: int) -> Rung | None:
+        """The first rung, of the fewest prompts that tell anything: how long it takes is not known. None
+        where there is nothing to choose."""
+        return self._deal(number, self._fewest()) if self.contested else None
+
+    def fitting(self, opened: Rung, timing: Timing, left_s: float) -> Rung | None:
+        """What of the rung `opened` can be measured in `left_s`, after the first turn of its standard; None
+        where no two settings can."""
+        while self.contested:
+            names = {load: {one.name for one in settings} for load, settings in self.contested.items()}
+            standard = _at(opened.standard, names.keys())
+            jobs = tuple(
+                left
+                for job in opened.jobs
+                if (left := _at(job, [load for load in names if job.setting.name in names[load]])).cells
+            )
+            if timing.jobs([*jobs, standard]) <= left_s:
+                return replace(opened, standard=standard, jobs=jobs)
+            self._keep(opened.standard.rung - 1, max(map(len, self.contested.values())) - 1)
+        return None
+
+    def plan(self, number: int, timing: Timing, left_s: float, reserve_s: float) -> Rung | None:
+        """The next rung: of every prompt that its share of the time lets be asked. `left_s` is what there is
+        for this stage, of which `reserve_s` had better be left to the confirmation. None where nothing is
+        contested, or the time does not suffice for a rung; what it does not suffice for is skipped."""
+        while contested := self.contested:
+            most = max(map(len, contested.values()))
             smallest = timing.rung(self._rung(number, self._fewest()))
-            if smallest is not None and smallest > left_s:
+            if smallest > left_s:
                 self._keep(number - 1, most - 1)
                 continue
-            share_s = max(left_s / max(1, math.ceil(math.log2(most))), smallest or 0.0)
+            share_s = max((left_s - reserve_s) / max(1, math.ceil(math.log2(most))), smallest)
             return self._deal(number, self._most(number, timing, share_s))
         return None
 
@@ -143,24 +171,21 @@ class Halving:
         fewest, low, high = self._fewest(), 0, max(map(len, self.decks.values()))
         while low < high:  # the most that still fits
             middle = (low + high + 1) // 2
-            counts = self._at_least(fewest, middle)
-            seconds = timing.rung(self._rung(number, counts))
-            low, high = (middle, high) if seconds is not None and seconds <= share_s else (low, middle - 1)
+            fits = timing.rung(self._rung(number, self._at_least(fewest, middle))) <= share_s
+            low, high = (middle, high) if fits else (low, middle - 1)
         return self._at_least(fewest, low)
 
     def _at_least(self, fewest: Mapping[Load, int], count: int) -> dict[Load, int]:
         return {load: min(max(few, count), len(self.decks[load])) for load, few in fewest.items()}
 
     def _fewest(self) -> dict[Load, int]:
-        """Of which an interval can be made, and which mostly run at the full load."""
-        return {
-            load: min(max(MIN_PAIRS, 2 * load.concurrency), len(deck)) for load, deck in self.decks.items()
-        }
+        return {load: plan.fewest(load, deck) for load, deck in self.decks.items()}
 
     def _rung(self, number: int, counts: Mapping[Load, int]) -> Rung:
-        asked = {load: [setting.name for setting in names] for load, names in self.open.items()}
+        asked = {load: [setting.name for setting in names] for load, names in self.contested.items()}
         prompts = {load: self._next(load, count) for load, count in counts.items()}
-        return plan.rung(number, self.settings, asked, prompts)
+        spare = {load: self._spare(load, measured) for load, measured in prompts.items()}
+        return plan.rung(number, self.settings, asked, prompts, spare)
 
     def _deal(self, number: int, counts: Mapping[Load, int]) -> Rung | None:
         planned = self._rung(number, counts)
@@ -173,15 +198,22 @@ class Halving:
         deck, at = self.decks[load], self._dealt[load]
         return tuple(deck[(at + number) % len(deck)] for number in range(count))
 
+    def _spare(self, load: Load, measured: Collection[str]) -> tuple[str, ...]:
+        return tuple(name for name in self.decks[load] if name not in measured)
+
     def _keep(self, after: int, most: int) -> None:
         """No more settings than so many at each load."""
         for load, settings in self.open.items():
-            for setting in settings[most:]:
+            for setting in settings[max(1, most) :]:
                 self._skip(after, load, setting, NO_TIME)
 
     def _skip(self, after: int, load: Load, setting: Setting, why: str) -> None:
         self.skipped.append(Skipped(setting.name, load, after, why))
         self.open[load] = [other for other in self.open[load] if other is not setting]
+
+
+def _at(job: Job, loads: Collection[Load]) -> Job:
+    return replace(job, cells=tuple(cell for cell in job.cells if cell.load in loads))
 
 
 def _cover(behind: Mapping[str, Mapping[Load, float]]) -> set[str]:
@@ -204,7 +236,7 @@ def _decided(standings: Sequence[Standing]) -> str | None:
         return None
     best, *others = intervals
     if max(interval.high for interval in intervals) < 1:
-        return f"decided: nothing pays here, at best {_named(standings[0])}"
+        return f"{NOTHING_PAYS}, at best {_named(standings[0])}"
     if best.low > 1 and all(other.high <= best.low * (1 + INDIFFERENCE) for other in others):
         return f"decided: no other can be {INDIFFERENCE:.0%} faster than {_named(standings[0])}"
     return None

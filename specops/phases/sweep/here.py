@@ -28,14 +28,15 @@ class Here:
         began = time.time()
         if MACHINE not in rung.begun and not self._measure(rung.standard, 0, keep):
             return
-        longest = time.time() - began
-        for job in rung.jobs:
+        longest_s = time.time() - began
+        for number, job in enumerate(rung.jobs):
             began = time.time()
-            if rung.until is not None and began + 2 * longest > rung.until:
+            if number and not rung.has_time_for(job, began, longest_s):
                 break
-            self._measure(job, 0, keep)
-            longest = max(longest, time.time() - began)
-        self._measure(rung.standard, 1, keep)
+            self._measure(job, job.turn, keep)
+            longest_s = max(longest_s, time.time() - began)
+        if rung.jobs or MACHINE in rung.begun:
+            self._measure(rung.standard, 1, keep)
 
     def _measure(self, job: Job, turn: int, keep: Keep) -> bool:
         return measure_job(

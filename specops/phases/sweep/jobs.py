@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from specops.config import Pool
 from specops.load.arrivals import Level
-from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.phases.sweep.records import FailedJob, Stage, SweptCell
 
 STANDARD = "standard"
 """The setting without speculation: K = 0."""
@@ -60,6 +60,10 @@ class PlannedCell:
     prompts: tuple[str, ...]
     """Their ids."""
 
+    warm_up: tuple[str, ...] = ()
+    """Ids of prompts to warm up with. They are others than `prompts` where there are any: a server that
+    answers repeats from a cache must not have seen what is measured."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -68,12 +72,18 @@ class Job:
     rung: int
     setting: Setting
     cells: tuple[PlannedCell, ...]
+    turn: int = 0
+    """A setting without a rival is measured twice in a rung: turn 0, then turn 1. The executor sets the
+    standard's turns."""
+
+    stage: Stage = "choice"
 
 
 @dataclass(frozen=True)
 class Rung:
     """Jobs that are measured between two of the standard's: speed-ups are paired with those of the same
-    machine, and what the machine drifted is seen between the two."""
+    machine, and what the machine drifted is seen between the two. Without jobs, only the standard's first
+    turn is measured."""
 
     standard: Job
     jobs: tuple[Job, ...]
@@ -83,7 +93,19 @@ class Rung:
 
     until: float | None = None
     """Seconds since the epoch: a job begins only if it and the standard's second turn may be expected to end
-    before. Those that do not begin are left out."""
+    before. Those that do not begin are left out. The first job always begins: the standard measured alone
+    would be time spent for nothing."""
+
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that a job takes, by the name of its setting; empty where that is not known."""
+
+    def has_time_for(self, job: Job, now: float, longest_s: float) -> bool:
+        """Whether `job` and the standard's second turn end before `until`, by what is expected of them; by
+        the longest job so far where nothing is."""
+        if self.until is None:
+            return True
+        standard = self.expected_s.get(self.standard.setting.name, longest_s)
+        return now + self.expected_s.get(job.setting.name, longest_s) + standard <= self.until
 
 
 @dataclass(frozen=True)
@@ -107,5 +129,6 @@ class Executor(Protocol):
 
     def run(self, rung: Rung, keep: Keep) -> None:
         """Every job of the rung once, on some machine, that machine's standard before its first (turn 0)
-        and after its last (turn 1); one server at a time on a device. A server that does not come up, or
-        dies, is a FailedJob, and the rung goes on."""
+        and after its last (turn 1); one server at a time on a device. A machine that measured no job does
+        not measure the standard again. A server that does not come up, or dies, is a FailedJob, and the rung
+        goes on."""

@@ -10,18 +10,22 @@ from typing import Any
 from specops import stats
 from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Speedups, speedups
-from specops.phases.sweep import advice, costs, recommend
+from specops.phases.ab.verdict import Decision
+from specops.phases.sweep import advice, costs, recommend, vetoes
 from specops.phases.sweep.cells import cell_of, of_setting
-from specops.phases.sweep.choice import Choice, choose, deciding, method_of
+from specops.phases.sweep.choice import Choice, choose, deciding, method_of, pick
+from specops.phases.sweep.confirmation import confidence_of
 from specops.phases.sweep.costs import Line, Step
 from specops.phases.sweep.groups import of_group
 from specops.phases.sweep.jobs import Load, Setting, Skipped
 from specops.phases.sweep.plan import load_of
 from specops.phases.sweep.recommend import Contest
-from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.phases.sweep.records import FailedJob, Picked, SweptCell
 from specops.phases.sweep.report import (
     Cell,
     Change,
+    Confirmation,
+    Confirmed,
     Cost,
     OfGroup,
     OfSetting,
@@ -53,23 +57,41 @@ def judge(
     *,
     confidence: float = 0.95,
     skipped: Sequence[Skipped] = (),
+    picked: Picked | None = None,
+    look: int = 1,
 ) -> Judged:
     """Judge every setting at every load; the setting with k = 0 is the standard.
 
     `confidence` is of all intervals of a kind together. A setting that failed once is not recommended: it
     died, or did not come up. Where something was `skipped`, what was measured was chosen by what had been
-    seen, and the intervals hold for every rung after which that was done.
+    measured before, and the intervals hold for every rung after which that was done. `picked` is what the
+    confirmation measured, None where there was nothing to confirm; `look` is the number of this judgement.
     """
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, picked, look)
     report = judging.report()
-    told = judging.recommendation(report)
+    recommendation = judging.recommendation(report)
     return Judged(
         judging.choice.decision.verdict,
         judging.choice.decision.reason,
-        _summary(report, judging.choice, told),
+        _summary(report, judging.choice, recommendation),
         report.model_dump(mode="json"),
-        told.model_dump(mode="json"),
+        recommendation.model_dump(mode="json"),
     )
+
+
+def picked_by(
+    settings: Sequence[Setting],
+    loads: Sequence[Load],
+    cells: Sequence[SweptCell],
+    failed: Sequence[FailedJob],
+    *,
+    confidence: float,
+    skipped: Sequence[Skipped],
+    fresh: bool,
+) -> Picked | None:
+    """What the evidence of the choice says to confirm; None where nothing may pay."""
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1)
+    return pick(judging.choices, judging.several, fresh=fresh)
 
 
 class _Judging:
@@ -83,58 +105,131 @@ class _Judging:
         failed: Sequence[FailedJob],
         confidence: float,
         skipped: Sequence[Skipped],
+        picked: Picked | None,
+        look: int,
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
         self.swept = Swept(cells, settings)
-        self.confidence = confidence
+        self.confidence, self.picked, self.look = confidence, picked, look
+        self._vetoes: dict[tuple[str, Where], Decision | None] = {}
         self.why = {one.setting: one.why for one in failed}
-        chosen = any(one.setting not in self.why for one in skipped)
-        self.looks = max(1, self.swept.rungs) if chosen else 1
+        narrowed = any(one.setting not in self.why for one in skipped)
+        self.looks = max(1, self.swept.rungs) if narrowed else 1
         self.working = [one for one in self.swept.challengers if one.name not in self.why]
         self.streams = sorted({load.concurrency for load in loads})
         self.of_each = self.each_of(len(self.streams))
-        self.contests = [self.contest(Where(streams), self.of_each) for streams in self.streams]
-        lightest = deciding(self.contests)
-        self.classes = self.groups(lightest.where, "traffic_class", self.swept.classes)
+        self.of_confirmed = self.each_confirmed()
+        self.choices = [self.contest(Where(streams), self.of_each) for streams in self.streams]
+        lightest = deciding(self.choices)
+        found = self.groups(lightest.where, "traffic_class", self.swept.classes)
+        self.several = found if len(found) > 1 else {}
+        self.finals = [self.final(Where(streams), self.of_each) for streams in self.streams]
+        decides = Where(picked.streams[0]) if picked else replace(lightest.where, stage=None)
+        self.classes = self.final_groups(decides, "traffic_class", self.swept.classes)
         several = self.classes if len(self.classes) > 1 else {}
-        self.choice = choose(self.contests, several, self.why, self.swept.standard)
+        self.choice = choose(
+            self.finals,
+            several,
+            picked,
+            self.why,
+            self.swept.standard,
+            lambda one, other: recommend.apart(
+                self.swept, replace(decides, stage="confirmation"), one, other
+            ),
+        )
         self.at = Where(self.choice.at) if self.choice.at is not None else None
 
     def each_of(self, groups: int) -> float:
         """The confidence of each interval of a kind: one for each setting in each of so many groups."""
         return recommend.of_each(self.confidence, len(self.swept.challengers), groups, self.looks)
 
+    def each_confirmed(self, groups: int = 1) -> float:
+        """The same of an interval of the confirmation. Loads are decided in order, from the lightest until
+        one does not pay, which costs no confidence."""
+        among = len(self.picked.settings) if self.picked else 1
+        return confidence_of(self.confidence, self.look, among * groups)
+
     def contest(self, where: Where, confidence: float) -> Contest:
-        return recommend.contest(self.swept, where, self.working, confidence)
+        """By the evidence of the choice."""
+        return recommend.contest(self.swept, where, self.working, confidence, self.veto)
 
     def groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
-        """A contest for each class, length or temperature at `where`."""
+        """A contest for each class, length or temperature at `where`, by the evidence of the choice."""
         each = self.each_of(len(names))
         return {str(name): self.contest(replace(where, **{kind: name}), each) for name in sorted(names)}
+
+    def final(self, where: Where, of_each: float, groups: int = 1) -> Contest:
+        """By the evidence of the confirmation where there is any. What only the choice measured may be ruled
+        out, and never pays."""
+        found = []
+        for setting in self.working:
+            pairs = self.swept.evidence(setting.name, where)
+            if not pairs.all:
+                continue
+            vetoed = self.veto(setting, where)
+            if self.swept.confirmed(setting.name, where):
+                found.append(recommend.candidate(setting, pairs, self.each_confirmed(groups), vetoed))
+            else:
+                found.append(recommend.unconfirmed(recommend.candidate(setting, pairs, of_each, vetoed)))
+
+        def apart(one: str, other: str) -> bool:
+            return recommend.apart(self.swept, replace(where, stage="confirmation"), one, other)
+
+        return Contest(where, tuple(found), recommend.best(found, apart))
+
+    def final_groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
+        each = self.each_of(len(names))
+        among = names
+        if self.picked and self.picked.only and kind == "traffic_class":
+            among = self.picked.only
+        return {
+            str(name): self.final(replace(where, **{kind: name}), each, max(1, len(among)))
+            for name in sorted(names)
+        }
+
+    def veto(self, setting: Setting, where: Where) -> Decision | None:
+        """By all that was measured of it at this concurrency, in both stages and all classes."""
+        where = Where(where.concurrency)
+        if (setting.name, where) not in self._vetoes:
+            standard = next(one for one in self.settings if one.name == self.swept.standard)
+            self._vetoes[setting.name, where] = vetoes.veto(
+                vetoes.Measured(
+                    setting.name,
+                    self.swept.pairs(setting.name, where),
+                    self._records(standard, where),
+                    self._records(setting, where),
+                    (
+                        self.swept.repeats(standard.name, where),
+                        self.swept.repeats(setting.name, where),
+                    ),
+                )
+            )
+        return self._vetoes[setting.name, where]
 
     def report(self) -> Report:
         setting = self.choice.setting
         name = setting.name if setting else None
-        planned, missing = advice.planned(self.swept, self.contests, self.choice)
+        planned, missing = advice.planned(self.swept, self.choices, self.finals, self.choice)
         steps, lines = self.costs()
         return Report(
             standard=self.swept.standard,
             confidence=self.confidence,
             confidence_of_each=round(self.of_each, 6),
             looks=self.looks,
+            confirmation=self.confirmation(),
             decided_at=self.choice.at,
             recommended=name,
             nearest=name or self._nearest(),
             only_for=list(self.choice.only),
             cells=[found for load in self.loads for found in self.cells_at(load)],
-            together=[found for contest in self.contests for found in self.together(contest)],
-            rivals=advice.rivals(self.swept, self.contests, self.choice),
+            together=[found for contest in self.finals for found in self.together(contest)],
+            rivals=advice.rivals(self.swept, self.choices, self.choice),
             by_class={group: of_group(contest, name) for group, contest in self.classes.items()},
             by_length=self.of_groups("length", {load.length for load in self.loads}),
             by_temperature=self.of_groups("temperature", {load.temperature for load in self.loads}),
             steps=steps,
             lines=lines,
-            crossover=advice.crossed(self.contests, self.choice),
+            crossover=advice.crossed(self.finals, self.choice),
             schedule=planned,
             schedule_missing=missing,
             standards=self.standards(),
@@ -145,8 +240,9 @@ class _Judging:
         for setting in self.settings:
             ours = [cell for cell in self._measured(setting) if load_of(cell) == load]
             if ours:
-                pairs = self.swept.pairs(setting.name, Where.of(load))
-                yield cell_of(setting, load, ours, pairs, self.of_each)
+                where = Where.of(load)
+                pairs = self.swept.evidence(setting.name, where)
+                yield cell_of(setting, load, ours, pairs, self.confidence_at(setting, where))
 
     def together(self, contest: Contest) -> Iterator[OfSetting]:
         for setting in self.settings:
@@ -158,14 +254,48 @@ class _Judging:
                 yield of_setting(setting, where.concurrency, cells, decision, found)
 
     def speedups(self, setting: Setting, where: Where) -> Speedups:
-        return speedups(self.swept.pairs(setting.name, where), where.level, self.of_each)
+        pairs = self.swept.evidence(setting.name, where)
+        return speedups(pairs, where.level, self.confidence_at(setting, where))
+
+    def confidence_at(self, setting: Setting, where: Where) -> float:
+        confirmed = self.swept.confirmed(setting.name, where)
+        return self.of_confirmed if confirmed else self.of_each
+
+    def confirmation(self) -> Confirmation | None:
+        """What the choice said of the settings that were picked, and what the confirmation says."""
+        if self.picked is None:
+            return None
+        at = Where(self.picked.streams[0])
+        rungs = {cell.rung for cell in self.cells if cell.stage == "confirmation"}
+        chosen = next((one for one in self.choices if one.where.concurrency == at.concurrency), None)
+        found = []
+        for name in self.picked.settings:
+            pairs = self.swept.pairs(name, replace(at, stage="confirmation"))
+            before = chosen.of(name) if chosen else None
+            found.append(
+                Confirmed(
+                    setting=name,
+                    prompts=len(pairs.all),
+                    speedup=pairs.ratio("e2e", self.of_confirmed),
+                    at_choice=before.speedup if before else None,
+                )
+            )
+        return Confirmation(
+            concurrency=at.concurrency,
+            only=list(self.picked.only),
+            fresh=self.picked.fresh,
+            rungs=len(rungs),
+            looks=self.look,
+            confidence_of_each=round(self.of_confirmed, 6),
+            settings=found,
+        )
 
     def of_groups(self, kind: str, names: Collection[Any]) -> dict[str, OfGroup]:
         """Of lengths and temperatures, where there is more than one."""
         if self.at is None or len(names) < 2:
             return {}
         name = self.choice.setting.name if self.choice.setting else None
-        return {g: of_group(found, name) for g, found in self.groups(self.at, kind, names).items()}
+        return {g: of_group(found, name) for g, found in self.final_groups(self.at, kind, names).items()}
 
     def costs(self) -> tuple[list[Step], list[Line]]:
         at = self.at
@@ -173,7 +303,7 @@ class _Judging:
             return [], []
         cells = {one.name: self._records(one, at) for one in self.swept.challengers}
         steps = [
-            costs.step(one, self.swept.pairs(one.name, at), cells[one.name])
+            costs.step(one, self.swept.evidence(one.name, at), cells[one.name])
             for one in self.swept.challengers
             if cells[one.name]
         ]
@@ -222,7 +352,7 @@ class _Judging:
         )
 
     def _nearest(self) -> str | None:
-        contest = next((found for found in self.contests if found.where == self.at), None)
+        contest = next((found for found in self.finals if found.where == self.at), None)
         known = [c for c in contest.candidates if c.speedup] if contest else []
         return max(known, key=recommend.estimate).setting.name if known else None
 
@@ -249,6 +379,7 @@ def _summary(report: Report, choice: Choice, told: Recommendation) -> dict[str, 
         "recommended": told.k,
         "setting": told.setting,
         "concurrency": report.decided_at,
+        "prompts": ours.speedups.prompts if ours and ours.speedups else None,
         "e2e_speedup": dumped.get("e2e"),
         "tpot_speedup": dumped.get("tpot"),
         "ttft_change_ms": dumped.get("ttft_change_ms"),

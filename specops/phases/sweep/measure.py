@@ -128,7 +128,7 @@ class _Running:
 
     async def _introduce(self, respondent: Respondent, planned: PlannedCell) -> None:
         """Its first answer: a server may be healthy and die of it."""
-        facts = await respondent.introduce(self.prompts[planned.prompts[0]])
+        facts = await respondent.introduce(self.prompts[(planned.warm_up or planned.prompts)[0]])
         self.server = facts["server"]
 
     async def _cell(self, respondent: Respondent, planned: PlannedCell, footprint: Footprint) -> None:
@@ -141,6 +141,7 @@ class _Running:
                     rung=self.job.rung,
                     setting=self.job.setting.name,
                     turn=self.turn,
+                    stage=self.job.stage,
                     machine=self.machine,
                     temperature=load.temperature,
                     length=load.length,
@@ -153,10 +154,11 @@ class _Running:
             )
 
         prompts = [self.prompts[name] for name in planned.prompts]
+        others = [self.prompts[name] for name in planned.warm_up]
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
         began = time.time()
-        await respondent.visit(prompts, load.level, planned.repeat, warm_up_with=prompts, keep=keep)
+        await respondent.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
         self._refuse_failing(kept[-1])
 
     def _refuse_failing(self, cell: CellRecord) -> None:

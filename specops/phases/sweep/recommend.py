@@ -1,21 +1,21 @@
-"""Which setting pays, which of those is best, and what would have to be measured where nothing is sure. Pure.
+"""Which settings pay, which of those is best, and what more would decide where nothing is sure. Pure.
 
-Recommended is the setting with the highest measured speed-up among those whose interval lies above 1, at the
-lightest load at which there are any. Intervals of all settings at all loads hold together (Bonferroni), so
-that the best of many is no luckier than the one of one; where the time was spent by what had been seen so
-far, at every rung as well. Nothing that was not measured is recommended.
+The choice: among the settings whose interval lies above 1, that with the highest speed-up, at the lightest
+load at which there are any. Intervals of all settings at all loads hold together (Bonferroni); where the time was
+spent by what had been measured so far, at every rung as well. What was chosen so is measured again
+(confirmation.py), and only what is confirmed is recommended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specops import stats
 from specops.phases.ab import verdict
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import Decision, times
+from specops.phases.ab.verdict import Decision
 from specops.phases.sweep.jobs import Setting
 from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
@@ -42,6 +42,9 @@ class Candidate:
     speedup: Interval | None
     """End to end."""
 
+    vetoed: bool = False
+    """The decision is a veto (vetoes.py): the speed-up does not count."""
+
 
 @dataclass(frozen=True)
 class Contest:
@@ -61,16 +64,36 @@ def of_each(confidence: float, settings: int, groups: int, looks: int) -> float:
     return 1 - (1 - confidence) / max(1, settings * groups * looks)
 
 
-def contest(swept: Swept, where: Where, settings: Sequence[Setting], confidence: float) -> Contest:
-    """Between `settings`, at `where`; `confidence` is of each interval."""
+Veto = Callable[[Setting, Where], Decision | None]
+
+
+def contest(
+    swept: Swept, where: Where, settings: Sequence[Setting], confidence: float, veto: Veto
+) -> Contest:
+    """Between `settings`, at `where`, by the evidence of the choice; `confidence` is of each interval."""
+    where = replace(where, stage="choice")
     found = []
     for setting in settings:
         pairs = swept.pairs(setting.name, where)
         if pairs.all:
-            decision = decide(pairs, confidence)
-            speedup = decision.speedup or pairs.ratio("e2e", confidence)
-            found.append(Candidate(setting, decision, speedup))
+            found.append(candidate(setting, pairs, confidence, veto(setting, where)))
     return Contest(where, tuple(found), best(found, lambda one, other: apart(swept, where, one, other)))
+
+
+def candidate(setting: Setting, pairs: Pairs, confidence: float, vetoed: Decision | None) -> Candidate:
+    """What is decided on a setting's pairs, unless a veto forbids it."""
+    decision = decide(pairs, confidence)
+    speedup = decision.speedup or pairs.ratio("e2e", confidence)
+    return Candidate(setting, vetoed or decision, speedup, vetoed is not None)
+
+
+def unconfirmed(candidate: Candidate) -> Candidate:
+    """What only the choice measured: it may be ruled out by that, and never pays."""
+    decision = candidate.decision
+    if decision.verdict != "yes":
+        return candidate
+    reason = f"{decision.reason} when the setting was chosen, and not confirmed"
+    return replace(candidate, decision=Decision(verdict="undecided", reason=reason, speedup=decision.speedup))
 
 
 def apart(swept: Swept, where: Where, one: str, other: str) -> bool:
@@ -83,10 +106,17 @@ def decide(pairs: Pairs, confidence: float) -> Decision:
     """On the pairs of one setting at one load."""
     decision = verdict.of_class(pairs, confidence, _TTFT_VETO)
     speedup = decision.speedup
-    if decision.verdict == "undecided" and speedup is not None and speedup.high < 1 + MARGIN:
-        reason = f"{times(speedup)}: gains less than {MARGIN:.0%} at best"
+    if speedup is None:
+        return decision
+    if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
+        reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
-    return decision
+    reason = {
+        "yes": shown(speedup),
+        "no": f"{shown(speedup)}: slower",
+        "undecided": f"{shown(speedup)} ({_more(decision.more_prompts, speedup)})",
+    }[decision.verdict]
+    return decision.model_copy(update={"reason": reason})
 
 
 def best(candidates: Sequence[Candidate], apart: Callable[[str, str], bool]) -> Candidate | None:
@@ -118,26 +148,32 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
     everything = [(contest.where, c) for contest in contests for c in contest.candidates]
     open_ = [(where, c) for where, c in everything if c.decision.verdict == "undecided"]
     where, closest = max(open_ or everything, key=lambda item: estimate(item[1]))
-    told = shown(closest.speedup) if closest.speedup else closest.decision.reason
+    found = shown(closest.speedup) if closest.speedup and not closest.vetoed else closest.decision.reason
     if not open_:
-        reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {told}"
+        reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {found}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
+    if closest.vetoed:
+        return Decision(
+            verdict="undecided",
+            reason=f"not enough evidence: {closest.setting.name} at {where.level}: {closest.decision.reason}",
+            more_prompts=closest.decision.more_prompts,
+        )
     more = _prompts_to_tell([candidate for _, candidate in open_], closest)
     return Decision(
         verdict="undecided",
-        reason=f"not enough evidence: the most hopeful is {closest.setting.name} at {where.level}, {told} "
-        f"({_tells(more, closest.speedup)})",
+        reason=f"not enough evidence: the most promising is {closest.setting.name} at {where.level}, {found} "
+        f"({_more(more, closest.speedup)})",
         speedup=closest.speedup,
         more_prompts=more,
     )
 
 
-def _tells(more: int | None, speedup: Interval | None) -> str:
+def _more(more: int | None, speedup: Interval | None) -> str:
     if more:
-        return f"about {more} more prompts would tell"
+        return f"about {more} more prompts would decide"
     if speedup is not None and speedup.high / speedup.low > TOO_WIDE:
-        return "the machine drifted, or starts differ, by more than it gains: more repeats would tell"
-    return "a hundred times as many prompts would not tell"
+        return "the machine drifted, or starts differ, by more than it gains: more repeats would decide"
+    return "a hundred times as many prompts would not decide"
 
 
 def _prompts_to_tell(open_: Sequence[Candidate], hope: Candidate) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 from specops.load.record import CellRecord
@@ -9,6 +11,10 @@ from specops.phases.measurement import checked
 from specops.results import Result
 
 KEPT = "kept"
+
+Stage = Literal["choice", "confirmation"]
+"""choice: all settings are measured, and the most promising is chosen by it. confirmation: the chosen one
+and its runner-up are measured again, and only that decides."""
 
 
 class Memory(BaseModel):
@@ -30,8 +36,10 @@ class SweptCell(BaseModel):
     rung: int
     setting: str
     turn: int
-    """Of a standard: 0 before the others of its rung, 1 after them. Of others 0."""
+    """Of a standard: 0 before the others of its rung, 1 after them. Of another, 1 where it was measured a
+    second time in its rung, else 0."""
 
+    stage: Stage = "choice"
     machine: str
     """Cells of one machine are compared with each other only."""
 
@@ -78,6 +86,24 @@ class FailedJob(BaseModel):
     """The last lines of its log."""
 
 
+class Picked(BaseModel):
+    """What the evidence of the choice says to confirm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    settings: tuple[str, ...]
+    """The chosen setting, then its runner-up where there is one."""
+
+    streams: tuple[int, ...]
+    """The concurrency that decides, then the heavier ones at which it may still pay."""
+
+    only: tuple[str, ...] = ()
+    """Traffic classes, where all together do not look faster and these do."""
+
+    fresh: bool = True
+    """The prompts of the confirmation had no part in the choice."""
+
+
 class Kept(BaseModel):
     """Of `data` in sweep.json, what the same sweep goes on from."""
 
@@ -86,6 +112,12 @@ class Kept(BaseModel):
     cells: list[SweptCell]
     failed: list[FailedJob]
     skipped: list[SkippedCell]
+    picked: Picked | None = None
+    """Null before the choice was made, and where nothing was worth confirming."""
+
+    looks: int = 0
+    """Times that the confirmation was judged: each later one has a smaller share of the error allowed."""
+
     spent_s: float
     """On measuring, starts and all; of a sweep that was stopped and went on, together."""
 

@@ -75,6 +75,40 @@ class OfSetting(_Part):
     """Of one stream while it is being answered: 1000 / the median TPOT."""
 
 
+class Confirmed(_Part):
+    """A setting that was measured again, at the load that decides."""
+
+    setting: str
+    prompts: int
+    """That it and the standard both answered."""
+
+    speedup: Shown | None
+    """By the confirmation alone. Null with too few prompts, or none."""
+
+    at_choice: Shown | None
+    """By the evidence that it was chosen by, which is too high; null where there was but one setting."""
+
+
+class Confirmation(_Part):
+    """The second stage: the chosen setting, then its runner-up."""
+
+    concurrency: int
+    only: list[str]
+    """Traffic classes that it was measured for; empty for all."""
+
+    fresh: bool
+    """Its prompts had no part in the choice."""
+
+    rungs: int
+    """Measured; 0 where no time was left for it."""
+
+    looks: int
+    """Times that it was judged, this one included."""
+
+    confidence_of_each: float
+    settings: list[Confirmed]
+
+
 class Rival(_Part):
     """How many times as fast the recommended setting is as another that pays as well."""
 
@@ -120,12 +154,16 @@ class Report(_Part):
     looks: int
     """Rungs after which it was chosen what to measure next; 1 where everything was planned beforehand."""
 
+    confirmation: Confirmation | None
+    """Null where nothing was worth confirming. Figures of the settings that it measured, everywhere in this
+    report, are its figures."""
+
     decided_at: int | None
     """Streams: the lightest load at which something pays, else the lightest that was measured at all."""
 
     recommended: str | None
     nearest: str | None
-    """The setting whose costs are told first: the recommended, else the one with the highest speed-up."""
+    """The setting whose costs come first: the recommended, else the one with the highest speed-up."""
 
     only_for: list[str]
     """Traffic classes that it is recommended for, where all together do not show that it pays; else empty."""

@@ -9,7 +9,7 @@ the largest batch, and no K is above `num_speculative_tokens`, so that has to be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
@@ -29,8 +29,9 @@ class Schedule(BaseModel):
     """What of it was not measured."""
 
 
-def schedule(best: Mapping[int, int]) -> Schedule:
-    """From the best K at each concurrency that was measured; at least one.
+def schedule(best: Mapping[int, int], unconfirmed: Sequence[int] = ()) -> Schedule:
+    """From the best K at each concurrency that was measured; at least one. At those `unconfirmed`, K is by
+    the choice alone.
 
     Between two measured loads of unlike K the boundary is their geometric middle, which is an interpolation:
     nothing was measured there. Nothing is said above the largest load.
@@ -44,10 +45,12 @@ def schedule(best: Mapping[int, int]) -> Schedule:
             ranges.append((first, last, k))
             first = last + 1
     ranges.append((first, measured[-1][0], measured[-1][1]))
-    return Schedule(ranges=ranges, largest=max(k for _, _, k in ranges), told=_told(measured, ranges))
+    return Schedule(
+        ranges=ranges, largest=max(k for _, _, k in ranges), told=_told(measured, ranges, unconfirmed)
+    )
 
 
-def _told(measured: list[tuple[int, int]], ranges: list[Range]) -> str:
+def _told(measured: list[tuple[int, int]], ranges: list[Range], unconfirmed: Sequence[int]) -> str:
     lightest, heaviest = measured[0][0], measured[-1]
     said = [f"measured at {', '.join(str(concurrency) for concurrency, _ in measured)}"]
     if len(ranges) > 1:
@@ -56,4 +59,6 @@ def _told(measured: list[tuple[int, int]], ranges: list[Range]) -> str:
         said.append(f"below {lightest} nothing was measured")
     if heaviest[1] > 0:
         said.append(f"above {heaviest[0]} nothing was measured, and vLLM goes on with K = {heaviest[1]}")
+    if unconfirmed:
+        said.append(f"not confirmed at {', '.join(map(str, unconfirmed))}")
     return "; ".join(said)

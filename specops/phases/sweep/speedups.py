@@ -6,6 +6,10 @@ at the setting's time lies between the two, in proportion to time, so that a mac
 changes no speed-up. What remains, the difference that every start of a server makes and what drifts
 unevenly, widens the intervals (starts.py). A prompt is one pair, its mean over rungs, temperatures and
 repeats.
+
+A request of a setting that failed counts as one that took as long as the slowest whole answer of its cell, or
+as long as it ran where that is longer: a failure never makes a setting look faster. One of the standard that
+failed is left out.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
+from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Taken
 from specops.phases.ab.verdict import times
 from specops.phases.sweep import starts
 from specops.phases.sweep.jobs import Load, Setting
-from specops.phases.sweep.records import SweptCell
+from specops.phases.sweep.records import Stage, SweptCell
 from specops.phases.sweep.starts import Block, OneStart, Turns
 from specops.stats import Interval, Starts
 
@@ -35,6 +40,8 @@ class Where:
     temperature: float | None = None
     length: str | None = None
     traffic_class: str | None = None
+    stage: Stage | None = None
+    """None: the confirmation and the choice together."""
 
     @classmethod
     def of(cls, load: Load) -> Where:
@@ -49,6 +56,10 @@ class Where:
         """Which share the starts of their servers."""
         return replace(self, traffic_class=None)
 
+    @property
+    def both_stages(self) -> Where:
+        return replace(self, stage=None)
+
     def holds(self, load: Load) -> bool:
         return (
             load.concurrency == self.concurrency
@@ -62,14 +73,17 @@ WIDE = 3.0
 
 
 def shown(speedup: Interval) -> str:
-    return times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
+    """Such as `1.62× [1.50, 1.75], n=64`; without ends where they say nothing."""
+    found = times(speedup) if speedup.high < WIDE * speedup.low else f"{speedup.estimate:.2f}×"
+    return f"{found}, n={speedup.n}"
 
 
 def speedup(
     cells: Sequence[SweptCell], settings: Sequence[Setting], setting: str, load: Load, confidence: float
 ) -> Interval | None:
     """End to end, of `setting` over the standard at `load`; None with too few prompts that both answered."""
-    return Swept(cells, settings).pairs(setting, Where.of(load)).ratio("e2e", confidence)
+    where = replace(Where.of(load), stage="choice")
+    return Swept(cells, settings).pairs(setting, where).ratio("e2e", confidence)
 
 
 @dataclass(frozen=True)
@@ -81,14 +95,28 @@ class _Answer:
     tpot: float | None
     ttft: float | None
     tokens: float | None
+    """Characters where the tokens are not known."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> _Answer:
-        def mean(name: str) -> float | None:
-            values = [value for row in rows if (value := getattr(row, name))]  # no clock resolves a zero
-            return fmean(values) if values else None
+    def of(cls, rows: Sequence[Row], failed_ms: float | None) -> _Answer | None:
+        """Of rows of one prompt; a failed one took `failed_ms` at least, or is left out if that is None."""
 
-        return cls(rows[0].traffic_class, mean("e2e_ms"), mean("tpot_ms"), mean("ttft_ms"), mean("tokens"))
+        def mean(values: Iterable[float | None]) -> float | None:
+            known = [value for value in values if value]  # no clock resolves a zero
+            return fmean(known) if known else None
+
+        good = [row for row in rows if row.error is None]
+        failed = [row for row in rows if row.error is not None] if failed_ms is not None else []
+        if not good and not failed:
+            return None
+        taken = [row.e2e_ms for row in good] + [max(row.e2e_ms, failed_ms or 0.0) for row in failed]
+        return cls(
+            rows[0].traffic_class,
+            mean(taken),
+            mean(row.tpot_ms for row in good),
+            mean(row.ttft_ms for row in good),
+            mean(len(row.text) if row.tokens is None else row.tokens for row in good),
+        )
 
     def towards(self, other: _Answer, share: float) -> _Answer:
         """What lies between the two."""
@@ -126,7 +154,9 @@ class Swept:
     def __init__(self, cells: Iterable[SweptCell], settings: Sequence[Setting]) -> None:
         self.settings = list(settings)
         self.standard = next(setting.name for setting in settings if setting.k == 0)
-        self._visits = _visits(cells)
+        cells = list(cells)
+        self._stages: dict[int, Stage] = {cell.rung: cell.stage for cell in cells}
+        self._visits = _visits(cells, self.standard)
         self._pairs: dict[tuple[str, Where, str], Pairs] = {}
         self._one_start: dict[tuple[Where, Figure], OneStart | None] = {}
 
@@ -141,7 +171,17 @@ class Swept:
 
     @cached_property
     def rungs(self) -> int:
-        return len({rung for rung, _, _ in self._visits})
+        """Of the choice."""
+        return sum(stage == "choice" for stage in self._stages.values())
+
+    def evidence(self, setting: str, where: Where, over: str | None = None) -> Pairs:
+        """The pairs of the confirmation where it measured the setting there, else those of the choice: what
+        a setting was chosen by is not what it is judged by."""
+        confirmed = self.pairs(setting, replace(where, stage="confirmation"), over)
+        return confirmed if confirmed.all else self.pairs(setting, replace(where, stage="choice"), over)
+
+    def confirmed(self, setting: str, where: Where) -> bool:
+        return bool(self.pairs(setting, replace(where, stage="confirmation")).all)
 
     def pairs(self, setting: str, where: Where, over: str | None = None) -> Pairs:
         """`setting` with the standard, or with the setting `over`: every prompt that both answered there, in
@@ -178,26 +218,43 @@ class Swept:
         widened = {(where.level, figure): self._starts(compared, where, figure) for figure in FIGURES}
         return Pairs(found, {key: one for key, one in widened.items() if one is not None})
 
-    def turns(self, where: Where, figure: Figure) -> list[Turns]:
-        """What the standard took before the others and after them, by rung and machine."""
+    def turns(self, where: Where, figure: Figure, setting: str | None = None) -> list[Turns]:
+        """What a setting took at its two starts in a rung, by rung and machine; the standard's where none is
+        named, before the others and after them."""
+        name = setting or self.standard
         taken: dict[tuple[int, str], dict[str, Taken]] = defaultdict(dict)
-        for (rung, machine, load), visits in sorted(self._visits.items(), key=_order):
-            first, second = visits.get((self.standard, 0)), visits.get((self.standard, 1))
-            if where.holds(load) and first and second:
+        for (rung, machine, load), visits in self._at(where):
+            first, second = visits.get((name, 0)), visits.get((name, 1))
+            if first and second:
                 for prompt in first.answers.keys() & second.answers.keys():
                     both = getattr(first.answers[prompt], figure), getattr(second.answers[prompt], figure)
                     if None not in both:
                         taken[rung, machine][f"{prompt} {load.temperature}"] = both
         return [Turns(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
 
+    def repeats(self, setting: str, where: Where) -> Interval | None:
+        """How many times as long the first request of a prompt took as the mean of its repeats at the same
+        load; None with too few prompts that were sent again."""
+        taken: dict[tuple[Load, str], list[tuple[float, float]]] = defaultdict(list)
+        for (_, _, load), visits in self._at(where):
+            for (name, _), visit in visits.items():
+                for prompt, answer in visit.answers.items() if name == setting else ():
+                    if answer.e2e is not None:
+                        taken[load, prompt].append((visit.at, answer.e2e))
+        both = [sorted(found) for found in taken.values() if len(found) > 1]
+        first = [found[0][1] for found in both]
+        return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
+
     def one_start(self, where: Where, figure: Figure) -> OneStart | None:
-        """By how much one start of a server differs from another here, whatever the setting."""
+        """By how much one start of a server differs from another here, whatever the setting and the stage."""
+        where = where.both_stages
         if (where, figure) not in self._one_start:
             blocks = {
                 s.name: _blocks(self._compared(s.name, where, self.standard), figure)
                 for s in self.challengers
             }
-            self._one_start[where, figure] = starts.one_start(self.turns(where, figure), blocks)
+            turns = [turn for s in self.settings for turn in self.turns(where, figure, s.name)]
+            self._one_start[where, figure] = starts.one_start(turns, blocks)
         return self._one_start[where, figure]
 
     def _starts(self, compared: Sequence[_Compared], where: Where, figure: Figure) -> Starts | None:
@@ -207,15 +264,24 @@ class Swept:
 
     def _compared(self, setting: str, where: Where, over: str) -> list[_Compared]:
         found = []
-        for (rung, machine, load), visits in sorted(self._visits.items(), key=_order):
-            theirs = visits.get((setting, 0))
-            if theirs is None or not where.holds(load):
-                continue
-            ours, share = _at(theirs.at, visits.get((over, 0)), visits.get((over, 1)))
-            both = {name: (ours[name], theirs.answers[name]) for name in theirs.answers if name in ours}
-            if both:
-                found.append(_Compared(rung, machine, load, theirs.at, share, both))
+        for (rung, machine, load), visits in self._at(where):
+            for turn in (0, 1):
+                theirs = visits.get((setting, turn))
+                if theirs is None:
+                    continue
+                ours, share = _at(theirs.at, visits.get((over, 0)), visits.get((over, 1)))
+                both = {name: (ours[name], theirs.answers[name]) for name in theirs.answers if name in ours}
+                if both:
+                    found.append(_Compared(rung, machine, load, turn, theirs.at, share, both))
         return found
+
+    def _at(self, where: Where) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
+        """The visits there, in order."""
+        return [
+            (place, visits)
+            for place, visits in sorted(self._visits.items(), key=_order)
+            if where.holds(place[2]) and where.stage in (None, self._stages[place[0]])
+        ]
 
 
 @dataclass(frozen=True)
@@ -225,6 +291,7 @@ class _Compared:
     rung: int
     machine: str
     load: Load
+    turn: int
     at: float
     share: float | None
     """Of the way from the other's first turn to its second; None where it has but one."""
@@ -232,7 +299,7 @@ class _Compared:
     answers: Mapping[str, tuple[_Answer, _Answer]]
 
 
-def _visits(cells: Iterable[SweptCell]) -> dict[_Place, dict[tuple[str, int], _Visit]]:
+def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tuple[str, int], _Visit]]:
     by_start: dict[tuple[_Place, str, int], list[SweptCell]] = defaultdict(list)
     for cell in cells:
         concurrency = cell.cell.concurrency
@@ -244,10 +311,15 @@ def _visits(cells: Iterable[SweptCell]) -> dict[_Place, dict[tuple[str, int], _V
         rows: dict[str, list[Row]] = defaultdict(list)
         for cell in ours:
             for row in cell.cell.rows:
-                if row.error is None:
-                    rows[row.prompt].append(row)
+                rows[row.prompt].append(row)
         middle = fmean(cell.began + cell.cell.wall_s / 2 for cell in ours)
-        answers = {prompt: _Answer.of(answered) for prompt, answered in rows.items()}
+        whole = [row.e2e_ms for of_prompt in rows.values() for row in of_prompt if row.error is None]
+        failed_ms = None if setting == standard else max(whole, default=0.0)
+        answers = {
+            prompt: answer
+            for prompt, of_prompt in rows.items()
+            if (answer := _Answer.of(of_prompt, failed_ms)) is not None
+        }
         found[place][setting, turn] = _Visit(middle, answers)
     return dict(found)
 
@@ -266,19 +338,27 @@ def _at(
 
 
 def _blocks(compared: Iterable[_Compared], figure: Figure) -> list[Block]:
-    """One for each start of the setting: the loads that it was measured at share it."""
-    taken: dict[tuple[int, str], dict[str, Taken]] = defaultdict(dict)
+    """One for each rung of the setting, the mean over its starts there: the loads share those starts."""
+    taken: dict[tuple[int, str], dict[str, list[Taken]]] = defaultdict(lambda: defaultdict(list))
     shares: dict[tuple[int, str], list[float | None]] = defaultdict(list)
+    turns: dict[tuple[int, str], set[int]] = defaultdict(set)
     for one in compared:
-        shares[one.rung, one.machine].append(one.share)
+        at = one.rung, one.machine
+        shares[at].append(one.share)
+        turns[at].add(one.turn)
         for prompt, (ours, theirs) in one.answers.items():
             both = getattr(ours, figure), getattr(theirs, figure)
             if None not in both:
-                taken[one.rung, one.machine][f"{prompt} {one.load.temperature}"] = both
+                taken[at][f"{prompt} {one.load.temperature}"].append(both)
     found = []
-    for start, pairs in taken.items():
-        known = [share for share in shares[start] if share is not None]
-        found.append(Block(pairs, fmean(known) if len(known) == len(shares[start]) else None))
+    for at, pairs in taken.items():
+        means = {
+            prompt: (fmean(ours for ours, _ in both), fmean(theirs for _, theirs in both))
+            for prompt, both in pairs.items()
+        }
+        known = [share for share in shares[at] if share is not None]
+        share = fmean(known) if len(known) == len(shares[at]) else None
+        found.append(Block(means, share, len(turns[at])))
     return found
 
 

@@ -1,11 +1,12 @@
 """What starting a server anew, and the machine's drift, add to the error of a speed-up. Pure.
 
-All prompts of a start share it, so they are no independent evidence on it. It is seen in two places: between
-the two turns of a standard, which are two starts and the drift in between; and between the rungs of a
-setting, each of which has starts of its own. Both exceed what the scatter of requests explains by a known
-multiple of the variance that one start adds to the logarithm of a latency. That variance is pooled over all
-settings, since it is the machine's and not a setting's: one setting's two rungs would say next to nothing.
-A one-way random-effects estimate by moments, as `stats.start_effect`.
+All prompts of a start share it, so they are no independent evidence on it. It shows in three places: between
+the two turns of a standard, which are two starts and the drift in between; between the two turns of a setting
+that was measured twice in a rung; and between the rungs of a setting, each of which has starts of its own.
+Each exceeds what the scatter of requests explains by a known multiple of the variance that one start adds to
+the logarithm of a latency. That variance is pooled over all settings, since it is the machine's and not a
+setting's: one setting's two rungs would say next to nothing. A one-way random-effects estimate by moments, as
+`stats.start_effect`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Taken = tuple[float, float]
 
 @dataclass(frozen=True)
 class Turns:
-    """Of one standard, before the others of its rung and after them."""
+    """What one setting took at its first start in a rung, and at its second."""
 
     rung: int
     machine: str
@@ -33,16 +34,20 @@ class Turns:
 
 @dataclass(frozen=True)
 class Block:
-    """Of one start of a setting, with the standard that it is compared with."""
+    """A setting in one rung, with the standard that it is compared with."""
 
     taken: Mapping[str, Taken]
     share: float | None
     """Of the way between the standard's two turns, whose mean by time it is compared with; None: one turn."""
 
+    own: int = 1
+    """Starts of the setting itself that `taken` is the mean of."""
+
     @property
     def starts(self) -> float:
         """How many times one start's variance the ratio's logarithm has: its own, and the standard's."""
-        return 2.0 if self.share is None else 1 + self.share**2 + (1 - self.share) ** 2
+        standard = 1.0 if self.share is None else self.share**2 + (1 - self.share) ** 2
+        return 1 / self.own + standard
 
     @property
     def weight(self) -> float:
@@ -66,7 +71,7 @@ class OneStart:
 
 
 def one_start(turns: Sequence[Turns], repeated: Mapping[str, Sequence[Block]]) -> OneStart | None:
-    """From the standards' turns and each setting's blocks; None with neither two turns nor two rungs."""
+    """From all settings' turns and each setting's blocks; None with neither two turns nor two rungs."""
     squares = noise = expected = 0.0
     freedom = 0
     for turn in turns:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from specops import results
 from specops.errors import ServerError
 from specops.phases.sweep import judging, plan
+from specops.phases.sweep.confirmation import Confirming, confirming, refuse_short, smallest
 from specops.phases.sweep.halving import FAILED, Halving
 from specops.phases.sweep.jobs import Executor, Load, Rung, Skipped
 from specops.phases.sweep.plan import Key, key_of
 from specops.phases.sweep.recommend import of_each
-from specops.phases.sweep.records import KEPT, FailedJob, Kept, SkippedCell, SweptCell, kept_of
-from specops.phases.sweep.timing import Timing, swept
+from specops.phases.sweep.records import KEPT, FailedJob, Kept, Picked, SkippedCell, SweptCell, kept_of
+from specops.phases.sweep.timing import Sample, Timing, swept
 from specops.phases.sweep.wanted import Wanted
 from specops.progress import Progress
 from specops.results import Result, Verdict
 
 PHASE = "sweep"
 LOOKS = 3
-"""Rungs that a budget mostly has; how many it will be is not known before the end."""
+"""Rungs that the choice mostly has with a budget; how many it will be is not known before the end."""
+
+CONFIRMING = 0.5
+"""Of the time of a sweep with a budget, what the choice leaves to the confirmation where it can."""
 
 
 def sweep(
@@ -31,16 +36,19 @@ def sweep(
     progress: Progress,
     *,
     previous: Result | None = None,
+    earlier: Sequence[Sample] = (),
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """Measure what is wanted, starting from what `previous` has of the same inputs, and judge it.
 
-    `on_partial` gets a valid result after every cell. Raises ServerError when the standard cannot be
-    measured at all, and what the executor raises when there is nowhere to measure.
+    `earlier` says how long such servers took before, so that a budget that is too short is refused before
+    anything is started. `on_partial` gets a valid result after every cell. Raises UsageError for a budget in
+    which nothing can be decided, ServerError when the standard cannot be measured at all, and what the
+    executor raises when there is nowhere to measure.
     """
     run = _Sweep(wanted, executor, progress, on_partial)
     run.resume(previous)
-    run.measure()
+    run.measure(earlier)
     return run.result()
 
 
@@ -61,8 +69,13 @@ class _Sweep:
         self.cells: dict[Key, SweptCell] = {}
         self.failed: list[FailedJob] = []
         self.skipped: list[Skipped] = []
+        self.picked: Picked | None = None
+        self.looks = 0
+        self.judged_cells = 0
+        self.over = False
         self.spent_before_s = 0.0
         self.began = time.monotonic()
+        self.expected_s = self.took_s = 0.0
 
     def resume(self, previous: Result | None) -> None:
         if previous is None or previous.inputs != self.inputs:
@@ -73,21 +86,41 @@ class _Sweep:
             Skipped(one.setting, Load(one.concurrency, one.temperature, one.length), one.after, one.why)
             for one in earlier.skipped
         ]
+        self.picked, self.looks = earlier.picked, earlier.looks
+        self.judged_cells = len(self._confirming()) if previous.verdict != "partial" else 0
         self.spent_before_s = earlier.spent_s
+        more = self.wanted.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
+        ended = previous.verdict != "undecided" or more[0] <= more[1]
+        self.over = previous.verdict != "partial" and self.wanted.budget_min is not None and ended
         if self.cells:
             self.progress.note(f"{len(self.cells)} cells were measured before")
 
-    def measure(self) -> None:
+    def measure(self, earlier: Sequence[Sample]) -> None:
         self.began = time.monotonic()
+        if len(self.wanted.settings) == 2:
+            streams = sorted({load.concurrency for load in self.wanted.loads})
+            self.picked = Picked(settings=(self.wanted.settings[1].name,), streams=tuple(streams))
         if self.wanted.budget_min is None:
             self._all()
         else:
-            self._spend(60 * self.wanted.budget_min)
+            self._spend(60 * self.wanted.budget_min, earlier)
 
     def _all(self) -> None:
+        """Without a budget: as many rungs of each stage as there are repeats."""
         wanted = self.wanted
+        repeats = wanted.asked.repeats
         self.skipped = []
-        for rung in plan.whole(wanted.settings, wanted.loads, wanted.decks(), wanted.asked.repeats):
+        if self.picked is None:
+            for rung in plan.whole(wanted.settings, wanted.loads, wanted.decks(), repeats):
+                left = plan.missing(self._working(rung), self.cells.values())
+                if left is not None and not self._run(left):
+                    return
+            self.picked = self._pick()
+        if self.picked is None:
+            return
+        confirming = self._to_confirm(self.picked)
+        confirming = replace(confirming, first=self._first_confirming(), dealt={})
+        for rung in confirming.rungs(confirming.even(repeats)):
             left = plan.missing(self._working(rung), self.cells.values())
             if left is not None and not self._run(left):
                 return
@@ -101,42 +134,164 @@ class _Sweep:
                 self.skipped += left
         return replace(rung, jobs=tuple(job for job in rung.jobs if job.setting.name not in failed))
 
-    def _spend(self, budget_s: float) -> None:
+    def _spend(self, budget_s: float, earlier: Sequence[Sample]) -> None:
+        """With a budget: the choice, then the confirmation, each within its share of the time. What was decided
+        before, or spent as much, is over."""
+        if self.over:
+            return
+        if earlier and not self.cells:
+            self._refuse_short(budget_s, Timing(earlier, self.wanted.asked.warmup))
+        if not self._finish_rung():
+            return
+        if self.picked is None:
+            if not self._choose(budget_s):
+                return
+            self.picked = self._pick()
+        if self.picked is not None:
+            self._confirm(budget_s, self.picked)
+
+    def _finish_rung(self) -> bool:
+        """Of a sweep that was stopped, the last rung."""
+        settings = self._to_confirm(self.picked).settings if self.picked else self.wanted.settings
+        rung = plan.unfinished(settings, list(self.cells.values()))
+        return rung is None or self._run(self._working(rung))
+
+    def _choose(self, budget_s: float) -> bool:
+        """Narrow the settings down; whether to go on."""
         wanted, decks = self.wanted, self.wanted.decks()
-        of_loads = {load: decks[load.length] for load in wanted.loads}
+        of_loads = {load: decks.choice[load.length] for load in wanted.loads}
         # As wide as the verdict's intervals will be, so that what is closed here is not open again there.
         each = of_each(
             wanted.confidence, len(wanted.settings) - 1, len({load.concurrency for load in of_loads}), LOOKS
         )
         halving = Halving(wanted.settings, of_loads, confidence=each)
         halving.resume(list(self.cells.values()), self.skipped)
-        number = 1 + max((cell.rung for cell in self.cells.values()), default=-1)
-        expected_s = took_s = 0.0
+        number = self._next_number()
+        if not self.cells:
+            opening = halving.opening(number)
+            assert opening is not None, "there are two settings"
+            if not self._run(replace(opening, jobs=())):
+                return False
+            timing = self._timing()
+            self._refuse_short(budget_s, timing)
+            left_s = budget_s - self._spent_s() - self._least_confirming_s(timing)
+            rung = halving.fitting(opening, timing, left_s)
+            self.skipped = halving.skipped
+            if rung is not None:
+                if not self._run_within(replace(rung, begun=self._begun(number)), timing, left_s):
+                    return False
+                halving.narrow(number, list(self.cells.values()), self._failed_names())
+            number += 1
         while True:
             timing = self._timing()
-            slack = took_s / expected_s if expected_s else 1.0
             left_s = budget_s - self._spent_s()
-            rung = halving.plan(number, timing and replace(timing, slack=slack), left_s)
+            least_s = self._least_confirming_s(timing)
+            reserve_s = max(0.0, CONFIRMING * left_s - least_s)
+            rung = halving.plan(number, timing, left_s - least_s, reserve_s)
             self.skipped = halving.skipped
             if rung is None:
-                return
-            began = time.monotonic()
-            if not self._run(replace(rung, until=time.time() + left_s)):
-                return
-            if timing:
-                expected_s += timing.rung(rung) or 0.0
-                took_s += time.monotonic() - began
+                return True
+            if not self._run_within(rung, timing, left_s - least_s):
+                return False
             halving.narrow(number, list(self.cells.values()), self._failed_names())
+            self.skipped = halving.skipped
             number += 1
 
-    def _timing(self) -> Timing | None:
-        samples = swept(self.cells.values())
-        return Timing(samples, self.wanted.asked.warmup) if samples else None
+    def _confirm(self, budget_s: float, picked: Picked) -> None:
+        if not self.cells:  # there is one setting, and nothing is known of its time
+            confirming = self._to_confirm(picked)
+            opening = confirming.rungs([confirming.fewest()])[0]
+            if not self._run(replace(opening, jobs=())):
+                return
+            timing = self._timing()
+            jobs = (*opening.jobs, opening.standard)
+            refuse_short(budget_s, self._spent_s(), timing, jobs)
+            rung = replace(opening, begun=self._begun(opening.standard.rung))
+            if not self._run_within(rung, timing, budget_s - self._spent_s()):
+                return
+        timing = self._timing()
+        left_s = budget_s - self._spent_s()
+        for less in _less_and_less(picked):
+            rungs = self._to_confirm(less).within(timing, left_s)
+            if rungs is not None:
+                for number, rung in enumerate(rungs):
+                    left_s = budget_s - self._spent_s()
+                    # The clock may have run faster than planned: what does not fit is not begun.
+                    if number and timing.rung(rung) > left_s:
+                        return
+                    if not self._run_within(self._working(rung), timing, left_s):
+                        return
+                return
+
+    def _run_within(self, rung: Rung, timing: Timing, left_s: float) -> bool:
+        """A rung that is expected to fit; how long it took corrects what is expected of the next."""
+        if not rung.jobs:
+            return True
+        began = time.monotonic()
+        timed = replace(rung, until=time.time() + left_s, expected_s=timing.expected(rung))
+        if not self._run(timed):
+            return False
+        jobs = [*rung.jobs, rung.standard] if rung.begun else [rung.standard, *rung.jobs, rung.standard]
+        self.expected_s += timing.jobs(jobs) / timing.slack
+        self.took_s += time.monotonic() - began
+        return True
+
+    def _refuse_short(self, budget_s: float, timing: Timing) -> None:
+        """Unless a setting was measured already."""
+        if all(cell.setting == self.standard for cell in self.cells.values()):
+            rung = smallest(self.wanted.settings, self.wanted.loads, self.wanted.decks())
+            refuse_short(budget_s, self._spent_s(), timing, [rung.standard, *rung.jobs, rung.standard])
+
+    def _least_confirming_s(self, timing: Timing) -> float:
+        """Of one setting at the lightest load."""
+        return timing.rung(smallest(self.wanted.settings, self.wanted.loads, self.wanted.decks()))
+
+    def _pick(self) -> Picked | None:
+        return judging.picked_by(
+            self.wanted.settings,
+            self.wanted.loads,
+            list(self.cells.values()),
+            self.failed,
+            confidence=self.wanted.confidence,
+            skipped=self.skipped,
+            fresh=self.wanted.decks().fresh,
+        )
+
+    def _to_confirm(self, picked: Picked) -> Confirming:
+        had: Counter[str] = Counter()
+        for cell in self._confirming():
+            if (cell.setting, cell.turn) == (self.standard, 0):
+                had[cell.length] += len(cell.cell.rows)
+        decks = self.wanted.decks(picked.only)
+        number = self._next_number()
+        return confirming(picked, self.wanted.settings, self.wanted.loads, decks, number, had)
+
+    def _confirming(self) -> list[SweptCell]:
+        return [cell for cell in self.cells.values() if cell.stage == "confirmation"]
+
+    def _first_confirming(self) -> int:
+        return min((cell.rung for cell in self._confirming()), default=self._next_number())
+
+    def _next_number(self) -> int:
+        return 1 + max((cell.rung for cell in self.cells.values()), default=-1)
+
+    def _begun(self, number: int) -> frozenset[str]:
+        """Machines whose standard was measured in this rung."""
+        return frozenset(cell.machine for cell in self.cells.values() if cell.rung == number)
+
+    def _timing(self) -> Timing:
+        slack = self.took_s / self.expected_s if self.expected_s else 1.0
+        return Timing(swept(self.cells.values()), self.wanted.asked.warmup, slack)
 
     def _run(self, rung: Rung) -> bool:
         """Whether to go on: not without the standard, with which all is compared."""
-        number, settings = rung.standard.rung, len(rung.jobs)
-        self.progress.note(f"rung {number + 1}: {settings} setting{'s' if settings != 1 else ''}")
+        number = rung.standard.rung
+        if not rung.jobs and not rung.begun and self.cells:
+            return True  # the standard alone is compared with nothing
+        settings = len({job.setting.name for job in rung.jobs})
+        stage = "confirmation, " if rung.standard.stage == "confirmation" else ""
+        if settings:
+            self.progress.note(f"{stage}rung {number + 1}: {settings} setting{'s' if settings != 1 else ''}")
         self.executor.run(rung, self._keep)
         why = next((one for one in self.failed if (one.setting, one.rung) == (self.standard, number)), None)
         if why is None:
@@ -183,8 +338,16 @@ class _Sweep:
             self.failed,
             confidence=self.wanted.confidence,
             skipped=self.skipped,
+            picked=self.picked,
+            look=self._look(),
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
+
+    def _look(self) -> int:
+        """Number of this look at the confirmation, from 1. The same evidence judged again is the same look."""
+        if self.looks and len(self._confirming()) == self.judged_cells:
+            return self.looks
+        return self.looks + 1
 
     def _result(
         self,
@@ -202,6 +365,8 @@ class _Sweep:
                 SkippedCell(setting=one.setting, after=one.after, why=one.why, **asdict(one.load))
                 for one in self.skipped
             ],
+            picked=self.picked,
+            looks=self.looks if verdict == "partial" else self._look(),
             spent_s=round(self._spent_s(), 3),
         )
         return Result(
@@ -225,3 +390,11 @@ class _Sweep:
             },
             recommendation=recommendation,
         )
+
+
+def _less_and_less(picked: Picked) -> Iterator[Picked]:
+    """What to confirm where the time does not suffice: then fewer loads, then without the runner-up."""
+    yield picked
+    lightest = picked.model_copy(update={"streams": picked.streams[:1]})
+    yield lightest
+    yield lightest.model_copy(update={"settings": picked.settings[:1]})

@@ -45,6 +45,8 @@ def of_a_baseline(cells: Iterable[CellRecord]) -> list[Sample]:
 @dataclass(frozen=True)
 class Timing:
     samples: Sequence[Sample]
+    """At least one."""
+
     warmup: int
     """Requests before each cell."""
 
@@ -54,23 +56,29 @@ class Timing:
     def knows_starts(self) -> bool:
         return any(sample.up_s is not None for sample in self.samples)
 
-    def rung(self, rung: Rung) -> float | None:
-        """Seconds of all its jobs, the standard's twice; None where nothing is known."""
-        jobs = [self.job(job) for job in (rung.standard, *rung.jobs, rung.standard)]
-        known = [seconds for seconds in jobs if seconds is not None]
-        return sum(known) if len(known) == len(jobs) else None
+    def rung(self, rung: Rung) -> float:
+        """Seconds of all its jobs, the standard's twice."""
+        return self.jobs([rung.standard, *rung.jobs, rung.standard])
 
-    def job(self, job: Job) -> float | None:
+    def jobs(self, jobs: Iterable[Job]) -> float:
+        return sum(map(self.job, jobs))
+
+    def expected(self, rung: Rung) -> dict[str, float]:
+        """Seconds of a job, by its setting; of the longest where it has several."""
+        found: dict[str, float] = {}
+        for job in (rung.standard, *rung.jobs):
+            found[job.setting.name] = max(found.get(job.setting.name, 0.0), self.job(job))
+        return found
+
+    def job(self, job: Job) -> float:
         """Seconds from the start of its server; of its cells alone where no start is known."""
-        if not self.samples:
-            return None
         cells = [
             (len(cell.prompts) + self.warmup) * self._prompt_s(job.setting.name, cell.load)
             for cell in job.cells
         ]
-        return self.slack * (self._up_s(job.setting.name) + sum(cells))
+        return self.slack * (self.up_s(job.setting.name) + sum(cells))
 
-    def _up_s(self, setting: str) -> float:
+    def up_s(self, setting: str) -> float:
         known = [sample for sample in self.samples if sample.up_s is not None]
         own = [sample for sample in known if sample.setting == setting]
         return fmean(sample.up_s or 0.0 for sample in own or known) if known else 0.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from specops.config import EndpointPool, Rollout
@@ -13,6 +13,7 @@ from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.sweep import grid, plan
 from specops.phases.sweep.jobs import Load, Setting
 from specops.phases.sweep.lengths import Lengths, lengths_of
+from specops.phases.sweep.plan import Decks
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,15 @@ class Wanted:
     budget_min: float | None = None
     confidence: float = 0.95
 
-    def decks(self) -> dict[str, tuple[str, ...]]:
-        return {name: plan.deal(of, self.asked.seed) for name, of in self.lengths.classes.items()}
+    def decks(self, only: Collection[str] = ()) -> Decks:
+        """The prompts of each stage; those of the confirmation of the traffic classes `only`, if any."""
+        dealt = {name: plan.deal(of, self.asked.seed) for name, of in self.lengths.classes.items()}
+        found = plan.divided(dealt, len(self.settings) - 1)
+        if not only:
+            return found
+        ours = {prompt.id for prompt in self.prompts.prompts if prompt.traffic_class in only}
+        kept = {name: tuple(one for one in deck if one in ours) for name, deck in found.confirmation.items()}
+        return replace(found, confirmation={name: deck for name, deck in kept.items() if deck})
 
     def inputs(self) -> dict[str, str]:
         """Minutes are no input: a sweep that has spent them goes on where more are given."""

@@ -21,7 +21,7 @@ CellKey = tuple[int | None, float, str, int]
 
 @dataclass(frozen=True)
 class Errand:
-    """One start of a server. Turn 1 is the standard's after the last job; everything else is turn 0."""
+    """One start of a server. Turn 1 of the standard is after the last job."""
 
     job: Job
     turn: int = 0
@@ -31,14 +31,15 @@ class Sharing:
     """Of one rung. Machines are told apart by name; one that comes back by its name is the same."""
 
     def __init__(self, rung: Rung) -> None:
+        self._rung = rung
         self._standard = rung.standard
         self._queue = deque(rung.jobs)
+        self._begun_a_job = False
         self._out: dict[str, Errand] = {}
         self._measured: dict[str, set[CellKey]] = {}
         self._failed: set[str] = set()
         self._began: dict[str, float] = {}
         self._longest_s = 0.0
-        self._until = rung.until
         self._opened = set(rung.begun)
         self._to_close = set(rung.begun)
         self._unfit: set[str] = set()
@@ -46,12 +47,20 @@ class Sharing:
 
     @property
     def jobs_left(self) -> int:
-        """Jobs that nobody has done, whether or not someone is at them."""
+        """Jobs that nobody has done, whether or not someone is at them; of a rung without jobs, the
+        standard's first turn."""
+        if self._opens_only:
+            return int(not self._opened and not self._unfit)
         return len(self._queue) + sum(not self._is_standard(errand) for errand in self._out.values())
+
+    @property
+    def _opens_only(self) -> bool:
+        return not self._rung.jobs and not self._rung.begun
 
     def next_for(self, machine: str, now: float) -> Errand | None:
         """What the machine is to do, and is taken to be doing from `now` on; None: nothing, or to wait."""
-        if self._until is not None and now + 2 * self._longest_s > self._until:
+        next_job = self._queue[0] if self._queue and self._begun_a_job else None
+        if next_job and not self._rung.has_time_for(next_job, now, self._longest_s):
             self._queue.clear()
         errand = None if machine in self._out or machine in self._unfit else self._choose(machine)
         if errand is not None:
@@ -65,9 +74,13 @@ class Sharing:
         if self._queue:
             if machine in self._opened:
                 self._to_close.add(machine)
-                return Errand(self._queue.popleft())
+                self._begun_a_job = True
+                job = self._queue.popleft()
+                return Errand(job, job.turn)
             opening = sum(self._is_standard(errand) for errand in self._out.values())
             return Errand(self._standard) if opening < len(self._queue) else None
+        if self._opens_only:
+            return Errand(self._standard) if self.jobs_left and not self._out else None
         if self.jobs_left == 0 and machine in self._to_close:
             return Errand(self._standard, turn=1)
         return None
@@ -112,7 +125,7 @@ class Sharing:
             self._tries[job.setting.name] += 1
             if self._tries[job.setting.name] == MOST_TRIES:
                 told = f"its machine was lost {MOST_TRIES} times; the last: {why}"
-                return self._failure(job, 0, machine, told)
+                return self._failure(job, job.turn, machine, told)
             self._queue.appendleft(replace(job, cells=rest))
         return None
 
