@@ -27,6 +27,9 @@ from specops.stats import Interval
 INDIFFERENCE = 0.03
 """A setting that is at best so much faster than another is not worth more of the budget."""
 
+USUAL_K = 5
+"""The playbook's K to start from."""
+
 FAILED = "it failed"
 NOTHING_PAYS = "decided: nothing pays here"
 NO_TIME = "the budget has no time for it"
@@ -55,8 +58,9 @@ class Halving:
         self.settings = settings
         self.decks = decks
         self.confidence = confidence
-        self.open: dict[Load, list[Setting]] = {load: list(settings[1:]) for load in decks}
-        """By load, the best first once there is evidence."""
+        usual = sorted(settings[1:], key=lambda setting: abs(setting.k - USUAL_K))
+        self.open: dict[Load, list[Setting]] = {load: list(usual) for load in decks}
+        """By load, the best first once there is evidence. Before, those that most likely are the best."""
 
         self.skipped: list[Skipped] = []
         self._dealt = dict.fromkeys(decks, 0)

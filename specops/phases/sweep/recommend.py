@@ -1,8 +1,8 @@
 """Which settings pay, which of those is best, and what more would decide where nothing is sure. Pure.
 
 The choice: among the settings whose interval lies above 1, that with the highest speed-up, at the lightest
-load at which there are any. Intervals of all settings at all loads hold together (Bonferroni); where the time was
-spent by what had been measured so far, at every rung as well. What was chosen so is measured again
+load at which there are any. Intervals of all settings at all loads hold together (Bonferroni); where the time
+was spent by what had been measured so far, at every rung as well. What was chosen so is measured again
 (confirmation.py), and only what is confirmed is recommended.
 """
 

@@ -135,8 +135,8 @@ class _Sweep:
         return replace(rung, jobs=tuple(job for job in rung.jobs if job.setting.name not in failed))
 
     def _spend(self, budget_s: float, earlier: Sequence[Sample]) -> None:
-        """With a budget: the choice, then the confirmation, each within its share of the time. What was decided
-        before, or spent as much, is over."""
+        """With a budget: the choice, then the confirmation, each within its share of the time. A sweep that
+        was decided before, or has spent as much, is over."""
         if self.over:
             return
         if earlier and not self.cells:
@@ -144,9 +144,10 @@ class _Sweep:
         if not self._finish_rung():
             return
         if self.picked is None:
-            if not self._choose(budget_s):
+            halving = self._choose(budget_s)
+            if halving is None:
                 return
-            self.picked = self._pick()
+            self.picked = self._pick() or self._only_left(halving)
         if self.picked is not None:
             self._confirm(budget_s, self.picked)
 
@@ -156,8 +157,16 @@ class _Sweep:
         rung = plan.unfinished(settings, list(self.cells.values()))
         return rung is None or self._run(self._working(rung))
 
-    def _choose(self, budget_s: float) -> bool:
-        """Narrow the settings down; whether to go on."""
+    def _only_left(self, halving: Halving) -> Picked | None:
+        """The setting that is left where there was no time for a choice between two; None where there was."""
+        if any(cell.stage == "choice" and cell.setting != self.standard for cell in self.cells.values()):
+            return None
+        left = [one for settings in halving.open.values() for one in settings]
+        streams = sorted({load.concurrency for load in self.wanted.loads})
+        return Picked(settings=(left[0].name,), streams=tuple(streams)) if left else None
+
+    def _choose(self, budget_s: float) -> Halving | None:
+        """Narrow the settings down; None where the sweep cannot go on."""
         wanted, decks = self.wanted, self.wanted.decks()
         of_loads = {load: decks.choice[load.length] for load in wanted.loads}
         # As wide as the verdict's intervals will be, so that what is closed here is not open again there.
@@ -171,7 +180,7 @@ class _Sweep:
             opening = halving.opening(number)
             assert opening is not None, "there are two settings"
             if not self._run(replace(opening, jobs=())):
-                return False
+                return None
             timing = self._timing()
             self._refuse_short(budget_s, timing)
             left_s = budget_s - self._spent_s() - self._least_confirming_s(timing)
@@ -179,7 +188,7 @@ class _Sweep:
             self.skipped = halving.skipped
             if rung is not None:
                 if not self._run_within(replace(rung, begun=self._begun(number)), timing, left_s):
-                    return False
+                    return None
                 halving.narrow(number, list(self.cells.values()), self._failed_names())
             number += 1
         while True:
@@ -190,9 +199,9 @@ class _Sweep:
             rung = halving.plan(number, timing, left_s - least_s, reserve_s)
             self.skipped = halving.skipped
             if rung is None:
-                return True
+                return halving
             if not self._run_within(rung, timing, left_s - least_s):
-                return False
+                return None
             halving.narrow(number, list(self.cells.values()), self._failed_names())
             self.skipped = halving.skipped
             number += 1
@@ -344,7 +353,7 @@ class _Sweep:
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
 
     def _look(self) -> int:
-        """Number of this look at the confirmation, from 1. The same evidence judged again is the same look."""
+        """Number of this look at the confirmation, from 1; of the same evidence it is the same look."""
         if self.looks and len(self._confirming()) == self.judged_cells:
             return self.looks
         return self.looks + 1
