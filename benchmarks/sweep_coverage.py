@@ -16,7 +16,7 @@ the confirmation are measured on the other half. `judge` judges.
 figure that the setting was chosen by is above its truth, in the mean. `reported`: the same of the figure that
 is reported, the confirmation's, over all sweeps that have one (within 3%). `if yes`: the same over those that
 recommend. `cover`: how often the reported interval holds the truth. `best`: how often what is recommended is
-within 3% of the best.
+within 3% of the best. Means are geometric: a ratio that is as often twice the truth as half of it is right.
 """
 
 from __future__ import annotations
@@ -268,12 +268,12 @@ def trial(
     reported = next(one for one in report.confirmation.settings if one.setting == name)
     truth = _of_all(swept.evidence(name, AT), truths[name])
     if reported.speedup is not None:
-        errors["reported"].append(reported.speedup.estimate / truth - 1)
+        errors["reported"].append(math.log(reported.speedup.estimate / truth))
         tallies["cover"].add(_holds(reported.speedup, truth))
         if judged.verdict == "yes":
-            errors["if yes"].append(reported.speedup.estimate / truth - 1)
+            errors["if yes"].append(math.log(reported.speedup.estimate / truth))
     if reported.at_choice is not None:
-        errors["chosen"].append(reported.at_choice.estimate / truth - 1)
+        errors["chosen"].append(math.log(reported.at_choice.estimate / truth))
     if judged.verdict == "yes":
         tallies["best"].add(truths[name] * (1 + NEAR) >= max(world.truths))
 
@@ -307,7 +307,7 @@ def main() -> None:
         for index in range(options.trials):
             trial(world, *kinds[index % len(kinds)], (options.seed, number, index), tallies, errors)
         found: dict[str, float | None] = {name: tallies[name].share for name in shares}
-        found |= {name: float(np.mean(errors[name])) if errors[name] else None for name in means_of}
+        found |= {name: math.expm1(np.mean(errors[name])) if errors[name] else None for name in means_of}
         shown = (f"{'':9}" if value is None else f"{value:9.1%}" for value in found.values())
         print(world, *shown, flush=True)
         rows.append(asdict(world) | {"trials": options.trials} | found)

@@ -33,7 +33,7 @@ def sweep(
     classes: Annotated[str, typer.Option(help="Traffic classes to ask, by commas.")] = "",
     repeats: Annotated[int | None, typer.Option(help="Times that each prompt is asked at each load.")] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Minutes, spent where the answer is open; all cells without.")
+        float | None, typer.Option(help="Time budget in minutes. Without it, the full grid is measured.")
     ] = None,
     attach: Annotated[
         list[str] | None, typer.Option(help="K=URL[#MODEL], an endpoint that runs already; 0 is needed.")
@@ -162,15 +162,23 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
         except ValueError as error:
             raise UsageError(f"{address} cannot be asked: an address {error}", hint=FORM) from None
         model = model or asyncio.run(only_model(base_url))
+        same = next((k for k, one in found.items() if (one.base_url, one.model) == (base_url, model)), None)
+        if same is not None:
+            raise UsageError(
+                f"K = {same} and K = {number} are one server: {base_url} serving {model}",
+                hint="attach a server of its own for each K",
+            )
         found[int(number)] = EndpointPool(engine="endpoint", base_url=base_url, model=model)
     return found
 
 
 def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bool) -> Result:
     from specops import results
+    from specops.phases.sweep.forecast import samples_of
     from specops.phases.sweep.machines import machines
     from specops.phases.sweep.sweep import sweep
 
+    earlier, _ = samples_of(path)
     previous = results.read(path) if path.exists() and not fresh else None
     if previous is not None:
         _refuse_unusable(previous, wanted, path)
@@ -186,7 +194,7 @@ def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bo
     with progress(quiet) as shown:
         try:
             with machines(wanted, on, path.parent / "logs" / "sweep", shown) as executor:
-                result = sweep(wanted, executor, shown, previous=previous, on_partial=keep)
+                result = sweep(wanted, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
         except (KeyboardInterrupt, SpecopsError):
             if kept:
                 shown.note(f"what was measured is in {path}; the same command goes on from there")

@@ -31,6 +31,7 @@ from specops.phases.sweep.report import (
     recommendation,
 )
 from specops.results import Result
+from specops.stats import Interval
 
 GATES = {"acceptance": 0.55, "E2E": 1.3, "GPU memory": 0.95}
 """The playbook's: more, more and less. Shown beside what is measured; no verdict depends on them."""
@@ -43,6 +44,7 @@ def page(result: Result, out: Path) -> list[str]:
     sections = [
         _table(report, {one.setting for one in kept.failed}),
         _groups(report),
+        [f"  {line}" for line in _confirmed(report)],
         [f"  {line}" for line in _costs(report)],
         [f"  {line}" for line in _loads(report)],
         [f"  {line}" for line in _machine(report)],
@@ -73,7 +75,20 @@ def _headline(result: Result, report: Report, kept: Kept, out: Path) -> str:
 def _table(report: Report, failed: Collection[str]) -> list[str]:
     """A row for each setting at each concurrency, all temperatures and lengths together."""
     rows = [
-        ["  setting", "load", "E2E", "TPOT", "TTFT", "tok/s", "a user", "accepted", "memory", "verdict"],
+        [
+            "  setting",
+            "load",
+            "n",
+            "stage",
+            "E2E",
+            "TPOT",
+            "TTFT",
+            "tok/s",
+            "a user",
+            "accepted",
+            "memory",
+            "verdict",
+        ],
     ]
     for found in report.together:
         cells = [
@@ -86,6 +101,8 @@ def _table(report: Report, failed: Collection[str]) -> list[str]:
             [
                 f"{'>' if _chosen(report, found) else ' '} {found.setting}",
                 count(found.concurrency, "stream"),
+                f"n={found.requests}",
+                found.stage or "both",
                 times(speedups.e2e) if speedups else milliseconds(found.e2e_p50_ms),
                 times(speedups.tpot) if speedups else milliseconds(found.tpot_p50_ms),
                 change_ms(speedups.ttft_change_ms) if speedups else milliseconds(found.ttft_p50_ms),
@@ -126,15 +143,33 @@ def _alone(group: OfGroup) -> str:
     return f"alone it would be served best by {group.best}"
 
 
+def _confirmed(report: Report) -> Iterator[str]:
+    """What was measured again, and by how much the figure that it was chosen by was higher."""
+    found = report.confirmation
+    if found is None:
+        return
+    only = f" for {', '.join(found.only)}" if found.only else ""
+    for one in found.settings:
+        again = _figure(one.speedup) if one.speedup else f"not measured again, n={one.prompts}"
+        chosen = f"; {_figure(one.at_choice)} when it was chosen" if one.at_choice else ""
+        yield f"confirmed {one.setting}{only} at {count(found.concurrency, 'stream')}: {again}{chosen}"
+    if not found.fresh:
+        yield "          with the prompts of the choice: there are too few for two parts"
+
+
+def _figure(interval: Interval) -> str:
+    return f"{times(interval)}, n={interval.n}"
+
+
 def _costs(report: Report) -> Iterator[str]:
     for line in report.lines:
         of = " ".join(word for word in (line.draft, line.kind) if word)
         name = f"{of}: " if of else ""
         if line.target_ms is not None and line.draft_ms is not None:
-            yield f"step      {name}{_step(line)}"
+            yield f"step      {name}{_step(line)}; n={line.requests}"
         if line.positions:
             curve = "".join(bar(at.accepted) for at in line.positions)
-            yield f"accepted  {name}{curve} by position, of {line.curve_of}{_cut(line)}"
+            yield f"accepted  {name}{curve} by position, of {line.curve_of}{_cut(line)}; n={line.requests}"
         if line.missing:
             yield f"accepted  {name}not known: {line.missing}"
     for step in report.steps:
@@ -144,10 +179,10 @@ def _costs(report: Report) -> Iterator[str]:
                 alpha = f" ({step.break_even_alpha:.2f} each)" if step.break_even_alpha is not None else ""
                 yield (
                     f"even at   {step.break_even_acceptance:.2f} of drafted tokens accepted{alpha}, by "
-                    f"decoding alone; {step.setting} has {found}"
+                    f"decoding alone; {step.setting} has {found}, n={step.requests}"
                 )
             else:
-                yield f"even at   –: {step.missing} ({step.setting})"
+                yield f"even at   –: {step.missing} ({step.setting}, n={step.requests})"
     yield from _gates(report)
 
 
@@ -172,8 +207,8 @@ def _gates(report: Report) -> Iterator[str]:
     ours = [c for c in report.cells if (c.setting, c.concurrency) == (report.recommended, report.decided_at)]
     if not ours:
         return
-    speedup = next((f.speedups for f in report.together if _chosen(report, f)), None)
-    e2e = speedup.e2e.estimate if speedup and speedup.e2e else None
+    row = next((found for found in report.together if _chosen(report, found)), None)
+    e2e = row.speedups.e2e.estimate if row and row.speedups and row.speedups.e2e else None
     asked = [
         ("acceptance", "above", _mean([cell.accept_ratio for cell in ours]), "{:.2f}"),
         ("E2E", "above", e2e, "{:.2f}×"),
@@ -187,7 +222,7 @@ def _gates(report: Report) -> Iterator[str]:
         else:
             met = value > GATES[name] if side == "above" else value < GATES[name]
             said.append(f"{name} {side} {bound}: {'yes' if met else 'no'}, {shape.format(value)}")
-    yield f"playbook  {'; '.join(said)}"
+    yield f"playbook  {'; '.join(said)}" + (f"; n={row.requests}" if row else "")
 
 
 def _loads(report: Report) -> Iterator[str]:
@@ -209,14 +244,18 @@ def _loads(report: Report) -> Iterator[str]:
 def _machine(report: Report) -> Iterator[str]:
     """How much it drifted between the standards of a rung, and one start of a server from another."""
     changes = [
-        f"{percent(found.change.estimate)} [{percent(found.change.low)}, {percent(found.change.high)}]"
+        f"{percent(found.change.estimate)} [{percent(found.change.low)}, {percent(found.change.high)}], "
+        f"n={found.change.n}"
         for found in report.standards
         if found.change is not None
     ]
     if changes:
-        yield f"drift     the standard's E2E over a rung: {', '.join(changes)}; it is in the intervals"
+        yield f"drift     the standard's E2E over a rung: {'; '.join(changes)}; it is in the intervals"
     if report.start_sd is not None:
-        yield f"starts    one start of a server differs from another by {report.start_sd:.1%} of its latency"
+        yield (
+            f"starts    one start of a server differs from another by {report.start_sd:.1%} of its latency; "
+            f"n={count(report.starts, 'start')}"
+        )
     if report.looks > 1:
         yield f"looks     {report.looks}: the intervals hold for each, so that they are wider than of one"
 

@@ -58,6 +58,7 @@ def swept(
     prompts: int = 48,
     classes: Sequence[str] = CLASSES,
     rungs: int = 2,
+    confirming: int = 2,
     noise: float = 0.03,
     seed: int = 0,
     slower: Slower = lambda rung, name, turn, now: 1.0,
@@ -65,7 +66,8 @@ def swept(
     memory: Memory = HOST,
     machine: Callable[[int, str], str] = lambda rung, name: "here",
 ) -> list[SweptCell]:
-    """Rungs begin and end with the standard and go through the others forwards and backwards in turn."""
+    """Rungs begin and end with the standard and go through the others forwards and backwards in turn. The
+    last ones, `confirming` of them, are of the confirmation, which measures all settings as the choice does."""
     dealer = random.Random(seed)
     usual = {f"p{n:03}": 100 * dealer.lognormvariate(0, 0.4) for n in range(prompts)}
     of_class = {name: classes[n % len(classes)] for n, name in enumerate(usual)}
@@ -73,7 +75,7 @@ def swept(
     of_length = {name: lengths[n % len(lengths)] for n, name in enumerate(usual)}
     standard, *others = asked
     now, made = 0.0, []
-    for rung in range(rungs):
+    for rung in range(rungs + confirming):
         order = [(standard, 0), *((one, 0) for one in (others[::-1] if rung % 2 else others)), (standard, 1)]
         for one, turn in order:
             for load in at or loads():
@@ -94,6 +96,7 @@ def swept(
                         rung=rung,
                         setting=one.name,
                         turn=turn,
+                        stage="choice" if rung < rungs else "confirmation",
                         machine=machine(rung, one.name),
                         temperature=load.temperature,
                         length=load.length,

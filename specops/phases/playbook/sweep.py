@@ -7,6 +7,8 @@ from specops.config import CommandPool, EndpointPool, Rollout
 from specops.phases.inputs import changed
 from specops.phases.playbook.keeping import by_hand, keeping, unchanged
 from specops.phases.playbook.step import Given, Skipped, Step
+from specops.phases.sweep.confirmation import BudgetError
+from specops.phases.sweep.forecast import samples_of
 from specops.phases.sweep.grid import K
 from specops.phases.sweep.machines import machines
 from specops.phases.sweep.records import kept_of
@@ -29,11 +31,15 @@ def run(at: Given) -> Step | Skipped:
         if changed(previous, inputs) is None and previous.verdict != "partial" and spent:
             return Step("sweep", path, previous, reused=True)
     previous = unchanged("sweep", previous, inputs, progress)
+    earlier, _ = samples_of(path)
     with (
         keeping("sweep", path, previous, inputs, progress) as keep,
         machines(wanted, rollout.sweep.cluster, at.logs / "sweep", progress) as executor,
     ):
-        keep(sweep(wanted, executor, progress, previous=previous, on_partial=keep))
+        try:
+            keep(sweep(wanted, executor, progress, previous=previous, earlier=earlier, on_partial=keep))
+        except BudgetError as error:
+            return Skipped("sweep", error.message, f"specops sweep {at.file} --budget {error.minutes}")
     return Step("sweep", path, results.read(path))
 
 

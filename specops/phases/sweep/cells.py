@@ -10,7 +10,7 @@ from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Pairs, Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep.jobs import Load, Setting
-from specops.phases.sweep.records import Memory, SweptCell
+from specops.phases.sweep.records import Memory, Stage, SweptCell
 from specops.phases.sweep.report import Cell, OfSetting
 
 
@@ -54,6 +54,7 @@ def cell_of(
 def of_setting(
     setting: Setting,
     streams: int,
+    stage: Stage | None,
     cells: Sequence[CellRecord],
     decision: Decision | None,
     found: Speedups | None,
@@ -64,6 +65,8 @@ def of_setting(
     return OfSetting(
         setting=setting.name,
         concurrency=streams,
+        stage=stage,
+        requests=len(good),
         decision=decision,
         speedups=found,
         ttft_p50_ms=_median(good, "ttft_ms"),

@@ -27,6 +27,14 @@ FIRST_LOOK = 0.8
 """Of the error allowed, the share of the first look at a confirmation; each later one halves the rest."""
 
 
+class BudgetError(UsageError):
+    """Nothing can be decided in a sweep's budget. `minutes` is the smallest useful one, as --budget takes it."""
+
+    def __init__(self, message: str, minutes: str) -> None:
+        super().__init__(message, hint=f"give --budget {minutes}, or sweep.budget_min: {minutes}")
+        self.minutes = minutes
+
+
 @dataclass(frozen=True)
 class Confirming:
     """What is confirmed with what: all that a plan depends on but the time."""
@@ -97,7 +105,7 @@ def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks) -
 
 
 def refuse_short(budget_s: float, spent_s: float, timing: Timing, jobs: Sequence[Job]) -> None:
-    """Raise UsageError where `jobs`, the fewest that are left before anything can be decided, do not fit into
+    """Raise BudgetError where `jobs`, the fewest that are left before anything can be decided, do not fit into
     what is left of a budget."""
     need_s = timing.jobs(jobs)
     if need_s <= budget_s - spent_s:
@@ -107,13 +115,13 @@ def refuse_short(budget_s: float, spent_s: float, timing: Timing, jobs: Sequence
     left_s = budget_s - spent_s - starting_s
     more = "more " if spent_s else ""
     spent = f", after {_minutes(spent_s)} spent so far" if spent_s else ""
-    raise UsageError(
+    minutes = _rounded_up(spent_s + need_s)
+    raise BudgetError(
         f"budget {budget_s / 60:g} min: the standard and one setting need {len(jobs)} {more}server starts, "
         f"{len(jobs)} × {starting_s / len(jobs):.1f} s{spent}, which leaves "
         f"{_minutes(left_s) if left_s > 0 else 'nothing'} for {requests} requests that take about "
-        f"{_minutes(need_s - starting_s)}; the smallest useful budget is about "
-        f"{_rounded_up(spent_s + need_s)} min",
-        hint="give a larger --budget, or sweep.budget_min in the rollout file",
+        f"{_minutes(need_s - starting_s)}; the smallest useful budget is about {minutes} min",
+        minutes,
     )
 
 

@@ -35,6 +35,7 @@ class Step(_Part):
 
     setting: str
     k: int
+    requests: int
     tokens: float | None
     """That a step yields, of all steps: also of those for which a lookup found nothing to draft."""
 
@@ -70,6 +71,9 @@ class Line(_Part):
 
     draft: str | None
     kind: str | None
+    requests: int
+    """Of all its settings."""
+
     target_ms: float | None
     draft_ms: float | None
     residual: float | None
@@ -100,7 +104,7 @@ def step(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step:
     if missing is None and both is None:
         missing = "no answer was long enough for a time of a token"
     if counts is None or both is None:
-        return _unknown(setting, missing)
+        return _unknown(setting, _requests(cells), missing)
     steps = counts["drafts"] + _undrafted(cells, counts)
     tokens = 1 + counts["accepted_tokens"] / steps
     drafted = counts["draft_tokens"] / steps
@@ -111,6 +115,7 @@ def step(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step:
     return Step(
         setting=setting.name,
         k=setting.k,
+        requests=_requests(cells),
         tokens=round(tokens, 4),
         drafted=round(drafted, 4),
         step_ms=round(economics.step_ms(theirs, tokens), 4),
@@ -131,6 +136,7 @@ def line(of: Family, settings: Sequence[Setting], steps: Mapping[str, Step], cel
     return Line(
         draft=of[0],
         kind=of[1],
+        requests=sum(_requests(cells.get(setting.name, [])) for setting in ours),
         target_ms=round(fitted.target_ms, 4) if fitted else None,
         draft_ms=round(fitted.draft_ms, 4) if fitted else None,
         residual=_rounded(fitted.residual) if fitted else None,
@@ -201,10 +207,11 @@ def _token_ms(pairs: Sequence[Pair]) -> tuple[float, float] | None:
     return mean(0), mean(1)
 
 
-def _unknown(setting: Setting, why: str | None) -> Step:
+def _unknown(setting: Setting, requests: int, why: str | None) -> Step:
     return Step(
         setting=setting.name,
         k=setting.k,
+        requests=requests,
         tokens=None,
         drafted=None,
         step_ms=None,
@@ -214,6 +221,10 @@ def _unknown(setting: Setting, why: str | None) -> Step:
         acceptance=None,
         missing=why,
     )
+
+
+def _requests(cells: Sequence[CellRecord]) -> int:
+    return sum(len(cell.rows) for cell in cells)
 
 
 def _rounded(value: float | None) -> float | None:

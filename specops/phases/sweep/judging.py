@@ -20,7 +20,7 @@ from specops.phases.sweep.groups import of_group
 from specops.phases.sweep.jobs import Load, Setting, Skipped
 from specops.phases.sweep.plan import load_of
 from specops.phases.sweep.recommend import Contest
-from specops.phases.sweep.records import FailedJob, Picked, SweptCell
+from specops.phases.sweep.records import FailedJob, Picked, Stage, SweptCell
 from specops.phases.sweep.report import (
     Cell,
     Change,
@@ -233,6 +233,7 @@ class _Judging:
             schedule=planned,
             schedule_missing=missing,
             standards=self.standards(),
+            starts=self.starts(),
             start_sd=self.start_sd(),
         )
 
@@ -245,13 +246,21 @@ class _Judging:
                 yield cell_of(setting, load, ours, pairs, self.confidence_at(setting, where))
 
     def together(self, contest: Contest) -> Iterator[OfSetting]:
+        where = contest.where
         for setting in self.settings:
-            cells = self._records(setting, contest.where)
+            stage = self.stage_of(setting, where)
+            cells = self._records(setting, where, stage)
             candidate = contest.of(setting.name)
             if cells:
-                decision, where = candidate.decision if candidate else None, contest.where
+                decision = candidate.decision if candidate else None
                 found = self.speedups(setting, where) if candidate else None
-                yield of_setting(setting, where.concurrency, cells, decision, found)
+                yield of_setting(setting, where.concurrency, stage, cells, decision, found)
+
+    def stage_of(self, setting: Setting, where: Where) -> Stage | None:
+        """Which stage's figures are shown of a setting; of the standard, those of both."""
+        if setting.k == 0:
+            return None
+        return "confirmation" if self.swept.confirmed(setting.name, where) else "choice"
 
     def speedups(self, setting: Setting, where: Where) -> Speedups:
         pairs = self.swept.evidence(setting.name, where)
@@ -301,7 +310,7 @@ class _Judging:
         at = self.at
         if at is None:
             return [], []
-        cells = {one.name: self._records(one, at) for one in self.swept.challengers}
+        cells = {one.name: self._records(one, at, self.stage_of(one, at)) for one in self.swept.challengers}
         steps = [
             costs.step(one, self.swept.evidence(one.name, at), cells[one.name])
             for one in self.swept.challengers
@@ -321,6 +330,16 @@ class _Judging:
             change = stats.paired_ratio(second, first, level=self.confidence)
             found.append(Change(rung=turns.rung, machine=turns.machine, change=change))
         return found
+
+    def starts(self) -> int:
+        at = self.at
+        return len(
+            {
+                (cell.rung, cell.setting, cell.turn, cell.machine)
+                for cell in self.cells
+                if at is not None and at.holds(load_of(cell))
+            }
+        )
 
     def start_sd(self) -> float | None:
         one = self.swept.one_start(self.at, "e2e") if self.at is not None else None
@@ -359,8 +378,12 @@ class _Judging:
     def _measured(self, setting: Setting) -> list[SweptCell]:
         return [cell for cell in self.cells if cell.setting == setting.name]
 
-    def _records(self, setting: Setting, where: Where) -> list[CellRecord]:
-        return [cell.cell for cell in self._measured(setting) if where.holds(load_of(cell))]
+    def _records(self, setting: Setting, where: Where, stage: Stage | None = None) -> list[CellRecord]:
+        return [
+            cell.cell
+            for cell in self._measured(setting)
+            if where.holds(load_of(cell)) and stage in (None, cell.stage)
+        ]
 
 
 def _summary(report: Report, choice: Choice, told: Recommendation) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
 from specops.phases.sweep.costs import Line, Step
 from specops.phases.sweep.crossover import Crossover
+from specops.phases.sweep.records import Stage
 from specops.phases.sweep.schedule import Range, Schedule
 from specops.results import Result, Verdict
 
@@ -61,6 +62,12 @@ class OfSetting(_Part):
 
     setting: str
     concurrency: int
+    stage: Stage | None
+    """What its figures are of: where the confirmation measured it, of that. None of the standard: of both."""
+
+    requests: int
+    """Answered, that the figures are of."""
+
     decision: Decision | None
     """None of the standard."""
 
@@ -180,6 +187,9 @@ class Report(_Part):
     schedule: Schedule | None
     schedule_missing: str | None
     standards: list[Change]
+    starts: int
+    """Of servers that were measured at the load that decides."""
+
     start_sd: float | None
     """One start of a server differs from another by so much of its latency (standard deviation); null where
     there were neither two turns of a standard nor two rungs."""

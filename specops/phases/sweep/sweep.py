@@ -42,7 +42,7 @@ def sweep(
     """Measure what is wanted, starting from what `previous` has of the same inputs, and judge it.
 
     `earlier` says how long such servers took before, so that a budget that is too short is refused before
-    anything is started. `on_partial` gets a valid result after every cell. Raises UsageError for a budget in
+    anything is started. `on_partial` gets a valid result after every cell. Raises BudgetError for a budget in
     which nothing can be decided, ServerError when the standard cannot be measured at all, and what the
     executor raises when there is nowhere to measure.
     """
