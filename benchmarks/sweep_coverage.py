@@ -171,7 +171,9 @@ def cell(
             tpot_ms=None,
             tokens=100,
             text="",
-            e2e_ms=float(drawn.expected[name][index]) * factor,
+            finish_reason="stop",
+            e2e_ms=(e2e_ms := float(drawn.expected[name][index]) * factor),
+            e2e_with_retries_ms=e2e_ms,
             error=None,
         )
         for index, factor in zip(asked, factors, strict=True)
@@ -186,6 +188,7 @@ def cell(
         drafts=None,
         drafts_missing="simulated",
         server_tokens=None,
+        client_bound=None,
         rows=rows,
     )
     return SweptCell.model_construct(

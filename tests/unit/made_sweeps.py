@@ -12,6 +12,7 @@ from specops.config import EmbeddedPool, Pool, Speculation
 from specops.load.arrivals import Level
 from specops.load.record import DraftCountsRecord, Row
 from specops.phases.sweep.jobs import ANY_LENGTH, Load, Setting
+from specops.phases.sweep.judging import Judged, judge, picked_by
 from specops.phases.sweep.records import FailedJob, Memory, SweptCell
 
 CLASSES = ("edit", "long", "short")
@@ -67,7 +68,7 @@ def swept(
     machine: Callable[[int, str], str] = lambda rung, name: "here",
 ) -> list[SweptCell]:
     """Rungs begin and end with the standard and go through the others forwards and backwards in turn. The
-    last ones, `confirming` of them, are of the confirmation, which measures all settings as the choice does."""
+    last ones, `confirming` of them, are of the confirmation, which measures all settings here."""
     dealer = random.Random(seed)
     usual = {f"p{n:03}": 100 * dealer.lognormvariate(0, 0.4) for n in range(prompts)}
     of_class = {name: classes[n % len(classes)] for n, name in enumerate(usual)}
@@ -110,3 +111,25 @@ def swept(
 
 def died(name: str, why: str = "it died") -> FailedJob:
     return FailedJob(rung=0, setting=name, turn=0, machine="here", why=why, log="the last line")
+
+
+def judged(
+    asked: Sequence[Setting],
+    at: Sequence[Load],
+    cells: Sequence[SweptCell],
+    failed: Sequence[FailedJob] = (),
+    **judging: Any,
+) -> Judged:
+    """As a sweep does: what the choice picks is confirmed. Cells of a confirmation of others are left out."""
+    choice = [cell for cell in cells if cell.stage == "choice"]
+    fresh = judging.pop("fresh", True)
+    picking = {"confidence": judging.get("confidence", 0.95), "skipped": judging.get("skipped", ())}
+    picked = judging.pop("picked", None) or picked_by(asked, at, choice, failed, fresh=fresh, **picking)
+    names = {asked[0].name, *picked.settings} if picked else set[str]()
+    streams = picked.streams if picked else ()
+    again = [
+        cell
+        for cell in cells
+        if cell.stage == "confirmation" and cell.setting in names and cell.cell.concurrency in streams
+    ]
+    return judge(asked, at, [*choice, *again], failed, picked=picked, **judging)

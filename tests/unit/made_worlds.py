@@ -57,9 +57,8 @@ class World:
     def _measured(self, job: Job, turn: int) -> Iterator[SweptCell | FailedJob]:
         self.now += self.start_s
         luck = self.dealer.lognormvariate(0, self.start_noise)
-        known = {"rung": job.rung, "setting": job.setting.name, "turn": turn, "machine": "here", "stage": job.stage}
+        known = {"rung": job.rung, "setting": job.setting.name, "turn": turn, "machine": "here"}
         if job.setting.name in self.fails:
-            known.pop("stage")
             yield FailedJob(**known, why="it died", log="")
             return
         for planned in job.cells:
@@ -69,6 +68,7 @@ class World:
             self.now += measured.wall_s
             yield SweptCell(
                 **known,
+                stage=job.stage,
                 temperature=planned.load.temperature,
                 length=planned.load.length,
                 began=began,

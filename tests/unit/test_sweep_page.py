@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_sweeps import died, loads, settings, swept
+from made_sweeps import died, judged, loads, settings, swept
 
 from specops.cli.sweep_page import page
 from specops.errors import FileError
 from specops.phases.sweep.jobs import Load
-from specops.phases.sweep.judging import judge
 from specops.phases.sweep.records import KEPT, FailedJob, Kept, Memory, SkippedCell
 from specops.phases.sweep.report import read, recommendation
 from specops.results import Result
@@ -30,7 +29,7 @@ def result(
     """As it is after it was written and read."""
     left = made.pop("left", [])
     cells = swept(speed, THREE, at, **made)
-    found = judge(THREE, at or loads(), cells, failed)
+    found = judged(THREE, at or loads(), cells, failed)
     kept = Kept(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
     whole = Result(
         phase="sweep",
@@ -57,22 +56,27 @@ def test_a_whole_page() -> None:
         return {"k=3": 1.3, "k=5": 1.6}[name] / load.concurrency**0.4
 
     shown = lines(speed, loads(1, 4), noise=0)
-    assert shown[0] == "sweep · 3 settings at 2 loads, 2 rungs · 48 prompts · 2.5 min · sweep.json"
+    assert shown[0] == "sweep · 3 settings at 2 loads, 4 rungs · 48 prompts · 2.5 min · sweep.json"
     assert shown[2].split() == [
-        "setting", "load", "E2E", "TPOT", "TTFT", "tok/s", "a", "user", "accepted", "memory", "verdict",
+        "setting", "load", "n", "stage", "E2E", "TPOT", "TTFT", "tok/s", "a", "user", "accepted", "memory",
+        "verdict",
     ]  # fmt: skip
-    assert line(shown, "  standard  1 stream").split()[4] == "ms"
+    assert line(shown, "  standard  1 stream").split()[3:7:3] == ["n=384", "ms"]
     chosen = line(shown, "> k=5")
     assert chosen.endswith("0.39      1.5 GiB host  pays")
-    assert "1.60× [1.60, 1.60]" in chosen
+    assert "n=96   confirmation  1.60× [1.60, 1.60]" in chosen
+    assert "  n=96   choice " in line(shown, "  k=5       4 streams")
+    assert line(shown, "  confirmed k=5") == (
+        "  confirmed k=5 at 1 stream: 1.60× [1.60, 1.60], n=48; 1.60× [1.60, 1.60], n=48 when it was chosen"
+    )
     assert line(shown, "  k=3       4 streams").endswith("does not pay")
     assert "  class  edit   k=5  pays" in line(shown, "  class  edit")
     assert " a drafted token, by K = 0, 3, 5; the line misses by " in line(shown, "  step      ")
     assert "▆▄▃▂▂ by position, of k=5" in line(shown, "  accepted  ")
-    assert line(shown, "  even at   0.").endswith("each), by decoding alone; k=5 has 0.39")
+    assert line(shown, "  even at   0.").endswith("each), by decoding alone; k=5 has 0.39, n=96")
     assert line(shown, "  playbook  ") == (
         "  playbook  acceptance above 0.55: no, 0.39; E2E above 1.30×: yes, 1.60×; "
-        "GPU memory below 95%: not known"
+        "GPU memory below 95%: not known; n=96"
     )
     assert "k=5 pays up to 1 stream and is slower at 4: 0.9" in line(shown, "  load      ")
     assert "K by requests in the batch: [[1, 2, 5], [3, 4, 0]]" in line(shown, "  schedule  ")
@@ -117,7 +121,7 @@ def test_what_to_do_with_what_is_recommended(pool, following) -> None:
 def test_what_is_not_known_says_why() -> None:
     shown = "\n".join(lines({"k=3": 1.2, "k=5": 1.6}, counted=False, memory=Memory()))
     assert "accepted  not known: the server exposes no counters" in shown
-    assert "even at   –: the server exposes no counters (k=5)" in shown
+    assert "even at   –: the server exposes no counters (k=5, n=96)" in shown
     assert "acceptance above 0.55: not known" in shown
 
 

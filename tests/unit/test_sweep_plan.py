@@ -13,6 +13,7 @@ from specops.load.workload import Prompt
 from specops.phases.sweep import plan
 from specops.phases.sweep.jobs import ANY_LENGTH, Job, Load, PlannedCell, Rung
 from specops.phases.sweep.plan import load_of
+from specops.phases.sweep.records import SweptCell
 from specops.phases.sweep.timing import Sample, Timing
 
 DECK = tuple(f"p{n:03}" for n in range(12))
@@ -23,6 +24,11 @@ PLANNED = Rung(
         for setting in settings(3, 5)[1:]
     ),
 )
+
+
+def one_rung() -> list[SweptCell]:
+    speeds = {"k=3": 1.2, "k=5": 1.1}
+    return swept(speeds, settings(3, 5), loads(1, 4), prompts=12, rungs=1, confirming=0)
 
 
 def asked(planned: Rung | None) -> set[tuple[str, int, Load]]:
@@ -50,7 +56,7 @@ def test_every_beginning_of_a_deck_has_the_mix_of_the_whole(sizes: dict[str, int
 
 def test_every_setting_is_asked_every_prompt_at_every_load_in_every_rung() -> None:
     grid = loads(1, 4, temperatures=(0.0, 0.7))
-    rungs = plan.whole(settings(3, 5, 8), grid, {ANY_LENGTH: DECK}, 3)
+    rungs = plan.whole(settings(3, 5, 8), grid, plan.Decks({ANY_LENGTH: DECK}, {}, fresh=True), 3)
     assert [rung.standard.rung for rung in rungs] == [0, 1, 2]
     for rung in rungs:
         for job in (rung.standard, *rung.jobs):
@@ -66,15 +72,16 @@ def test_the_standard_is_asked_wherever_another_is_and_nowhere_else() -> None:
     prompts = dict.fromkeys((one, other, third), DECK)
     planned = plan.rung(0, settings(3, 5), {one: ["k=3"], other: ["k=3", "k=5"], third: []}, prompts)
     assert [cell.load for cell in planned.standard.cells] == [one, other]
-    assert {job.setting.name: [cell.load for cell in job.cells] for job in planned.jobs} == {
-        "k=3": [one, other],
-        "k=5": [other],
-    }
+    assert [(job.setting.name, job.turn, [cell.load for cell in job.cells]) for job in planned.jobs] == [
+        ("k=3", 0, [one, other]),
+        ("k=5", 0, [other]),
+        ("k=3", 1, [one]),  # which has no rival there
+    ]
 
 
 @given(st.sets(st.sampled_from(list(product(range(8), range(2))))))
 def test_what_is_missing_and_what_was_measured_make_the_whole(lost: set[tuple[int, int]]) -> None:
-    measured = swept({"k=3": 1.2, "k=5": 1.1}, settings(3, 5), loads(1, 4), prompts=12, rungs=1)
+    measured = one_rung()
     starts = list(dict.fromkeys((cell.setting, cell.turn) for cell in measured))
     good = [
         cell
@@ -82,6 +89,10 @@ def test_what_is_missing_and_what_was_measured_make_the_whole(lost: set[tuple[in
         if (starts.index((cell.setting, cell.turn)), int(load_of(cell).concurrency == 4)) not in lost
     ]
     left = plan.missing(PLANNED, good)
+    whole = {("standard", 0, load) for load in loads(1, 4)}
+    if not whole <= {(cell.setting, cell.turn, load_of(cell)) for cell in good}:
+        assert left == PLANNED  # without its standard before them, jobs are compared with nothing
+        return
     had = {(cell.setting, cell.turn, load_of(cell)) for cell in good}
     assert had | asked(left) == asked(PLANNED)
     for setting, turn, load in had & asked(left):  # the standard's turns are measured whole
@@ -90,7 +101,7 @@ def test_what_is_missing_and_what_was_measured_make_the_whole(lost: set[tuple[in
 
 
 def test_nothing_is_missing_of_what_is_whole() -> None:
-    measured = swept({"k=3": 1.2, "k=5": 1.1}, settings(3, 5), loads(1, 4), prompts=12, rungs=1)
+    measured = one_rung()
     assert plan.missing(PLANNED, measured) is None
 
 
@@ -100,7 +111,8 @@ def test_a_rung_takes_its_starts_and_its_prompts_warm_ups_too() -> None:
     rung = Rung(job, (Job(0, settings(3)[1], job.cells),))
     assert Timing(samples, warmup=3).rung(rung) == 2 * (20 + 15 * 1.0) + (10 + 15 * 0.5)
     assert Timing(samples, warmup=3, slack=2.0).rung(rung) == 2 * 87.5
-    assert Timing([], warmup=3).rung(rung) is None
+    twice = Rung(job, (Job(0, settings(3)[1], job.cells), Job(0, settings(3)[1], (), turn=1)))
+    assert Timing(samples, warmup=3).expected(twice) == {"standard": 35.0, "k=3": 17.5}
 
 
 def test_what_was_not_measured_is_guessed_from_the_nearest() -> None:
@@ -114,3 +126,49 @@ def test_what_was_not_measured_is_guessed_from_the_nearest() -> None:
     assert seconds(5, one) == 5 + 12  # as another setting at this load
     assert seconds(5, four) == 5 + 3  # as a baseline of as many streams
     assert seconds(5, many) == 5 + 1.5
+
+
+def test_a_rung_that_was_stopped_is_finished() -> None:
+    two, at = settings(3, 5), loads(1, 4)
+    cells = swept({"k=3": 1.2, "k=5": 1.1}, two, at, prompts=12, rungs=2, confirming=0)
+    assert plan.unfinished(two, cells) is None
+    assert plan.unfinished(two, []) is None
+    open_ = [cell for cell in cells if (cell.rung, cell.setting, cell.turn) != (1, "standard", 1)]
+    closing = plan.unfinished(two, open_)
+    assert closing is not None
+    assert (closing.standard.rung, closing.jobs, closing.begun) == (1, (), frozenset({"here"}))
+    assert [cell.load for cell in closing.standard.cells] == at
+    alone = [cell for cell in open_ if cell.rung == 0 or cell.setting == "standard"]
+    begun = plan.unfinished(two, alone)
+    assert begun is not None
+    assert [job.setting.name for job in begun.jobs] == ["k=5", "k=3"]
+    assert set(begun.jobs[0].cells[0].prompts) == {row.prompt for row in alone[-1].cell.rows}
+
+
+@given(st.integers(1, 80), st.integers(1, 6))
+def test_no_prompt_of_the_confirmation_had_a_part_in_the_choice(prompts: int, others: int) -> None:
+    deck = {"short": DECK * 20, "long": tuple(f"q{n}" for n in range(prompts))}
+    found = plan.divided(deck, others)
+    both = set(found.choice["long"]) & set(found.confirmation["long"])
+    assert found.fresh == (others == 1 or prompts >= 16)
+    assert bool(both) == (others == 1 or prompts < 16)
+    if not both:
+        assert set(found.choice["long"]) | set(found.confirmation["long"]) == set(deck["long"])
+        assert min(len(found.choice["long"]), len(found.confirmation["long"])) >= 8
+
+
+def test_nothing_is_warmed_up_with_what_is_measured() -> None:
+    """A server that answers repeats from a cache would have had it."""
+    decks = plan.divided({ANY_LENGTH: tuple(f"p{n}" for n in range(40))}, 2)
+    at = loads(1, 4)
+    counts = [dict.fromkeys(at, 5)] * 2
+    rungs = plan.confirmation(3, settings(3, 5), at, decks, counts, {})
+    for rung in [*plan.whole(settings(3, 5), at, decks, 1), *rungs]:
+        for job in (rung.standard, *rung.jobs):
+            for cell in job.cells:
+                assert not set(cell.warm_up) & set(cell.prompts)
+                assert not set(cell.warm_up) & set(decks.confirmation[ANY_LENGTH])
+    asked = [name for rung in rungs for cell in rung.standard.cells for name in cell.prompts]
+    assert len(set(asked)) == 20  # every load and rung has prompts of its own, as long as there are any
+    assert [rung.standard.stage for rung in rungs] == ["confirmation"] * 2
+    assert [rung.standard.rung for rung in rungs] == [3, 4]

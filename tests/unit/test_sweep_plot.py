@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sweeps import loads, settings, swept
+from made_sweeps import judged, loads, settings, swept
 
 from specops.errors import FileError
 from specops.phases.sweep.jobs import Load
-from specops.phases.sweep.judging import judge
 from specops.phases.sweep.picture import picture
 from specops.phases.sweep.report import Report
 from specops.render.sweep_plot import Point, draw, frontier
@@ -26,7 +25,7 @@ def report(at: tuple[Load, ...] = tuple(loads(1, 4)), prompts: int = 48) -> Repo
     cells = swept(
         lambda n, load, of: {"k=3": 1.3, "k=5": 1.6}[n] / load.concurrency**0.5, THREE, at, prompts=prompts
     )
-    return Report.model_validate(judge(THREE, at, cells, []).data)
+    return Report.model_validate(judged(THREE, at, cells).data)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import made_sweeps
 import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
 from specops.config import EmbeddedPool, Speculation, VllmPool, VllmSpeculation
 from specops.phases.sweep.choice import method_of
+from specops.phases.sweep.confirmation import confidence_of
 from specops.phases.sweep.jobs import Setting, Skipped
-from specops.phases.sweep.judging import Judged, judge
-from specops.phases.sweep.recommend import of_each
-from specops.phases.sweep.records import Memory, SweptCell
+from specops.phases.sweep.judging import Judged
+from specops.phases.sweep.recommend import apart, of_each
+from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
+from specops.phases.sweep.speedups import Swept, Where
 
 THREE = settings(3, 5, 8)
 
 
 def judged(speed: Any, asked: list[Setting] = THREE, at: Any = None, **made: Any) -> Judged:
-    judging = {name: made.pop(name) for name in ("failed", "skipped", "cells") if name in made}
+    names = ("failed", "skipped", "cells", "picked", "fresh", "look")
+    judging = {name: made.pop(name) for name in names if name in made}
     found: list[SweptCell] = judging.pop("cells", None) or swept(speed, asked, at, **made)
-    return judge(asked, at or loads(), found, judging.pop("failed", []), **judging)
+    return made_sweeps.judged(asked, at or loads(), found, judging.pop("failed", []), **judging)
 
 
 def report(found: Judged) -> Report:
@@ -31,8 +35,8 @@ def report(found: Judged) -> Report:
 def test_the_fastest_that_surely_pays() -> None:
     found = judged({"k=3": 1.3, "k=5": 1.6, "k=8": 0.8})
     assert found.verdict == "yes"
-    assert found.reason.startswith("deploy k=5: 1.6")
-    assert found.reason.endswith("at 1 stream")
+    assert found.reason.startswith("deploy K=5 for all traffic at 1 stream (1.60× [")
+    assert ", n=48); per class: edit 1." in found.reason
     assert found.summary["recommended"] == 5
     told = found.recommendation
     assert set(told) >= {
@@ -45,10 +49,11 @@ def test_the_fastest_that_surely_pays() -> None:
     assert [(r.setting, r.apart) for r in report(found).rivals] == [("k=3", True)]
 
 
-def test_classes_of_too_few_prompts_are_told_in_one_breath() -> None:
+def test_classes_of_too_few_prompts_are_one_part_of_the_sentence() -> None:
     found = judged({"k=3": 1.3, "k=5": 1.6, "k=8": 0.8}, prompts=12)
     assert found.verdict == "yes"
-    assert found.reason.endswith("at 1 stream; too few prompts to decide for edit, long, short")
+    assert found.reason.startswith("deploy K=5 for all traffic at 1 stream (")
+    assert found.reason.endswith(", n=12); per class: undecided, needs about 4 more prompts")
 
 
 def test_ties_go_to_the_smaller_k_and_what_is_told_apart_is_no_tie() -> None:
@@ -90,23 +95,20 @@ def test_undecided_says_how_many_prompts_would_tell() -> None:
     assert found.verdict == "undecided"
     assert found.recommendation["k"] is None
     assert found.summary["more_prompts"] > 10
-    assert f"about {found.summary['more_prompts']} more prompts would tell" in found.reason
+    assert f"about {found.summary['more_prompts']} more prompts would decide" in found.reason
 
 
-def test_one_rung_on_a_machine_that_drifts_asks_for_more_rungs() -> None:
-    stepped = judged(
-        {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}, rungs=1, slower=lambda r, n, turn, at: 1.2 if turn else 1.0
-    )
-    assert stepped.verdict == "undecided"
-    assert stepped.reason.endswith("by more than it gains: more repeats would tell)")
+def drifting(by: float, **made: Any) -> Judged:
+    """In every rung the standard's second turn takes `by` times as long as the first."""
+    speeds = {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}
+    return judged(speeds, rungs=1, confirming=1, slower=lambda r, n, turn, at: by if turn else 1.0, **made)
 
 
-def test_an_interval_that_says_nothing_is_not_shown() -> None:
-    stepped = judged(
-        {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}, rungs=1, slower=lambda r, n, turn, at: 1.9 if turn else 1.0
-    )
-    assert stepped.verdict == "undecided"
-    assert "× (the machine drifted" in stepped.reason
+def test_a_machine_that_drifts_by_more_than_is_gained_decides_nothing() -> None:
+    found = drifting(1.9)
+    assert found.verdict == "undecided"
+    assert found.recommendation["setting"] is None
+    assert drifting(9.0).reason.endswith("by more than it gains: repeats would decide")
 
 
 def test_the_best_of_many_is_not_the_luckiest() -> None:
@@ -128,6 +130,9 @@ def test_confidence_is_shared_by_settings_loads_and_looks() -> None:
     assert of_each(0.95, 5, 2, 1) == pytest.approx(0.995)
     speeds, at = {"k=3": 1.3, "k=5": 1.2, "k=8": 1.1}, loads(1)[0]
     left = [Skipped("k=8", at, 0, "in the slower half")]
+    assert confidence_of(0.95, 1, 1) == pytest.approx(0.96)
+    assert confidence_of(0.95, 1, 2) == pytest.approx(0.98)
+    assert sum(1 - confidence_of(0.95, look, 1) for look in range(1, 60)) == pytest.approx(0.05)
     assert report(judged(speeds)).looks == 1
     assert report(judged(speeds, skipped=left)).looks == 2
     assert report(judged(speeds, skipped=left)).confidence_of_each == pytest.approx(1 - 0.05 / 6, abs=1e-5)
@@ -155,8 +160,8 @@ def test_a_class_may_pay_where_all_together_do_not_show_it() -> None:
 
     found = judged(speed)
     assert found.verdict == "yes"
-    assert found.reason.startswith("deploy k=3 for long: 1.6")
-    assert "all classes together: " in found.reason
+    assert found.reason.startswith("deploy K=3 for long (1.5")
+    assert found.reason.endswith(", n=16) at 1 stream, and for no other class")
     assert found.recommendation["only_for"] == ["long"]
     assert {name: g["verdict"] for name, g in found.recommendation["by_class"].items()} == {
         "edit": "no", "long": "yes", "short": "no",
@@ -167,7 +172,9 @@ def test_a_class_may_pay_where_all_together_do_not_show_it() -> None:
 
 def test_a_class_that_loses_is_told() -> None:
     found = judged(lambda name, load, of: {"short": 0.8}.get(of, 1.8))
-    assert "; not for short: 0.79× [0.78, 0.81]: slower" in found.reason
+    assert found.reason.startswith("deploy K=3 for all traffic but short at 1 stream (")
+    assert ", not for short: 0.8" in found.reason
+    assert found.reason.endswith(": slower, n=16")
 
 
 def test_ttft_is_a_veto() -> None:
@@ -251,3 +258,188 @@ def test_the_method_is_the_engines_word() -> None:
     assert method_of(setting(3, pool=vllm)) == "ngram"
     assert method_of(setting(3, pool=drafted)) == "draft_model"
     assert method_of(setting(0)) is None
+
+
+def test_what_is_not_confirmed_is_not_recommended() -> None:
+    """k=5 looks 1.6 times as fast while it is chosen, and is as slow as the standard afterwards."""
+
+    def slower(rung: int, name: str, turn: int, at: float) -> float:
+        return 1.6 if rung > 1 and name == "k=5" else 1.0
+
+    found = judged({"k=3": 0.9, "k=5": 1.6, "k=8": 0.8}, slower=slower)
+    assert found.verdict != "yes"
+    assert found.recommendation["setting"] is None
+    again = report(found).confirmation
+    assert again is not None
+    assert [one.setting for one in again.settings] == ["k=5"]
+    assert again.settings[0].at_choice.estimate == pytest.approx(1.6, abs=0.03)  # type: ignore[union-attr]
+    assert again.settings[0].speedup.estimate == pytest.approx(1.0, abs=0.03)  # type: ignore[union-attr]
+    (row,) = [one for one in report(found).together if one.setting == "k=5"]
+    assert (row.stage, row.requests) == ("confirmation", 96)
+    assert row.speedups.e2e.estimate == pytest.approx(1.0, abs=0.03)  # type: ignore[union-attr]
+
+
+def test_the_figure_that_is_reported_is_the_confirmations() -> None:
+    def slower(rung: int, name: str, turn: int, at: float) -> float:
+        return 1.2 if rung > 1 and name == "k=5" else 1.0
+
+    found = judged({"k=3": 1.1, "k=5": 1.8, "k=8": 0.8}, slower=slower)
+    assert found.reason.startswith("deploy K=5 for all traffic at 1 stream (1.5")
+    assert found.summary["e2e_speedup"]["estimate"] == pytest.approx(1.5, abs=0.03)
+    assert found.summary["prompts"] == 48
+    (cell,) = [one for one in report(found).cells if one.setting == "k=5"]
+    assert cell.e2e_speedup == pytest.approx(1.5, abs=0.03)
+
+
+def test_a_runner_up_that_is_surely_faster_when_both_are_measured_again_is_recommended() -> None:
+    def slower(by: float) -> Any:
+        return lambda rung, name, turn, at: by if rung > 1 and name == "k=5" else 1.0
+
+    speeds = {"k=3": 1.5, "k=5": 1.6, "k=8": 0.8}
+    assert judged(speeds, slower=slower(1.2), noise=0.01).recommendation["k"] == 3
+    # Within a hundredth it stays the chosen one: to take the larger figure would make it too high.
+    assert judged(speeds, slower=slower(1.0667 * 1.005), noise=0.001).recommendation["k"] == 5
+    assert judged(speeds, slower=slower(1.6), noise=0.01).recommendation["k"] == 3
+    assert judged(speeds, slower=slower(1.0), noise=0.01).recommendation["k"] == 5
+
+
+def test_without_a_confirmation_nothing_is_recommended() -> None:
+    speeds = {"k=3": 1.3, "k=5": 1.6, "k=8": 0.8}
+    chosen = judged(speeds, confirming=0)
+    assert chosen.verdict == "undecided"
+    assert "k=5 at 1 stream, 1.6" in chosen.reason
+    (row,) = [one for one in report(chosen).together if one.setting == "k=5"]
+    assert row.decision is not None
+    assert row.decision.reason.endswith("when the setting was chosen, and not confirmed")
+
+
+def test_prompts_that_were_not_fresh_are_said_to_be_so() -> None:
+    speeds = {"k=3": 1.3, "k=5": 1.6, "k=8": 0.8}
+    assert "too few prompts for two parts" in judged(speeds, fresh=False).reason
+    assert "too few prompts for two parts" not in judged(speeds).reason
+
+
+def test_a_tie_goes_to_the_one_that_drafts_less_whatever_their_order() -> None:
+    """And what is a little more than a hundredth apart, and told apart, is no tie."""
+    for asked in (settings(3, 5), settings(5, 3)):
+        assert judged({"k=3": 1.6, "k=5": 1.6}, asked, noise=0.1).recommendation["k"] == 3
+    assert judged({"k=3": 1.58, "k=5": 1.6}, settings(3, 5), noise=0).recommendation["k"] == 5
+    assert judged({"k=3": 1.6, "k=5": 1.58}, settings(3, 5), noise=0).recommendation["k"] == 3
+
+
+def test_two_settings_are_told_apart_with_95_percent() -> None:
+    """Between the ends of the 50% interval and those of the 95% one: a tie."""
+    cells = swept({"k=3": 1.5, "k=5": 1.5}, settings(3, 5), noise=0.05, confirming=0, seed=seed_of_a_tie())
+    found = Swept(cells, settings(3, 5))
+    assert not apart(found, Where(1), "k=3", "k=5")
+    clear = swept({"k=3": 1.5, "k=5": 1.7}, settings(3, 5), noise=0.05, confirming=0)
+    assert apart(Swept(clear, settings(3, 5)), Where(1), "k=3", "k=5")
+
+
+def seed_of_a_tie() -> int:
+    """Of two equal settings whose 50% interval excludes 1, and whose 95% interval holds it."""
+    two = settings(3, 5)
+    for seed in range(40):
+        cells = swept({"k=3": 1.5, "k=5": 1.5}, two, noise=0.05, confirming=0, seed=seed)
+        pairs = Swept(cells, two).pairs("k=3", Where(1), over="k=5")
+        wide, narrow = pairs.ratio("e2e", 0.95), pairs.ratio("e2e", 0.5)
+        assert wide is not None
+        assert narrow is not None
+        if wide.low < 1 < wide.high and not narrow.low < 1 < narrow.high:
+            return seed
+    raise AssertionError("no such seed")
+
+
+FASTER = {"k=3": 1.6}
+
+
+def changed(cells: list[SweptCell], name: str, change: Any) -> list[SweptCell]:
+    """With the rows of this setting as `change` makes them of their number, from 0, and themselves."""
+
+    def of(cell: SweptCell) -> SweptCell:
+        rows = tuple(row.model_copy(update=change(n, row, cell)) for n, row in enumerate(cell.cell.rows))
+        return cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": rows})})
+
+    return [of(cell) if cell.setting == name else cell for cell in cells]
+
+
+def faulty(change: Any, name: str = "k=3") -> Judged:
+    one = settings(3)
+    picked = Picked(settings=("k=3",), streams=(1,))
+    cells = swept(FASTER, one, rungs=0, confirming=2)
+    return judged({}, one, cells=changed(cells, name, change), picked=picked)
+
+
+def took(ms: float) -> dict[str, float]:
+    return {"e2e_ms": ms, "e2e_with_retries_ms": ms}
+
+
+def test_the_same_without_a_fault_pays() -> None:
+    assert faulty(lambda n, row, cell: {}).verdict == "yes"
+
+
+@pytest.mark.parametrize("after_ms", [1.0, 5000.0])
+def test_a_setting_whose_requests_fail_is_not_recommended(after_ms: float) -> None:
+    found = faulty(lambda n, row, cell: {"error": "timeout", **took(after_ms)} if n in (5, 17) else {})
+    assert found.verdict != "yes"
+    assert "4 of 96 requests failed and 0 of 96 of the standard's" in found.reason
+
+
+def test_a_setting_that_hangs_is_not_recommended() -> None:
+    found = faulty(lambda n, row, cell: took(10_000.0) if n in (5, 17) else {})
+    assert found.verdict != "yes"
+    assert "took over 10× the median" in found.reason
+
+
+def test_a_setting_that_stops_early_is_not_recommended() -> None:
+    def half(n: int, row: Any, cell: Any) -> dict[str, Any]:
+        return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], **took(row.e2e_ms / 2)}
+
+    found = faulty(half)
+    assert found.verdict != "yes"
+    assert "answers are 50% [50, 50] shorter" in found.reason
+
+
+def test_a_standard_that_truncates_is_named() -> None:
+    def half(n: int, row: Any, cell: Any) -> dict[str, Any]:
+        return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], "finish_reason": "length"}
+
+    found = faulty(half, "standard")
+    assert found.verdict != "yes"
+    assert "answers are 100% [100, 100] longer" in found.reason
+
+
+def test_repeats_from_a_cache_are_not_a_gain() -> None:
+    """The first requests are as slow as the standard's; in the second rung they are answered at once."""
+
+    def cached(n: int, row: Any, cell: SweptCell) -> dict[str, Any]:
+        return took(row.e2e_ms * 1.6) if cell.rung == 0 else took(row.e2e_ms / 10)
+
+    found = faulty(cached)
+    assert found.verdict != "yes"
+    # Also where the gain is real without it.
+    surely = faulty(lambda n, row, cell: took(row.e2e_ms / (20 if cell.rung else 15)))
+    assert surely.verdict != "yes"
+    assert "repeats come from a cache: the first request of a prompt takes 1.3" in surely.reason
+
+
+def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
+    one, picked = settings(3), Picked(settings=("k=3",), streams=(1,))
+    cells = swept(FASTER, one, rungs=0, confirming=2)
+    record = cells[0].cell.model_copy(update={"client_bound": "the client was busy 97% of the time"})
+    bound = [cells[0].model_copy(update={"cell": record}), *cells[1:]]
+    found = judged({}, one, cells=bound, picked=picked)
+    assert found.verdict == "undecided"
+    assert "the client was the bottleneck: the client was busy 97% of the time" in found.reason
+
+
+def test_loads_are_decided_from_the_lightest() -> None:
+    """It was chosen for 1 stream. That it pays at 4 is left open where it does not at 1."""
+
+    picked = Picked(settings=("k=3",), streams=(1, 4))
+    one, at = settings(3), loads(1, 4)
+    cells = swept(lambda n, load, of: 1.5 if load.concurrency == 4 else 0.8, one, at, rungs=0)
+    found = judged({}, one, at, cells=cells, picked=picked)
+    assert found.verdict == "undecided"
+    assert "k=3 pays at 4 streams, 1.5" in found.reason
+    assert found.recommendation["setting"] is None

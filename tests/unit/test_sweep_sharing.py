@@ -157,14 +157,45 @@ def test_a_server_that_failed_is_not_started_again() -> None:
     assert alone(sharing, "a") == [(STANDARD, 1)]
 
 
-@pytest.mark.parametrize(("until", "jobs"), [(100.0, 3), (45.0, 2), (25.0, 0)])
+@pytest.mark.parametrize(("until", "jobs"), [(100.0, 3), (45.0, 2), (25.0, 1)])
 def test_jobs_begin_only_while_there_is_time_for_them_and_the_standard(until: float, jobs: int) -> None:
+    """The first begins in any case: the standard measured alone would be time spent for nothing."""
     sharing, now, given_out = Sharing(replace(rung(3), until=until)), 0.0, []
     while errand := sharing.next_for("a", now):
         given_out.append(errand.job.setting.name)
-        now += 10.0 if jobs else 20.0
+        now += 10.0 if jobs > 1 else 20.0
         sharing.finished("a", now)
-    assert given_out == [STANDARD, *(f"k={n}" for n in range(jobs)), *([STANDARD] if jobs else [])]
+    assert given_out == [STANDARD, *(f"k={n}" for n in range(jobs)), STANDARD]
+
+
+def test_a_job_that_is_expected_to_be_quick_begins_although_the_standard_was_slow() -> None:
+    expected = {STANDARD: 5.0, "k=0": 5.0, "k=1": 5.0}
+    sharing = Sharing(replace(rung(2), until=45.0, expected_s=expected))
+    now, given_out = 0.0, []
+    while errand := sharing.next_for("a", now):
+        given_out.append(errand.job.setting.name)
+        now += 20.0 if len(given_out) == 1 else 5.0
+        sharing.finished("a", now)
+    assert given_out == [STANDARD, "k=0", "k=1", STANDARD]
+
+
+def test_a_rung_without_jobs_is_the_standards_first_turn_on_one_machine() -> None:
+    sharing = Sharing(Rung(job(STANDARD), ()))
+    assert sharing.jobs_left == 1
+    errand = sharing.next_for("a", 0.0)
+    assert errand is not None
+    assert (errand.job.setting.name, errand.turn) == (STANDARD, 0)
+    assert sharing.next_for("b", 0.0) is None
+    do(sharing, "a", errand)
+    assert sharing.jobs_left == 0
+    assert sharing.next_for("a", 0.0) is None
+    assert not sharing.unclosed
+
+
+def test_the_second_start_of_a_setting_has_its_turn() -> None:
+    standard, one = job(STANDARD), job("k=0")
+    sharing = Sharing(Rung(standard, (one, replace(one, turn=1))))
+    assert alone(sharing, "a") == [(STANDARD, 0), ("k=0", 0), ("k=0", 1), (STANDARD, 1)]
 
 
 @given(st.data())

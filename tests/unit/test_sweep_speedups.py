@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 
+import made_sweeps
 import pytest
-from made_sweeps import loads, setting, settings, swept
+from made_sweeps import loads, setting, settings
 
 from specops.phases.sweep.jobs import Load
 from specops.phases.sweep.records import SweptCell
@@ -14,6 +16,7 @@ from specops.phases.sweep.speedups import Swept, Where, speedup
 
 THREE = settings(3, 5)
 FASTER = {"k=3": 1.5, "k=5": 1.2}
+swept = partial(made_sweeps.swept, confirming=0)
 AT = loads(1)[0]
 
 
@@ -78,22 +81,73 @@ def test_one_rung_cannot_tell_drift_from_anything_else() -> None:
     assert found(stepped).high / found(stepped).low > 1.5
 
 
-def test_prompts_that_one_of_them_did_not_answer_are_left_out() -> None:
+def failing(cell: SweptCell, names: set[str], e2e_ms: float = 1.0) -> SweptCell:
+    """Its requests of these prompts failed, after so many milliseconds."""
+    failed = {"error": "timeout", "e2e_ms": e2e_ms, "e2e_with_retries_ms": e2e_ms}
+    rows = [row.model_copy(update=failed) if row.prompt in names else row for row in cell.cell.rows]
+    return cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": tuple(rows)})})
+
+
+def test_prompts_that_the_standard_did_not_answer_are_left_out() -> None:
     cells = swept(FASTER, THREE, rungs=1)
-
-    def failing(cell: SweptCell, names: set[str]) -> SweptCell:
-        rows = [
-            row.model_copy(update={"error": "timeout"}) if row.prompt in names else row
-            for row in cell.cell.rows
-        ]
-        return cell.model_copy(update={"cell": cell.cell.model_copy(update={"rows": tuple(rows)})})
-
-    gone = {"standard": {"p001"}, "k=3": {"p002", "p003"}, "k=5": set[str]()}
+    gone = {"standard": {"p001"}, "k=3": set[str](), "k=5": set[str]()}
     pairs = Swept([failing(cell, gone[cell.setting]) for cell in cells], THREE).pairs("k=3", Where(1))
-    assert len(pairs.all) == 45
-    assert not {pair.prompt for pair in pairs.all} & {"p001", "p002", "p003"}
+    assert len(pairs.all) == 47
+    assert "p001" not in {pair.prompt for pair in pairs.all}
     assert speedup(swept(FASTER, THREE, prompts=7), THREE, "k=3", AT, 0.95) is None
     assert speedup([], THREE, "k=3", AT, 0.95) is None
+
+
+@pytest.mark.parametrize("after_ms", [1.0, 60_000.0])
+def test_a_failure_never_makes_a_setting_look_faster(after_ms: float) -> None:
+    """A request that fails at once counts as the slowest answer, one that timed out as long as it ran."""
+    cells = swept(FASTER, THREE, rungs=1, noise=0)
+    slowest = max(row.e2e_ms for cell in cells if cell.setting == "k=3" for row in cell.cell.rows)
+    gone = {"standard": set[str](), "k=3": {"p002", "p003"}, "k=5": set[str]()}
+    broken = Swept([failing(cell, gone[cell.setting], after_ms) for cell in cells], THREE)
+    taken = {pair.prompt: pair.e2e for pair in broken.pairs("k=3", Where(1)).all}
+    assert len(taken) == 48
+    assert [theirs for _, theirs in taken["p002"]] == [max(after_ms, slowest)]
+    whole = Swept(cells, THREE).pairs("k=3", Where(1)).ratio("e2e", 0.95)
+    assert broken.pairs("k=3", Where(1)).ratio("e2e", 0.95).estimate < whole.estimate  # type: ignore[union-attr]
+
+
+def test_what_a_setting_is_judged_by_is_not_what_it_was_chosen_by() -> None:
+    def slower(rung: int, name: str, turn: int, now: float) -> float:
+        return 1.5 if rung > 1 and name == "k=3" else 1.0
+
+    cells = made_sweeps.swept(FASTER, THREE, noise=0, slower=slower)
+    whole = Swept(cells, THREE)
+    assert whole.evidence("k=3", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.0)  # type: ignore[union-attr]
+    chosen = whole.pairs("k=3", Where(1, stage="choice")).ratio("e2e", 0.95)
+    assert chosen.estimate == pytest.approx(1.5)  # type: ignore[union-attr]
+    never = Swept([c for c in cells if c.setting != "k=5" or c.stage == "choice"], THREE)
+    assert not never.confirmed("k=5", Where(1))
+    assert never.evidence("k=5", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.2)  # type: ignore[union-attr]
+
+
+def test_both_starts_of_a_setting_without_a_rival_count() -> None:
+    """S A A S: both are paired with the standard at their own times; what differs between them is a start."""
+    two, cells = settings(3), []
+    for cell in swept({"k=3": 1.5}, two, rungs=1, noise=0):
+        cells.append(cell)
+        if cell.setting == "k=3":
+            slow = [
+                row.model_copy(update={"e2e_ms": 1.2 * row.e2e_ms, "e2e_with_retries_ms": 1.2 * row.e2e_ms})
+                for row in cell.cell.rows
+            ]
+            again = cell.cell.model_copy(update={"rows": tuple(slow)})
+            later = {"turn": 1, "began": cell.began + cell.cell.wall_s, "cell": again}
+            cells.append(cell.model_copy(update=later))
+    both = Swept(cells, two)
+    (pair, *_) = both.pairs("k=3", Where(1)).all
+    assert len(pair.e2e) == 2
+    assert both.pairs("k=3", Where(1)).ratio("e2e", 0.95).estimate == pytest.approx(1.5 / 1.1)  # type: ignore[union-attr]
+    (turn,) = both.turns(Where(1), "e2e", "k=3")
+    assert {round(after / before, 6) for before, after in turn.taken.values()} == {1.2}
+    one = both.one_start(Where(1), "e2e")
+    assert one is not None
+    assert one.variance > 0
 
 
 def test_a_standard_of_one_turn_still_tells() -> None:

@@ -119,7 +119,8 @@ def choose(
     assert chosen.speedup is not None
     lighter = [c for c in entered if c.where.concurrency < at.where.concurrency]
     reasons = [
-        f"deploy {title(chosen.setting)} for all traffic at {at.where.level} ({shown(chosen.speedup)})",
+        f"deploy {title(chosen.setting)} for {_traffic(classes, chosen.setting)} at {at.where.level} "
+        f"({shown(chosen.speedup)})",
         *_per_class(classes, chosen.setting),
         *[f"nothing is shown to pay at {contest.where.level}" for contest in lighter],
         *([] if picked.fresh else [NOT_FRESH]),
@@ -185,6 +186,12 @@ def _for_some(
     ]
     decision = Decision(verdict="yes", reason="; ".join(reasons), speedup=best.speedup)
     return Choice(decision, best.setting, at.where.concurrency, tuple(paying))
+
+
+def _traffic(classes: Mapping[str, Contest], setting: Setting) -> str:
+    found = {name: one for name, contest in classes.items() if (one := contest.of(setting.name))}
+    losing = [name for name, one in found.items() if _is(one, "no")]
+    return f"all traffic but {', '.join(losing)}" if losing else "all traffic"
 
 
 def _per_class(classes: Mapping[str, Contest], setting: Setting) -> list[str]:

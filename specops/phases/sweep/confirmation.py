@@ -28,7 +28,7 @@ FIRST_LOOK = 0.8
 
 
 class BudgetError(UsageError):
-    """Nothing can be decided in a sweep's budget. `minutes` is the smallest useful one, as --budget takes it."""
+    """Nothing can be decided in a budget. `minutes` is the smallest useful one, as --budget takes it."""
 
     def __init__(self, message: str, minutes: str) -> None:
         super().__init__(message, hint=f"give --budget {minutes}, or sweep.budget_min: {minutes}")
@@ -105,7 +105,7 @@ def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks) -
 
 
 def refuse_short(budget_s: float, spent_s: float, timing: Timing, jobs: Sequence[Job]) -> None:
-    """Raise BudgetError where `jobs`, the fewest that are left before anything can be decided, do not fit into
+    """Raise BudgetError where `jobs`, the fewest before anything can be decided, do not fit into
     what is left of a budget."""
     need_s = timing.jobs(jobs)
     if need_s <= budget_s - spent_s:

@@ -9,6 +9,7 @@ from typing import Any
 
 from specops import stats
 from specops.load.record import CellRecord
+from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep import advice, costs, recommend, vetoes
@@ -36,6 +37,8 @@ from specops.phases.sweep.report import (
 from specops.phases.sweep.speedups import Swept, Where
 from specops.results import Verdict
 
+MARGINS = AbSettings()
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -59,6 +62,7 @@ def judge(
     skipped: Sequence[Skipped] = (),
     picked: Picked | None = None,
     look: int = 1,
+    margins: AbSettings = MARGINS,
 ) -> Judged:
     """Judge every setting at every load; the setting with k = 0 is the standard.
 
@@ -67,7 +71,7 @@ def judge(
     measured before, and the intervals hold for every rung after which that was done. `picked` is what the
     confirmation measured, None where there was nothing to confirm; `look` is the number of this judgement.
     """
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped, picked, look)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, picked, look, margins)
     report = judging.report()
     recommendation = judging.recommendation(report)
     return Judged(
@@ -88,9 +92,10 @@ def picked_by(
     confidence: float,
     skipped: Sequence[Skipped],
     fresh: bool,
+    margins: AbSettings = MARGINS,
 ) -> Picked | None:
     """What the evidence of the choice says to confirm; None where nothing may pay."""
-    judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1)
+    judging = _Judging(settings, loads, cells, failed, confidence, skipped, None, 1, margins)
     return pick(judging.choices, judging.several, fresh=fresh)
 
 
@@ -107,11 +112,12 @@ class _Judging:
         skipped: Sequence[Skipped],
         picked: Picked | None,
         look: int,
+        margins: AbSettings,
     ) -> None:
         self.settings, self.loads, self.cells = settings, loads, cells
         self.swept = Swept(cells, settings)
-        self.confidence, self.picked, self.look = confidence, picked, look
-        self._vetoes: dict[tuple[str, Where], Decision | None] = {}
+        self.confidence, self.picked, self.look, self.margins = confidence, picked, look, margins
+        self._measured_at: dict[tuple[str, Where], vetoes.Measured] = {}
         self.why = {one.setting: one.why for one in failed}
         narrowed = any(one.setting not in self.why for one in skipped)
         self.looks = max(1, self.swept.rungs) if narrowed else 1
@@ -151,7 +157,7 @@ class _Judging:
 
     def contest(self, where: Where, confidence: float) -> Contest:
         """By the evidence of the choice."""
-        return recommend.contest(self.swept, where, self.working, confidence, self.veto)
+        return recommend.contest(self.swept, where, self.working, confidence, self.margins, self.limit)
 
     def groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
         """A contest for each class, length or temperature at `where`, by the evidence of the choice."""
@@ -166,11 +172,10 @@ class _Judging:
             pairs = self.swept.evidence(setting.name, where)
             if not pairs.all:
                 continue
-            vetoed = self.veto(setting, where)
-            if self.swept.confirmed(setting.name, where):
-                found.append(recommend.candidate(setting, pairs, self.each_confirmed(groups), vetoed))
-            else:
-                found.append(recommend.unconfirmed(recommend.candidate(setting, pairs, of_each, vetoed)))
+            confirmed = self.swept.confirmed(setting.name, where)
+            each = self.each_confirmed(groups) if confirmed else of_each
+            one = recommend.candidate(setting, where, pairs, each, self.margins, self.limit)
+            found.append(one if confirmed else recommend.unconfirmed(one))
 
         def apart(one: str, other: str) -> bool:
             return recommend.apart(self.swept, replace(where, stage="confirmation"), one, other)
@@ -187,24 +192,17 @@ class _Judging:
             for name in sorted(names)
         }
 
-    def veto(self, setting: Setting, where: Where) -> Decision | None:
+    def limit(self, setting: Setting, where: Where, decision: Decision) -> Decision:
         """By all that was measured of it at this concurrency, in both stages and all classes."""
         where = Where(where.concurrency)
-        if (setting.name, where) not in self._vetoes:
-            standard = next(one for one in self.settings if one.name == self.swept.standard)
-            self._vetoes[setting.name, where] = vetoes.veto(
-                vetoes.Measured(
-                    setting.name,
-                    self.swept.pairs(setting.name, where),
-                    self._records(standard, where),
-                    self._records(setting, where),
-                    (
-                        self.swept.repeats(standard.name, where),
-                        self.swept.repeats(setting.name, where),
-                    ),
-                )
+        standard = next(one for one in self.settings if one.name == self.swept.standard)
+        if (setting.name, where) not in self._measured_at:
+            self._measured_at[setting.name, where] = vetoes.Measured(
+                self.swept.requests(setting.name, where),
+                [*self._records(standard, where), *self._records(setting, where)],
+                (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
             )
-        return self._vetoes[setting.name, where]
+        return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)
 
     def report(self) -> Report:
         setting = self.choice.setting

@@ -28,8 +28,6 @@ may be none, and surely is no more than this, is not worth measuring further."""
 TOO_WIDE = 2.0
 """An interval whose ends are so many times apart is made by the few starts of its servers, not by prompts."""
 
-_TTFT_VETO = AbSettings()
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -43,7 +41,7 @@ class Candidate:
     """End to end."""
 
     vetoed: bool = False
-    """The decision is a veto (vetoes.py): the speed-up does not count."""
+    """Something is against it however fast it is (vetoes.py)."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,17 @@ def of_each(confidence: float, settings: int, groups: int, looks: int) -> float:
     return 1 - (1 - confidence) / max(1, settings * groups * looks)
 
 
-Veto = Callable[[Setting, Where], Decision | None]
+Limit = Callable[[Setting, Where, Decision], Decision]
+"""The decision on a setting at a load, or a lesser one where something is against it (vetoes.py)."""
 
 
 def contest(
-    swept: Swept, where: Where, settings: Sequence[Setting], confidence: float, veto: Veto
+    swept: Swept,
+    where: Where,
+    settings: Sequence[Setting],
+    confidence: float,
+    margins: AbSettings,
+    limit: Limit,
 ) -> Contest:
     """Between `settings`, at `where`, by the evidence of the choice; `confidence` is of each interval."""
     where = replace(where, stage="choice")
@@ -76,15 +80,18 @@ def contest(
     for setting in settings:
         pairs = swept.pairs(setting.name, where)
         if pairs.all:
-            found.append(candidate(setting, pairs, confidence, veto(setting, where)))
+            found.append(candidate(setting, where, pairs, confidence, margins, limit))
     return Contest(where, tuple(found), best(found, lambda one, other: apart(swept, where, one, other)))
 
 
-def candidate(setting: Setting, pairs: Pairs, confidence: float, vetoed: Decision | None) -> Candidate:
-    """What is decided on a setting's pairs, unless a veto forbids it."""
-    decision = decide(pairs, confidence)
+def candidate(
+    setting: Setting, where: Where, pairs: Pairs, confidence: float, margins: AbSettings, limit: Limit
+) -> Candidate:
+    """What is decided on a setting's pairs, unless something is against it."""
+    decision = decide(pairs, confidence, margins)
+    limited = limit(setting, where, decision)
     speedup = decision.speedup or pairs.ratio("e2e", confidence)
-    return Candidate(setting, vetoed or decision, speedup, vetoed is not None)
+    return Candidate(setting, limited, speedup, vetoed=limited.verdict != decision.verdict)
 
 
 def unconfirmed(candidate: Candidate) -> Candidate:
@@ -102,21 +109,16 @@ def apart(swept: Swept, where: Where, one: str, other: str) -> bool:
     return ratio is not None and not ratio.low <= 1 <= ratio.high
 
 
-def decide(pairs: Pairs, confidence: float) -> Decision:
+def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     """On the pairs of one setting at one load."""
-    decision = verdict.of_class(pairs, confidence, _TTFT_VETO)
+    decision = verdict.of_class(pairs, confidence, margins)
     speedup = decision.speedup
     if speedup is None:
         return decision
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
         reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
-    reason = {
-        "yes": shown(speedup),
-        "no": f"{shown(speedup)}: slower",
-        "undecided": f"{shown(speedup)} ({_more(decision.more_prompts, speedup)})",
-    }[decision.verdict]
-    return decision.model_copy(update={"reason": reason})
+    return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
 
 
 def best(candidates: Sequence[Candidate], apart: Callable[[str, str], bool]) -> Candidate | None:
@@ -146,37 +148,30 @@ def _drafted(setting: Setting) -> int:
 def nothing_pays(contests: Sequence[Contest]) -> Decision:
     """No, or undecided: where nothing pays in any of them. At least one was entered by a setting."""
     everything = [(contest.where, c) for contest in contests for c in contest.candidates]
-    open_ = [(where, c) for where, c in everything if c.decision.verdict == "undecided"]
+    # Loads are decided from the lightest: one that pays beyond a load that does not is left open.
+    open_ = [(where, c) for where, c in everything if c.decision.verdict != "no"]
     where, closest = max(open_ or everything, key=lambda item: estimate(item[1]))
-    found = shown(closest.speedup) if closest.speedup and not closest.vetoed else closest.decision.reason
+    name, found = f"{closest.setting.name} at {where.level}", closest.decision.reason
     if not open_:
-        reason = f"do not deploy: nothing pays; the best is {closest.setting.name} at {where.level}, {found}"
+        reason = f"do not deploy: nothing pays; the best is {name}, {found}"
         return Decision(verdict="no", reason=reason, speedup=closest.speedup)
-    if closest.vetoed:
-        return Decision(
-            verdict="undecided",
-            reason=f"not enough evidence: {closest.setting.name} at {where.level}: {closest.decision.reason}",
-            more_prompts=closest.decision.more_prompts,
-        )
-    more = _prompts_to_tell([candidate for _, candidate in open_], closest)
+    if closest.decision.verdict == "yes":
+        reason = f"{name} pays, {found}, and was not shown to pay at the lighter load that decides"
+        more = None
+    else:
+        more = _prompts_to_decide([candidate for _, candidate in open_], closest)
+        reason = f"the most promising is {name}, {found}"
+        if not more and closest.speedup is not None and closest.speedup.high > TOO_WIDE * closest.speedup.low:
+            reason += "; the machine drifted, or starts differ, by more than it gains: repeats would decide"
     return Decision(
         verdict="undecided",
-        reason=f"not enough evidence: the most promising is {closest.setting.name} at {where.level}, {found} "
-        f"({_more(more, closest.speedup)})",
+        reason=f"not enough evidence: {reason}",
         speedup=closest.speedup,
         more_prompts=more,
     )
 
 
-def _more(more: int | None, speedup: Interval | None) -> str:
-    if more:
-        return f"about {more} more prompts would decide"
-    if speedup is not None and speedup.high / speedup.low > TOO_WIDE:
-        return "the machine drifted, or starts differ, by more than it gains: more repeats would decide"
-    return "a hundred times as many prompts would not decide"
-
-
-def _prompts_to_tell(open_: Sequence[Candidate], hope: Candidate) -> int | None:
+def _prompts_to_decide(open_: Sequence[Candidate], hope: Candidate) -> int | None:
     """Of yes, as many as the most hopeful takes; where all look slower, of no, as many as the last takes."""
     if hope.speedup is None or hope.speedup.estimate > 1:
         return hope.decision.more_prompts

@@ -23,6 +23,7 @@ from statistics import fmean
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.phases.ab.faults import Requests, waited
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Taken
 from specops.phases.ab.verdict import times
 from specops.phases.sweep import starts
@@ -92,45 +93,59 @@ class _Answer:
 
     traffic_class: str
     e2e: float | None
+    answered: float | None
+    """End to end, where no request failed."""
+
     tpot: float | None
     ttft: float | None
     tokens: float | None
-    """Characters where the tokens are not known."""
+    characters: float | None
+    per_character: float | None
+    cut: bool
+    """An answer ended at the length limit."""
 
     @classmethod
     def of(cls, rows: Sequence[Row], failed_ms: float | None) -> _Answer | None:
         """Of rows of one prompt; a failed one took `failed_ms` at least, or is left out if that is None."""
-
-        def mean(values: Iterable[float | None]) -> float | None:
-            known = [value for value in values if value]  # no clock resolves a zero
-            return fmean(known) if known else None
-
         good = [row for row in rows if row.error is None]
         failed = [row for row in rows if row.error is not None] if failed_ms is not None else []
         if not good and not failed:
             return None
-        taken = [row.e2e_ms for row in good] + [max(row.e2e_ms, failed_ms or 0.0) for row in failed]
+        taken = [waited(row) for row in good]
         return cls(
             rows[0].traffic_class,
-            mean(taken),
-            mean(row.tpot_ms for row in good),
-            mean(row.ttft_ms for row in good),
-            mean(len(row.text) if row.tokens is None else row.tokens for row in good),
+            _mean([*taken, *(max(waited(row), failed_ms or 0.0) for row in failed)]),
+            _mean(taken) if not failed else None,
+            _mean(row.tpot_ms for row in good),
+            _mean(row.ttft_ms for row in good),
+            _mean(row.tokens for row in good),
+            _mean(len(row.text) for row in good),
+            _mean(_per_character(row) for row in good),
+            any(row.finish_reason == "length" for row in good),
         )
 
     def towards(self, other: _Answer, share: float) -> _Answer:
         """What lies between the two."""
 
-        def between(one: float | None, two: float | None) -> float | None:
+        def between(name: str) -> float | None:
+            one, two = getattr(self, name), getattr(other, name)
             return None if one is None or two is None else one + share * (two - one)
 
-        return _Answer(
-            self.traffic_class,
-            between(self.e2e, other.e2e),
-            between(self.tpot, other.tpot),
-            between(self.ttft, other.ttft),
-            between(self.tokens, other.tokens),
-        )
+        figures = {name: between(name) for name in _FIGURES}
+        return _Answer(self.traffic_class, **figures, cut=self.cut or other.cut)
+
+
+_FIGURES = ("e2e", "answered", "tpot", "ttft", "tokens", "characters", "per_character")
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value]  # no clock resolves a zero
+    return fmean(known) if known else None
+
+
+def _per_character(row: Row) -> float | None:
+    after_first_ms = row.e2e_ms - row.ttft_ms if row.ttft_ms is not None else 0.0
+    return after_first_ms / len(row.text) if row.text and after_first_ms > 0 else None
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,9 @@ class _Visit:
 
     answers: Mapping[str, _Answer]
     """By prompt."""
+
+    rows: Mapping[str, Row]
+    """By prompt: its first request."""
 
 
 _Place = tuple[int, str, Load]
@@ -209,9 +227,13 @@ class Swept:
                 stage=0,
                 began=began[prompt],
                 e2e=_taken(both, "e2e"),
+                answered=_taken(both, "answered"),
                 tpot=_taken(both, "tpot"),
                 ttft=_taken(both, "ttft"),
                 tokens=_taken(both, "tokens"),
+                characters=_taken(both, "characters"),
+                per_character=_taken(both, "per_character"),
+                standard_cut=sum(ours.cut and not theirs.cut for ours, theirs in both),
             )
             for prompt, both in sorted(taken.items())
         )
@@ -231,6 +253,18 @@ class Swept:
                     if None not in both:
                         taken[rung, machine][f"{prompt} {load.temperature}"] = both
         return [Turns(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
+
+    def requests(self, setting: str, where: Where) -> Requests:
+        """The standard's and the setting's to the same prompt, of each turn in a rung."""
+        found = []
+        for _, visits in self._at(where):
+            for turn in (0, 1):
+                ours, theirs = visits.get((self.standard, turn)), visits.get((setting, turn))
+                if ours and theirs:
+                    found += [
+                        (ours.rows[name], row) for name, row in theirs.rows.items() if name in ours.rows
+                    ]
+        return Requests(tuple(found))
 
     def repeats(self, setting: str, where: Where) -> Interval | None:
         """How many times as long the first request of a prompt took as the mean of its repeats at the same
@@ -313,14 +347,15 @@ def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tupl
             for row in cell.cell.rows:
                 rows[row.prompt].append(row)
         middle = fmean(cell.began + cell.cell.wall_s / 2 for cell in ours)
-        whole = [row.e2e_ms for of_prompt in rows.values() for row in of_prompt if row.error is None]
+        whole = [waited(row) for of_prompt in rows.values() for row in of_prompt if row.error is None]
         failed_ms = None if setting == standard else max(whole, default=0.0)
         answers = {
             prompt: answer
             for prompt, of_prompt in rows.items()
             if (answer := _Answer.of(of_prompt, failed_ms)) is not None
         }
-        found[place][setting, turn] = _Visit(middle, answers)
+        first = {prompt: of_prompt[0] for prompt, of_prompt in rows.items()}
+        found[place][setting, turn] = _Visit(middle, answers, first)
     return dict(found)
 
 

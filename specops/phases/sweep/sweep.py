@@ -264,6 +264,7 @@ class _Sweep:
             confidence=self.wanted.confidence,
             skipped=self.skipped,
             fresh=self.wanted.decks().fresh,
+            margins=self.wanted.margins,
         )
 
     def _to_confirm(self, picked: Picked) -> Confirming:
@@ -349,6 +350,7 @@ class _Sweep:
             skipped=self.skipped,
             picked=self.picked,
             look=self._look(),
+            margins=self.wanted.margins,
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
 

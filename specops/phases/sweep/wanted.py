@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specops.config import EndpointPool, Rollout
 from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet
+from specops.phases.ab.settings import AbSettings
 from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.sweep import grid, plan
 from specops.phases.sweep.jobs import Load, Setting
@@ -29,6 +30,8 @@ class Wanted:
 
     budget_min: float | None = None
     confidence: float = 0.95
+    margins: AbSettings = field(default_factory=AbSettings)
+    """Of lengths, failures and TTFT, as `ab` has them."""
 
     def decks(self, only: Collection[str] = ()) -> Decks:
         """The prompts of each stage; those of the confirmation of the traffic classes `only`, if any."""
@@ -73,4 +76,5 @@ def wanted_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, EndpointPo
         asked=asked,
         budget_min=rollout.sweep.budget_min,
         confidence=rollout.ab.confidence,
+        margins=AbSettings(**rollout.ab.model_dump()),
     )
