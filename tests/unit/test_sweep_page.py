@@ -81,7 +81,7 @@ def test_a_whole_page() -> None:
     assert "k=5 pays up to 1 stream and is slower at 4: 0.9" in line(shown, "  load      ")
     assert "K by requests in the batch: [[1, 2, 5], [3, 4, 0]]" in line(shown, "  schedule  ")
     assert line(shown, "  drift     ").endswith("; it is in the intervals")
-    assert shown[-2].startswith("Deploy k=5: 1.6")
+    assert shown[-2].startswith("Deploy K=5 for all traffic at 1 stream (1.60× [")
     assert shown[-1].startswith("next: put tree: ngram:5 into pools.speculative.speculation")
 
 

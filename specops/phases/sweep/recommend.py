@@ -25,6 +25,8 @@ MARGIN = 0.01
 """Speed-ups nearer to each other than this are one: nobody would serve more tokens of draft for it. And what
 may be none, and surely is no more than this, is not worth measuring further."""
 
+STARTS_DIFFER = "the machine drifted, or starts differ, by more than it gains (more repeats would decide)"
+
 TOO_WIDE = 2.0
 """An interval whose ends are so many times apart is made by the few starts of its servers, not by prompts."""
 
@@ -118,6 +120,9 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
         reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
+    if decision.verdict == "undecided" and speedup.high > TOO_WIDE * speedup.low:
+        reason = f"{shown(speedup)} includes 1: {STARTS_DIFFER}"
+        return decision.model_copy(update={"reason": reason, "more_prompts": None})
     return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
 
 
@@ -161,8 +166,6 @@ def nothing_pays(contests: Sequence[Contest]) -> Decision:
     else:
         more = _prompts_to_decide([candidate for _, candidate in open_], closest)
         reason = f"the most promising is {name}, {found}"
-        if not more and closest.speedup is not None and closest.speedup.high > TOO_WIDE * closest.speedup.low:
-            reason += "; the machine drifted, or starts differ, by more than it gains: repeats would decide"
     return Decision(
         verdict="undecided",
         reason=f"not enough evidence: {reason}",
