@@ -1,0 +1,637 @@
+"""The fault zoo's table: fault, servers, command, the right verdict, and what the page must say.
+
+A verdict here follows from what the servers do, never from what the tool says today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fault_runs import Row
+from zoo import Fault, Server
+
+STANDARD = Server()
+EQUAL = Server()
+FASTER = Server(ttft_ms=2.6, token_ms=1.6)
+"""1.55 times as fast."""
+
+SLOWER = Server(ttft_ms=6.0, token_ms=3.6)
+
+SAMPLED = ("--temperature=0.7",)
+LOADED = ("--concurrency=8",)
+BOTH_LOADS = ("--concurrency=1,8",)
+
+SHORTER = r"(\d+% (\[.*\] )?(shorter|fewer tokens))|shorter"
+FAILS = r"fail"
+MANY = 64
+
+
+def failing(kind: Any, share: float, base: Server = FASTER, **more: Any) -> Server:
+    return replace(base, faults=(Fault(kind, share, **more),))
+
+
+def ab(
+    name: str,
+    fault: str,
+    challenger: Server,
+    right: Any,
+    *says: str,
+    standard: Server = STANDARD,
+    **more: Any,
+) -> Row:
+    return Row(name, fault, "ab", (standard, challenger), right, says, **more)
+
+
+def sweep(name: str, fault: str, candidates: Sequence[Server], right: Any, *says: str, **more: Any) -> Row:
+    standard = more.pop("standard", STANDARD)
+    return Row(name, fault, "sweep", (standard, *candidates), right, says, **more)
+
+
+def baseline(name: str, fault: str, server: Server, right: Any, *says: str, **more: Any) -> Row:
+    return Row(name, fault, "baseline", (server,), right, says, **more)
+
+
+SPEED = [
+    ab("faster", "the challenger is 1.55 times as fast", FASTER, "deploy", r"1\.[3-7]\d×", fast=True),
+    ab("equal", "two equal servers", EQUAL, "not deploy", fast=True),
+    ab("slower", "the challenger takes 1.45 times as long", SLOWER, "no", r"slower", fast=True),
+    ab(
+        "faster_sampled",
+        "1.55 times as fast; answers are random, of equal mean length",
+        FASTER,
+        "deploy",
+        r"1\.[3-7]\d×",
+        never=(r"shorter",),
+        options=SAMPLED,
+        prompts=MANY,
+    ),
+    ab(
+        "faster_at_8",
+        "1.55 times as fast at 8 streams",
+        FASTER,
+        "deploy",
+        r"8 streams",
+        options=LOADED,
+        prompts=MANY,
+    ),
+    ab(
+        "faster_at_1_slower_at_8",
+        "1.55 times as fast alone, half as fast while 8 requests are in flight",
+        replace(FASTER, loaded_factor=3.0, loaded_above=3),
+        "deploy",
+        r"1 stream",
+        r"8 streams.*(slower|off|no gain|not)|(slower|off|no gain|not)[^\n]*8 streams",
+        options=BOTH_LOADS,
+        prompts=MANY,
+    ),
+    ab(
+        "one_class_gains",
+        "short answers take half as long, long ones 1.5 times as long",
+        replace(STANDARD, class_factors={"short": 0.5, "long": 1.5}),
+        "deploy",
+        r"short",
+        r"(not for long|long[^\n]*(do not deploy|slower|\bno\b|keep it off))",
+        never=(r"deploy for [^;\n]*long",),
+        prompts=MANY,
+    ),
+    ab(
+        "both_logged_counters",
+        "1.55 times as fast; the challenger's counters of drafts grow, the standard's do not exist",
+        replace(FASTER, metrics=True, speculates=True),
+        "deploy",
+        r"accepted",
+        standard=replace(STANDARD, metrics=True),
+        never=(r"standard[^\n]*speculates",),
+    ),
+]
+
+LENGTH = [
+    ab(
+        "half_sampled",
+        "answers end at half; temperature 0.7",
+        replace(EQUAL, length=0.5),
+        "not deploy",
+        r"(4[5-9]|5[0-5])% (\[[^\]]*\] )?shorter",
+        options=SAMPLED,
+        fast=True,
+    ),
+    ab(
+        "half_unsteady",
+        "answers end at half; the standard differs from itself at temperature 0",
+        replace(EQUAL, length=0.5, unsteady=0.9),
+        "not deploy",
+        r"shorter",
+        standard=replace(STANDARD, unsteady=0.9),
+    ),
+    ab(
+        "half_greedy",
+        "answers end at half; temperature 0, a steady standard",
+        replace(EQUAL, length=0.5),
+        "no",
+        r"shorter",
+        r"0/|0 of",
+    ),
+    ab(
+        "four_fifths",
+        "answers end at 80%; temperature 0.7",
+        replace(EQUAL, length=0.8),
+        "not deploy",
+        r"(1[5-9]|2[0-5])% (\[[^\]]*\] )?shorter",
+        options=SAMPLED,
+        prompts=MANY,
+    ),
+    ab(
+        "half_and_faster",
+        "answers end at half, and each token takes 1.55 times less",
+        replace(FASTER, length=0.5),
+        "not deploy",
+        r"shorter",
+        options=SAMPLED,
+    ),
+    ab(
+        "one_class_truncated",
+        "only long answers end at half",
+        replace(EQUAL, length=0.5, length_classes=("long",)),
+        "not deploy",
+        r"long[^\n]*shorter|shorter[^\n]*long",
+        options=SAMPLED,
+    ),
+    ab(
+        "standard_truncates",
+        "the standard's answers end at half; the same time for each token",
+        EQUAL,
+        "not deploy",
+        r"standard[^\n]*(truncat|short|end)|(truncat|short)[^\n]*standard|longer",
+        standard=replace(STANDARD, length=0.5),
+        never=(r"do not deploy[^\n]*slower",),
+        options=SAMPLED,
+    ),
+    ab(
+        "longer_as_fast",
+        "half as many tokens again, each in 1.55 times less: the user waits as long",
+        replace(FASTER, length=1.5),
+        "not deploy",
+        r"longer",
+        options=SAMPLED,
+    ),
+    ab(
+        "padded",
+        "as many tokens of white space again, each in half the time",
+        replace(EQUAL, token_ms=1.25, padding=1.0),
+        "not deploy",
+        r"longer|differ",
+        options=SAMPLED,
+    ),
+    ab(
+        "counted_twice",
+        "equal servers; the challenger's usage counts each token twice",
+        replace(EQUAL, usage_factor=2.0),
+        "not deploy",
+        r"longer|differ|count",
+    ),
+    ab(
+        "half_counted_twice",
+        "answers end at half, and usage counts each token twice; temperature 0.7",
+        replace(EQUAL, length=0.5, usage_factor=2.0),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "within_the_margin",
+        "1.55 times as fast; answers are 1% shorter",
+        replace(FASTER, length=0.99, tokens=(20, 30)),
+        "deploy",
+        standard=replace(STANDARD, tokens=(20, 30)),
+        options=SAMPLED,
+    ),
+    ab(
+        "empty_answers",
+        "every fifth answer is empty; temperature 0.7",
+        failing("empty", 0.2),
+        "not deploy",
+        r"empty|no output|without",
+        options=SAMPLED,
+    ),
+    ab(
+        "all_empty",
+        "every answer is empty after the first",
+        failing("empty", 1.0),
+        "no",
+        r"empty|no output",
+    ),
+]
+
+FAILURES = [
+    ab(
+        "hangs_into_the_timeout",
+        "5% of the requests hang for 5 s; --timeout 0.6",
+        failing("hang", 0.05, ms=5000),
+        "not deploy",
+        r"\d+ of \d+[^\n]*(fail|timeout)|fail",
+        options=("--timeout=0.6",),
+        fast=True,
+    ),
+    ab(
+        "hangs",
+        "5% of the requests hang for 1 s, 40 times the median",
+        failing("hang", 0.05, ms=1000),
+        "not deploy",
+        r"\d+ of \d+ requests took (over|more than) 10×|p99",
+    ),
+    ab(
+        "standard_hangs",
+        "5% of the standard's requests hang for 1 s; equal otherwise",
+        EQUAL,
+        "not deploy",
+        standard=failing("hang", 0.05, STANDARD, ms=1000),
+    ),
+    ab(
+        "stalls",
+        "5% of the answers pause for 1 s in the middle",
+        failing("stall", 0.05, ms=1000),
+        "not deploy",
+        r"10×|p99",
+    ),
+    ab(
+        "hangs_at_8",
+        "1.55 times as fast; 10% hang for 1 s while more than 4 are in flight",
+        failing("hang", 0.1, ms=1000, above=4),
+        "any verdict",
+        r"8 streams[^\n]*(tail|10×|slower|not|undecided|off)|(tail|10×|not|off)[^\n]*8 streams",
+        never=(r"pays at every load", r"use it at 1 (and|to|through) 8"),
+        options=BOTH_LOADS,
+        prompts=MANY,
+    ),
+    ab(
+        "a_few_500",
+        "3% of the requests fail",
+        failing("http_500", 0.03),
+        "not deploy",
+        r"\d of \d+[^\n]*fail|fail",
+    ),
+    ab(
+        "fails_fast",
+        "20% of the requests fail at once",
+        failing("http_500", 0.2),
+        "no",
+        r"fail",
+        fast=True,
+    ),
+    ab(
+        "busy_then_well",
+        "every fourth request is first refused (503) and succeeds when it is sent again",
+        failing("http_503", 0.25),
+        "not deploy",
+        r"retr|503|refused|sent again",
+        prompts=32,
+    ),
+    ab(
+        "busy_then_well_429",
+        "every fourth request is first refused (429, Retry-After 0.1 s)",
+        failing("http_429_later", 0.25),
+        "not deploy",
+        r"retr|429|refused|sent again",
+        prompts=32,
+    ),
+    ab(
+        "cut",
+        "8% of the answers end in the middle",
+        failing("cut", 0.08),
+        "not deploy",
+        r"fail|cut",
+    ),
+    ab(
+        "reset",
+        "8% of the connections end before the first byte",
+        failing("reset", 0.08),
+        "not deploy",
+        r"fail|cut|connection",
+    ),
+    ab(
+        "aborts",
+        "15% of the answers end with finish_reason abort after a quarter of their tokens",
+        failing("abort", 0.15),
+        "not deploy",
+        r"abort",
+        options=SAMPLED,
+    ),
+    ab(
+        "error_objects",
+        "15% of the streams say {object: error}, then [DONE]",
+        failing("error_object", 0.15),
+        "not deploy",
+        r"fail|error",
+        options=SAMPLED,
+    ),
+    ab(
+        "error_json",
+        "15% of the answers are an error as JSON, with status 200",
+        failing("error_json", 0.15),
+        "not deploy",
+        r"fail|error|malformed",
+        options=SAMPLED,
+    ),
+    ab(
+        "standard_fails",
+        "12% of the standard's requests fail; as fast otherwise",
+        EQUAL,
+        "not deploy",
+        r"standard[^\n]*fail|fail[^\n]*standard",
+        standard=failing("http_500", 0.12, STANDARD),
+    ),
+    ab(
+        "one_class_fails",
+        "every eighth long request fails",
+        failing("http_500", 0.125, classes=("long",)),
+        "not deploy",
+        r"fail",
+    ),
+    ab(
+        "dies",
+        "every request fails after the first 30",
+        failing("http_500", 1.0, after=30),
+        "no",
+        r"fail",
+    ),
+    ab(
+        "fails_among_sampled",
+        "greedy requests fail while sampled ones share the batch",
+        failing("http_500", 1.0, mixed=True),
+        "no",
+        r"sampled",
+        options=("--mixed-prompts=8",),
+    ),
+]
+
+CACHES = [
+    ab(
+        "cache",
+        "equal servers; the challenger answers a prompt that comes again 5 times as fast",
+        replace(EQUAL, repeat_factor=0.2),
+        "not deploy",
+        r"cache",
+        fast=True,
+    ),
+    ab(
+        "cache_in_both",
+        "equal servers, both answer a prompt that comes again 5 times as fast",
+        replace(EQUAL, repeat_factor=0.2),
+        "not deploy",
+        standard=replace(STANDARD, repeat_factor=0.2),
+    ),
+    ab(
+        "cache_and_faster",
+        "1.55 times as fast, and repeats come from a cache",
+        replace(FASTER, repeat_factor=0.2),
+        "deploy",
+        r"cache",
+        r"1\.[3-7]\d×",
+        prompts=MANY,
+    ),
+    ab(
+        "standard_caches",
+        "equal servers; the standard answers repeats 5 times as fast",
+        EQUAL,
+        "not deploy",
+        r"cache",
+        standard=replace(STANDARD, repeat_factor=0.2),
+        never=(r"do not deploy[^\n]*slower",),
+    ),
+]
+
+ANSWERS = [
+    ab(
+        "garbage_among_sampled",
+        "5 of 8 greedy answers change while sampled requests share the batch; no logprobs",
+        replace(FASTER, garble_share=0.6, garble_mixed=True),
+        "not deploy",
+        r"sampled",
+        options=("--mixed-prompts=8",),
+        fast=True,
+    ),
+    ab(
+        "steady_among_sampled",
+        "1.55 times as fast, answers stay the same among sampled requests; no logprobs",
+        FASTER,
+        "deploy",
+        options=("--mixed-prompts=8",),
+    ),
+    ab(
+        "garbage_at_8",
+        "half of the greedy answers change while more than 4 requests are in flight",
+        replace(FASTER, garble_share=0.5, garble_above=4),
+        "not deploy",
+        r"same|differ",
+        options=LOADED,
+        prompts=MANY,
+    ),
+    ab(
+        "garbage_at_8_not_at_1",
+        "the same, measured at 1 and at 8 streams",
+        replace(FASTER, garble_share=0.5, garble_above=4),
+        "any verdict",
+        r"8 streams",
+        never=(r"pays at every load", r"use it at 1 (and|to|through) 8"),
+        options=BOTH_LOADS,
+        prompts=MANY,
+    ),
+    ab(
+        "repeats_garbled",
+        "answers change where a prompt comes again, as after a corrupted cache",
+        replace(FASTER, garble_share=0.6, garble_repeats=True),
+        "not deploy",
+        r"same|differ",
+    ),
+    ab(
+        "other_answers",
+        "faster, but every third greedy answer is another one",
+        replace(FASTER, unsteady=0.35),
+        "no",
+        r"same|differ",
+        prompts=MANY,
+    ),
+]
+
+NOISE = [
+    ab(
+        "visit_noise",
+        "equal servers; each visit is slower or faster by 10%, at 8 streams",
+        replace(EQUAL, visit_sd=0.1, visit_requests=16),
+        "not deploy",
+        standard=replace(STANDARD, visit_sd=0.1, visit_requests=16),
+        options=LOADED,
+        prompts=MANY,
+    ),
+    ab(
+        "bursts",
+        "equal servers; every 2 s the machine's speed is drawn again, 25% apart",
+        replace(EQUAL, burst_s=2.0, burst_share=0.25),
+        "not deploy",
+        standard=replace(STANDARD, burst_s=2.0, burst_share=0.25),
+        prompts=MANY,
+    ),
+    ab(
+        "short_bursts",
+        "the same, drawn again about once a visit",
+        replace(EQUAL, burst_s=0.15, burst_share=0.25),
+        "not deploy",
+        standard=replace(STANDARD, burst_s=0.15, burst_share=0.25),
+        prompts=MANY,
+    ),
+    ab(
+        "same_server",
+        "one URL against itself with --same-server; every 2 s the speed is drawn again, 25% apart",
+        EQUAL,
+        "not deploy",
+        r"same server|A/A|noise",
+        standard=replace(STANDARD, burst_s=2.0, burst_share=0.25),
+        urls=(0, 0),
+        options=("--same-server",),
+    ),
+    ab(
+        "faster_with_visit_noise",
+        "1.55 times as fast; each visit is slower or faster by 5%",
+        replace(FASTER, visit_sd=0.05),
+        "deploy",
+        standard=replace(STANDARD, visit_sd=0.05),
+        prompts=MANY,
+    ),
+]
+
+DRIFT = [
+    ab(
+        "standard_drifts",
+        "equal at first; the standard takes 3 times as long at the end",
+        EQUAL,
+        "not deploy",
+        r"drift|slow",
+        standard=replace(STANDARD, drift=((20, 1.0), (100, 3.0))),
+    ),
+    ab(
+        "fast_at_first",
+        "the challenger takes half as long for its first 40 requests, then as long as the standard",
+        replace(EQUAL, drift=((40, 0.5), (41, 1.0))),
+        "not deploy",
+        r"drift|slow|first",
+        prompts=MANY,
+        options=("--looks=1",),
+    ),
+    ab(
+        "both_drift",
+        "both take twice as long at the end; the challenger is 1.55 times as fast throughout",
+        replace(FASTER, drift=((0, 1.0), (100, 2.0))),
+        "deploy",
+        standard=replace(STANDARD, drift=((0, 1.0), (100, 2.0))),
+        prompts=MANY,
+    ),
+]
+
+CHUNKS = [
+    ab(
+        "closing",
+        "1.55 times as fast; it closes each connection after a stream while advertising keep-alive",
+        replace(FASTER, closing="race"),
+        "deploy",
+        never=(r"\d+ of \d+[^\n]*failed", r"cut"),
+        fast=True,
+    ),
+    ab(
+        "closing_both",
+        "the same of both servers",
+        replace(FASTER, closing="fin"),
+        "deploy",
+        standard=replace(STANDARD, closing="fin"),
+        never=(r"\d+ of \d+[^\n]*failed", r"cut"),
+    ),
+    ab(
+        "at_once",
+        "equal servers; the challenger sends its whole answer in one chunk at the end",
+        replace(EQUAL, ttft_ms=34.0, token_ms=0.0, first_chunk=99, tokens=(12, 12)),
+        "not deploy",
+        standard=replace(STANDARD, tokens=(12, 12)),
+    ),
+    ab(
+        "zero_tokens",
+        "equal servers; the challenger says completion_tokens: 0 beside its text",
+        replace(EQUAL, usage="zero"),
+        "not deploy",
+        r"0 tokens|completion_tokens|usage|not known|unknown|count",
+        never=(r"\b0 tok/s", r"100% (\[[^\]]*\] )?shorter"),
+    ),
+    ab(
+        "no_usage_half",
+        "neither server says usage; answers end at half, temperature 0.7",
+        replace(EQUAL, usage="none", length=0.5),
+        "not deploy",
+        r"shorter|length|tokens",
+        standard=replace(STANDARD, usage="none"),
+        options=SAMPLED,
+    ),
+]
+
+IDENTITY = [
+    ab(
+        "one_url",
+        "one URL is both arms",
+        EQUAL,
+        "refused",
+        r"same|one server|both",
+        urls=(0, 0),
+        fast=True,
+    ),
+    ab(
+        "one_process",
+        "two URLs, one process start time and one model in the metrics",
+        replace(FASTER, metrics=True, started=1_750_000_000.25),
+        "refused",
+        r"same|one server|one process",
+        standard=replace(STANDARD, metrics=True, started=1_750_000_000.25),
+    ),
+    ab(
+        "standard_counts_drafts",
+        "the standard's counters of drafts grow",
+        FASTER,
+        "any verdict",
+        r"standard[^\n]*speculat|speculat[^\n]*standard",
+        standard=replace(STANDARD, metrics=True, speculates=True),
+    ),
+    ab(
+        "standard_sends_several",
+        "the standard sends three tokens in each chunk, without metrics",
+        replace(FASTER, chunk=3),
+        "any verdict",
+        r"standard[^\n]*(speculat|tokens (a|per|in (a|each)) chunk)|speculat[^\n]*standard",
+        standard=replace(STANDARD, chunk=3),
+    ),
+]
+
+BAD_INPUT = [
+    ab(
+        "html",
+        "the challenger answers HTML",
+        replace(EQUAL, bad="html"),
+        "refused",
+        r"html|web page",
+        fast=True,
+    ),
+    ab("needs_a_key", "the challenger answers 401", replace(EQUAL, bad="401"), "refused", r"API key|401"),
+    ab("not_found", "the challenger answers 404", replace(EQUAL, bad="404"), "refused", r"404"),
+    ab("always_busy", "the challenger answers 429 without end", replace(EQUAL, bad="429"), "refused", r"429"),
+    ab("no_models", "the challenger lists no model", replace(EQUAL, bad="no_models"), "refused", r"no model"),
+    ab("loading", "the challenger answers 503", replace(EQUAL, bad="loading"), "refused", r"503|loading"),
+]
+
+ROWS: list[Row] = [
+    *SPEED,
+    *LENGTH,
+    *FAILURES,
+    *CACHES,
+    *ANSWERS,
+    *NOISE,
+    *DRIFT,
+    *CHUNKS,
+    *IDENTITY,
+    *BAD_INPUT,
+]

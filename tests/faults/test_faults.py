@@ -1,0 +1,52 @@
+"""Every row of the table, with servers of known faults: the verdict, and what the page says.
+
+A few rows with one seed are in the default suite; all rows with five seeds are `slow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_runs import Row, tried
+from table import ROWS
+from zoo_host import Host, hosted
+
+SEEDS = 5
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    with hosted() as process:
+        yield process
+
+
+def check(row: Row, seed: int, host: Host, folder: Path) -> None:
+    outcome, wrong = tried(row, seed, host, folder)
+    assert not wrong, "; ".join([*wrong, f"\nfault: {row.fault}\n{outcome}"])
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.fast], ids=lambda row: row.name)
+def test_a_few_faults_with_one_seed(row: Row, host: Host, tmp_path: Path) -> None:
+    check(row, 0, host, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_fault_with_every_seed(row: Row, seed: int, host: Host, tmp_path: Path) -> None:
+    check(row, seed, host, tmp_path)
+
+
+def test_the_table_has_what_it_must_have() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names) >= 45
+    assert {row.command for row in ROWS} == {"ab", "sweep", "baseline"}
+    assert {row.command for row in ROWS if row.fast} == {"ab", "sweep", "baseline"}
+    for command in (
+        "ab",
+        "sweep",
+    ):  # a tool that never says deploy must fail, and so must one that always does
+        rights = {row.right for row in ROWS if row.command == command}
+        assert {"deploy", "no", "not deploy"} <= rights

@@ -1,0 +1,618 @@
+"""Servers with known faults: OpenAI endpoints on loopback whose speed, answers and failures are set by knobs.
+
+    python tests/faults/zoo.py              reads commands from stdin, one JSON object a line, until it closes
+    python tests/faults/zoo.py PORT FILE K  one server at PORT; FILE has `Server`'s fields as JSON, by K
+
+All servers of a process share one clock and one sequence of visits, so that two of them can have the same
+noise. Everything that is random follows from the seeds in the knobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from aiohttp import web
+
+Body = dict[str, Any]
+
+FailureKind = Literal[
+    "http_500",
+    "http_503",
+    "http_429",
+    "http_429_later",  # with Retry-After
+    "reset",  # the connection ends before the first byte
+    "cut",  # the connection ends in the middle of the answer
+    "abort",  # finish_reason abort after a quarter of the tokens
+    "error_object",  # {"object": "error"} in the stream, then [DONE]
+    "error_event",  # {"error": {...}} in the stream, then [DONE]
+    "error_json",  # {"object": "error"} as JSON with status 200, no stream
+    "empty",  # a whole answer without text
+    "hang",  # silence for `ms` before the first byte
+    "stall",  # silence for `ms` in the middle of the answer
+]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure of a share of the requests that meet all its conditions."""
+
+    kind: FailureKind
+    share: float = 1.0
+    ms: float = 0.0
+    above: int = 0
+    """Only while more than this many requests are in flight."""
+
+    classes: tuple[str, ...] = ()
+    """Only prompts of these classes; empty means all."""
+
+    after: int = 3
+    """The first requests, which only ask what the server is, are answered well."""
+
+    mixed: bool = False
+    """Only greedy requests while a sampled request is in flight."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server's knobs. Times in milliseconds, shares from 0 to 1."""
+
+    seed: int = 0
+
+    # Speed
+    ttft_ms: float = 4.0
+    token_ms: float = 2.5
+    class_factors: dict[str, float] = field(default_factory=dict)
+    """By class: how many times as long its requests take."""
+
+    loaded_factor: float = 1.0
+    loaded_above: int = 1
+    """More than `loaded_above` requests in flight: each takes `loaded_factor` times as long."""
+
+    drift: tuple[tuple[int, float], ...] = ()
+    """(requests, factor): between two points the factor is interpolated; beyond the ends it stays."""
+
+    burst_s: float = 0.0
+    burst_share: float = 0.0
+    """Every `burst_s` seconds the speed is drawn again: 1 or 1 + `burst_share` times as long."""
+
+    visit_sd: float = 0.0
+    visit_requests: int = 8
+    """Log-normal noise common to a visit. A visit ends when another server is sent a request, and after
+    `visit_requests` requests."""
+
+    request_sd: float = 0.0
+    """Log-normal noise of each request alone."""
+
+    repeat_factor: float = 1.0
+    """A prompt that was answered before takes this many times as long: below 1 it comes from a cache."""
+
+    # Answers
+    tokens: tuple[int, int] = (8, 16)
+    """Fewest and most tokens of an answer; the prompt decides."""
+
+    length: float = 1.0
+    length_classes: tuple[str, ...] = ()
+    """Answers end at this share of their tokens; of these classes only, where any are named."""
+
+    length_sd: float = 0.0
+    """Log-normal spread of the length of each answer."""
+
+    sampled_sd: float = 0.15
+    """The same, for requests with a temperature above 0; their words are random too."""
+
+    unsteady: float = 0.0
+    """Share of greedy answers that part from the prompt's own answer at a random token."""
+
+    garble_share: float = 0.0
+    garble_above: int = 0
+    garble_mixed: bool = False
+    garble_repeats: bool = False
+    """Share of the prompts whose greedy answers change: while more than `garble_above` requests are in
+    flight, beside a sampled request, or when the prompt comes again."""
+
+    padding: float = 0.0
+    """Share of further tokens that are white space, at the end of the answer."""
+
+    logprobs: bool = False
+    """A request that does not stream gets log-probabilities, which say that every token is sure."""
+
+    # Chunks
+    first_chunk: int = 1
+    chunk: int = 1
+    usage: Literal["own", "last_text", "null", "zero", "none", "every"] = "own"
+    """Where completion_tokens is sent: in a chunk of its own, with the last text, as null, as 0, never, or
+    as a running total with every chunk."""
+
+    usage_factor: float = 1.0
+    """completion_tokens is this many times the number of tokens."""
+
+    # Failures and connections
+    faults: tuple[Fault, ...] = ()
+    closing: Literal["", "fin", "race"] = ""
+    """fin: closes each connection after a stream that advertised keep-alive. race: drops the second request
+    on a connection before its first byte, as a request meets a server that has just closed."""
+
+    # What it says of itself
+    model: str = "zoo"
+    metrics: bool = False
+    start_s: float = 0.0
+    """Seconds until it listens, where it is started by itself."""
+
+    started: float | None = None
+    """process_start_time_seconds; by default every server has its own."""
+
+    speculates: bool = False
+    """Its counters of drafts grow with each answer."""
+
+    bad: Literal["", "html", "401", "404", "429", "no_models", "loading"] = ""
+    """It answers nothing else."""
+
+
+def server_of(fields_: Body) -> Server:
+    """The knobs from JSON; TypeError for an unknown one."""
+    known = {one.name for one in fields(Server)}
+    if unknown := fields_.keys() - known:
+        raise TypeError(f"no such knobs: {unknown}")
+    found = dict(fields_)
+    for name in ("tokens", "length_classes"):
+        if name in found:
+            found[name] = tuple(found[name])
+    found["drift"] = tuple((count, factor) for count, factor in found.get("drift", ()))
+    found["faults"] = tuple(
+        Fault(**{**fault, "classes": tuple(fault.get("classes", ()))}) for fault in found.get("faults", ())
+    )
+    return Server(**found)
+
+
+class Clock:
+    """What all servers of a process share."""
+
+    def __init__(self) -> None:
+        self._last: object = None
+        self._in_visit = 0
+        self.visit = 0
+
+    def arrive(self, server: object, visit_requests: int) -> None:
+        if server is not self._last or self._in_visit >= visit_requests:
+            self.visit += 1
+            self._in_visit = 0
+        self._last = server
+        self._in_visit += 1
+
+
+def event(payload: Any) -> bytes:
+    return f"data: {payload if isinstance(payload, str) else json.dumps(payload)}\n\n".encode()
+
+
+DONE = event("[DONE]")
+STARTS = itertools.count(1_700_000_000)
+WORDS = [
+    f" {first}{second}" for first, second in itertools.product("bdfgklmnprst", ("a", "e", "i", "o", "u"))
+]
+
+
+@dataclass
+class Answer:
+    words: list[str]
+    finish: str = "stop"
+
+
+class Keeper:
+    """One server: decides what a request gets, and when."""
+
+    def __init__(self, knobs: Server, clock: Clock) -> None:
+        self.knobs = knobs
+        self.clock = clock
+        self.started = next(STARTS) if knobs.started is None else knobs.started
+        self.requests = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.sampled = 0
+        self.answered: dict[str, int] = {}
+        self.generated = 0
+        self.finished = 0
+        self._rng = random.Random(f"{knobs.seed} server")
+        self._turns = [self._share(number, fault.share) for number, fault in enumerate(knobs.faults)]
+        self._served: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+        """Connections that have had an answer."""
+
+    def _share(self, number: int, share: float) -> Iterator[bool]:
+        """True for `share` of its values: one at a random place of each 1/share."""
+        rng = random.Random(f"{self.knobs.seed} fault {number}")
+        due = 0.0
+        while True:
+            every = max(1, round(1 / share)) if share else 100
+            # A share that is no 1/n keeps its count too: what is left over is carried on.
+            due += share * every
+            hits = int(due + 1e-9)
+            due -= hits
+            places = set(rng.sample(range(every), min(hits, every)))
+            yield from (place in places for place in range(every))
+
+    # --- what is answered
+
+    def text_of(self, prompt: str, limit: int) -> Answer:
+        """The answer that every server with the same knobs gives to a greedy request."""
+        own = random.Random(prompt)
+        count = own.randint(*self.knobs.tokens)
+        words = [own.choice(WORDS) for _ in range(count)]
+        return Answer(words[:limit], "length" if count > limit else "stop")
+
+    def answer_to(self, prompt: str, temperature: float, limit: int) -> Answer:
+        knobs, rng = self.knobs, self._rng
+        answer = self.text_of(prompt, 10**6)
+        words = answer.words
+        if temperature > 0:
+            words = [rng.choice(WORDS) for _ in words]
+        elif knobs.unsteady and rng.random() < knobs.unsteady:
+            part = rng.randrange(len(words))
+            words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
+        spread = knobs.sampled_sd if temperature > 0 else knobs.length_sd
+        if spread:
+            words = self._of_length(words, len(words) * math.exp(spread * rng.gauss(0, 1)))
+        if knobs.length != 1.0 and self._in(prompt, knobs.length_classes):
+            words = self._of_length(words, len(words) * knobs.length)
+        if temperature == 0 and self._garbles(prompt):
+            part = random.Random(f"{prompt} part").randrange(max(1, len(words) // 2))
+            words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
+        if knobs.padding:
+            words = words + ["\n"] * round(knobs.padding * len(words))
+        return Answer(words[:limit], "length" if len(words) > limit else "stop")
+
+    def _of_length(self, words: list[str], length: float) -> list[str]:
+        count = int(length + self._rng.random())  # without bias, where the length is no whole number
+        more = [self._rng.choice(WORDS) for _ in range(count - len(words))]
+        return [*words[:count], *more] or words[:1]
+
+    def _garbles(self, prompt: str) -> bool:
+        knobs = self.knobs
+        if not knobs.garble_share:
+            return False
+        met = (
+            (knobs.garble_above > 0 and self.in_flight > knobs.garble_above)
+            or (knobs.garble_mixed and self.sampled > 0)
+            or (knobs.garble_repeats and self.answered.get(prompt, 0) > 0)
+        )
+        return met and random.Random(f"{prompt} {knobs.seed} garbled").random() < knobs.garble_share
+
+    @staticmethod
+    def _in(prompt: str, classes: tuple[str, ...]) -> bool:
+        return not classes or prompt.split(":", 1)[0] in classes
+
+    # --- how long it takes
+
+    def slowness(self, prompt: str) -> float:
+        """How many times as long this request takes."""
+        knobs = self.knobs
+        factor = knobs.class_factors.get(prompt.split(":", 1)[0], 1.0) * self._drifted()
+        if self.in_flight > knobs.loaded_above:
+            factor *= knobs.loaded_factor
+        if knobs.burst_s:
+            period = int(asyncio.get_running_loop().time() / knobs.burst_s)
+            factor *= 1 + knobs.burst_share * random.Random(f"{knobs.seed} {period}").randrange(2)
+        if knobs.visit_sd:
+            factor *= self._noise(knobs.visit_sd, random.Random(f"{knobs.seed} {self.clock.visit}"))
+        if knobs.request_sd:
+            factor *= self._noise(knobs.request_sd, self._rng)
+        if self.answered.get(prompt):
+            factor *= knobs.repeat_factor
+        return factor
+
+    @staticmethod
+    def _noise(sd: float, rng: random.Random) -> float:
+        return math.exp(sd * rng.gauss(0, 1) - sd * sd / 2)
+
+    def _drifted(self) -> float:
+        points = self.knobs.drift
+        if not points:
+            return 1.0
+        before = [point for point in points if point[0] <= self.requests]
+        after = [point for point in points if point[0] > self.requests]
+        if not before or not after:
+            return (before[-1] if before else after[0])[1]
+        (x0, y0), (x1, y1) = before[-1], after[0]
+        return y0 + (y1 - y0) * (self.requests - x0) / (x1 - x0)
+
+    def fault_of(self, prompt: str, temperature: float) -> Fault | None:
+        """The first fault that is due. Each counts only the requests that meet its conditions."""
+        for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
+            if self.requests <= fault.after or self.in_flight <= fault.above:
+                continue
+            if not self._in(prompt, fault.classes):
+                continue
+            if fault.mixed and (temperature > 0 or not self.sampled):
+                continue
+            if next(turns):
+                return fault
+        return None
+
+    # --- requests
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        if refused := self._refusal():
+            return refused
+        transport = request.transport
+        assert transport is not None
+        if self.knobs.closing == "race" and transport in self._served:
+            transport.close()
+            await asyncio.sleep(3600)  # ended by the loss of the connection
+        body = await request.json()
+        prompt = str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
+        temperature = float(body.get("temperature", 1.0))
+        self.clock.arrive(self, self.knobs.visit_requests)
+        self.requests += 1
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.sampled += temperature > 0
+        try:
+            return await self._answer(request, body, prompt, temperature)
+        finally:
+            self.in_flight -= 1
+            self.sampled -= temperature > 0
+            if self.knobs.closing:
+                self._served.add(transport)
+            if self.knobs.closing == "fin":
+                transport.close()  # what was written is sent first
+
+    async def _answer(
+        self, request: web.Request, body: Body, prompt: str, temperature: float
+    ) -> web.StreamResponse:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        factor = self.slowness(prompt)
+        fault = self.fault_of(prompt, temperature)
+        kind = fault.kind if fault else ""
+        limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 256)
+        if not body.get("stream"):
+            return self._whole(prompt, limit, body)
+        transport = request.transport
+        assert transport is not None
+        if kind == "http_429_later":
+            return _refused(429, "too many requests", {"Retry-After": "0.1"})
+        if kind.startswith("http_"):
+            return _refused(int(kind.removeprefix("http_")), "the engine is overloaded")
+        if kind == "reset":
+            transport.abort()
+            await asyncio.sleep(3600)
+        if kind == "error_json":
+            return web.json_response({"object": "error", "message": "CUDA error", "code": 500})
+        if fault and kind == "hang":
+            await asyncio.sleep(fault.ms / 1000)
+            began += fault.ms / 1000
+        ttft = self.knobs.ttft_ms * factor / 1000
+        await _until(began + ttft)
+        # What is in flight is looked at when the first token is there: requests sent together have met.
+        answer = self.answer_to(prompt, temperature, limit)
+        if kind == "abort":
+            answer = Answer(answer.words[: max(1, len(answer.words) // 4)], "abort")
+        if kind == "empty":
+            answer = Answer([])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if self.knobs.closing == "fin":
+            response.headers["Connection"] = "keep-alive"
+        await response.prepare(request)
+        half = len(answer.words) // 2
+        instant = began + ttft
+        for at, words, piece in self._chunks(answer, body):
+            await _until(instant + at * self.knobs.token_ms * factor / 1000)
+            if fault and words >= half:
+                if kind == "stall":
+                    await asyncio.sleep(fault.ms / 1000)
+                    instant += fault.ms / 1000
+                    fault = None
+                elif kind == "cut":
+                    transport.abort()
+                    return response
+                elif kind in ("error_object", "error_event"):
+                    message = {"object": "error", "message": "the engine is dead", "code": 500}
+                    told = message if kind == "error_object" else {"error": message}
+                    await response.write(event(told) + DONE)
+                    return response
+            await response.write(piece)
+        await response.write(self._end(answer, body))
+        await response.write_eof()
+        self.answered[prompt] = self.answered.get(prompt, 0) + 1
+        self.generated += len(answer.words)
+        self.finished += 1
+        return response
+
+    def _chunks(self, answer: Answer, body: Body) -> Iterator[tuple[float, int, bytes]]:
+        """Each chunk: how many tokens' time after the first one it is due, the tokens so far, its bytes."""
+        knobs, words = self.knobs, answer.words
+        start = 0
+        while start < len(words) or (start == 0 and not words):
+            size = knobs.chunk if start else knobs.first_chunk
+            piece = words[start : start + size]
+            start += len(piece)
+            last = start >= len(words)
+            payload = _payload("".join(piece), answer.finish if last else None, body)
+            if knobs.usage == "every" or (knobs.usage == "last_text" and last):
+                payload["usage"] = self._usage(start)
+            elif knobs.usage == "null":
+                payload["usage"] = None
+            # The tokens of a chunk are all there when its last one is; those of the first one come at once.
+            yield max(0, start - knobs.first_chunk), start, event(payload)
+            if not words:
+                return
+
+    def _end(self, answer: Answer, body: Body) -> bytes:
+        usage, asked = self.knobs.usage, (body.get("stream_options") or {}).get("include_usage")
+        if not asked or usage in ("none", "last_text"):
+            return DONE
+        count = 0 if usage == "zero" else len(answer.words)
+        told = None if usage == "null" else self._usage(count)
+        return event({"id": "z", "object": "chat.completion.chunk", "choices": [], "usage": told}) + DONE
+
+    def _usage(self, count: int) -> Body:
+        tokens = round(count * self.knobs.usage_factor)
+        return {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+
+    def _whole(self, prompt: str, limit: int, body: Body) -> web.Response:
+        words = self.text_of(prompt, limit).words
+        choice: Body = {"index": 0, "finish_reason": "stop"}
+        choice |= (
+            {"message": {"role": "assistant", "content": "".join(words)}}
+            if "messages" in body
+            else {"text": "".join(words)}
+        )
+        if self.knobs.logprobs:
+            top = [{"token": "x", "logprob": -0.01}, {"token": "y", "logprob": -5.0}]
+            choice["logprobs"] = {"content": [{"token": word, "top_logprobs": top} for word in words]}
+        return web.json_response({"id": "z", "choices": [choice], "usage": self._usage(len(words))})
+
+    def _refusal(self) -> web.Response | None:
+        match self.knobs.bad:
+            case "html":
+                page = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
+                return web.Response(text=page, content_type="text/html")
+            case "401":
+                return _refused(401, "Unauthorized")
+            case "404":
+                return web.json_response({"detail": "Not Found"}, status=404)
+            case "429":
+                return _refused(429, "rate limit reached")
+            case "loading":
+                return _refused(503, "the model is loading")
+        return None
+
+    # --- the other pages
+
+    async def models(self, _: web.Request) -> web.Response:
+        if refused := self._refusal():
+            return refused
+        data = [] if self.knobs.bad == "no_models" else [{"id": self.knobs.model, "object": "model"}]
+        return web.json_response({"object": "list", "data": data})
+
+    async def version(self, _: web.Request) -> web.Response:
+        return self._refusal() or web.json_response({"version": "zoo-1"})
+
+    async def health(self, _: web.Request) -> web.Response:
+        return self._refusal() or web.Response()
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        if refused := self._refusal():
+            return refused
+        return web.Response(text=self.exposition()) if self.knobs.metrics else web.Response(status=404)
+
+    def exposition(self) -> str:
+        model = f'model_name="{self.knobs.model}"'
+        lines = [
+            "# TYPE process_start_time_seconds gauge",
+            f"process_start_time_seconds {self.started}",
+            "# TYPE vllm:generation_tokens counter",
+            f"vllm:generation_tokens_total{{{model}}} {self.generated}",
+            "# TYPE vllm:request_success counter",
+            f'vllm:request_success_total{{finished_reason="stop",{model}}} {self.finished}',
+            "# TYPE vllm:num_requests_running gauge",
+            f"vllm:num_requests_running{{{model}}} {self.in_flight}",
+        ]
+        if self.knobs.speculates:
+            drafts = self.generated // 3
+            for name, count in (
+                ("drafts", drafts),
+                ("draft_tokens", 3 * drafts),
+                ("accepted_tokens", 2 * drafts),
+            ):
+                lines += [
+                    f"# TYPE vllm:spec_decode_num_{name} counter",
+                    f"vllm:spec_decode_num_{name}_total{{{model}}} {count}",
+                ]
+            lines.append("# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter")
+            lines += [
+                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}",{model}}} '
+                f"{drafts if at < 2 else 0}"
+                for at in range(3)
+            ]
+        return "\n".join(lines) + "\n"
+
+    async def start(self, port: int = 0) -> web.AppRunner:
+        app = web.Application()
+        for path in ("/v1/chat/completions", "/v1/completions"):
+            app.router.add_post(path, self.complete)
+        app.router.add_get("/v1/models", self.models)
+        app.router.add_get("/version", self.version)
+        app.router.add_get("/health", self.health)
+        app.router.add_get("/metrics", self.metrics)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", port)
+        await site.start()
+        self.port: int = runner.addresses[0][1]
+        return runner
+
+
+async def _until(instant: float) -> None:
+    left = instant - asyncio.get_running_loop().time()
+    if left > 0:
+        await asyncio.sleep(left)
+
+
+def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+def _payload(text: str, finish: str | None, body: Body) -> Body:
+    inner: Body = {"delta": {"content": text}} if "messages" in body else {"text": text}
+    return {
+        "id": "z",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "finish_reason": finish} | inner],
+    }
+
+
+def knobs_of(server: Server) -> Body:
+    """As JSON: what `server_of` reads."""
+    return asdict(server)
+
+
+async def _serve_commands() -> None:
+    """{"open": [knobs, …]} answers {"ports": […]}; {"close": true} stops those and answers what they saw."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+        loop.call_soon_threadsafe(lines.put_nowait, "")
+
+    threading.Thread(target=read, daemon=True).start()
+    keepers: list[Keeper] = []
+    runners: list[web.AppRunner] = []
+    while line := await lines.get():
+        command = json.loads(line)
+        if "open" in command:
+            clock = Clock()
+            keepers = [Keeper(server_of(knobs), clock) for knobs in command["open"]]
+            runners = [await keeper.start() for keeper in keepers]
+            said: Body = {"ports": [keeper.port for keeper in keepers]}
+        else:
+            said = {"requests": [keeper.requests for keeper in keepers]}
+            for runner in runners:
+                await runner.cleanup()
+            keepers, runners = [], []
+        print(json.dumps(said), flush=True)
+
+
+async def _serve_one(port: int, knobs: Server) -> None:
+    await asyncio.sleep(knobs.start_s)
+    await Keeper(knobs, Clock()).start(port)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        by_k = json.loads(Path(sys.argv[2]).read_text())
+        asyncio.run(_serve_one(int(sys.argv[1]), server_of(by_k[sys.argv[3]])))
+    else:
+        asyncio.run(_serve_commands())
