@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fault_runs import Row
+from fault_runs import Figures, Row
 from zoo import Fault, Server
 
 STANDARD = Server()
@@ -623,6 +623,441 @@ BAD_INPUT = [
     ab("loading", "the challenger answers 503", replace(EQUAL, bad="loading"), "refused", r"503|loading"),
 ]
 
+BETTER = replace(STANDARD, ttft_ms=3.5, token_ms=2.1)
+"""1.18 times as fast."""
+
+EVERY = ("--concurrency=4",)
+TWELVE = replace(STANDARD, tokens=(12, 12), token_ms=10.0)
+"""Slow enough that the loop's millisecond is small beside a token."""
+
+
+def speedup_of(k: int, low: float, high: float) -> Figures:
+    """The recommended K, and its reported speed-up."""
+
+    def check(result: dict[str, Any]) -> list[str]:
+        summary = result["summary"]
+        reported = (summary.get("e2e_speedup") or {}).get("estimate")
+        wrong = (
+            []
+            if summary.get("recommended") == k
+            else [f"it recommends {summary.get('recommended')}, not {k}"]
+        )
+        if reported is None or not low <= reported <= high:
+            wrong.append(f"the reported speed-up is {reported}, true is {low} to {high}")
+        return wrong
+
+    return check
+
+
+def not_recommended(*ks: int) -> Figures:
+    def check(result: dict[str, Any]) -> list[str]:
+        chosen = result["summary"].get("recommended")
+        return [f"it recommends {chosen}"] if chosen in ks else []
+
+    return check
+
+
+def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
+    """Of all requests of a sweep."""
+    cells = result["data"]["kept"]["cells"]
+    of_standard = sum(len(cell["cell"]["rows"]) for cell in cells if cell["setting"] == "standard")
+    everything = sum(len(cell["cell"]["rows"]) for cell in cells)
+    share = 1 - of_standard / everything
+    return [] if share >= 0.4 else [f"candidates had {share:.0%} of {everything} requests"]
+
+
+def time_per_token(milliseconds: float, tokens: int, within: float = 0.03) -> Figures:
+    """TPOT, amortised ITL and peak throughput are right, or unknown. `tokens`: of each answer.
+
+    1% is the claim; on a machine with other work the stub's own clock is not that exact.
+    """
+
+    def check(result: dict[str, Any]) -> list[str]:
+        wrong = []
+        for level in result["data"]["by_concurrency"]:
+            at, over = f"at {level['concurrency']}", level["over_repeats"] or {}
+            itl = (over.get("amortised_itl_p50_ms") or {}).get("estimate")
+            peak = (over.get("peak_tokens_per_sec") or {}).get("estimate")
+            for what, found in (("TPOT", level["tpot_ms"]["p50"]), ("amortised ITL", itl)):
+                if found is not None and abs(found / milliseconds - 1) > within:
+                    wrong.append(f"{what} {at} is {found} ms, true is {milliseconds}")
+            most = 1000 / milliseconds * level["concurrency"]
+            if peak is not None and peak > 1.15 * most:
+                wrong.append(f"peak {at} is {peak} tokens/s, more than {most:.0f}")
+            if level["total_tokens"] not in (None, tokens * level["requests"]):
+                wrong.append(f"{level['total_tokens']} tokens in {level['requests']} answers of {tokens}")
+        return wrong
+
+    return check
+
+
+def no_tokens_per_second(result: dict[str, Any]) -> list[str]:
+    """Where tokens are not known, throughput is not 0 but unknown."""
+    found = [
+        (level["over_repeats"] or {}).get("tokens_per_sec") for level in result["data"]["by_concurrency"]
+    ]
+    return [f"tokens/s is {rate['estimate']}" for rate in found if rate and rate["estimate"] == 0]
+
+
+SWEEPS = [
+    sweep(
+        "two_candidates",
+        "K 3 is 1.55 times as fast, K 5 1.18 times",
+        [FASTER, BETTER],
+        "deploy",
+        r"k=3",
+        r"n=\d+|\d+ requests",
+        figures=speedup_of(3, 1.40, 1.65),
+    ),
+    sweep("all_equal", "five equal settings", [EQUAL] * 4, "not deploy", prompts=24),
+    sweep("all_slower", "every setting takes 1.45 times as long", [SLOWER] * 2, "no", prompts=24, fast=True),
+    sweep(
+        "lucky_winner",
+        "seven equal settings, each request slower or faster by 30%",
+        [replace(EQUAL, request_sd=0.3)] * 7,
+        "not deploy",
+        standard=replace(STANDARD, request_sd=0.3),
+        prompts=24,
+    ),
+    sweep(
+        "lucky_winner_one_rung",
+        "the same with visits that are slower or faster by 5%, each prompt sent once",
+        [replace(EQUAL, visit_sd=0.05)] * 5,
+        "not deploy",
+        standard=replace(STANDARD, visit_sd=0.05),
+        prompts=24,
+        options=("--repeats=1",),
+    ),
+    sweep(
+        "winner_with_noise",
+        "six settings are 1.55 times as fast, each request slower or faster by 30%",
+        [replace(FASTER, request_sd=0.3)] * 6,
+        "deploy",
+        standard=replace(STANDARD, request_sd=0.3),
+        prompts=MANY,
+        figures=lambda result: speedup_of(result["summary"].get("recommended"), 1.30, 1.75)(result),
+    ),
+    sweep(
+        "candidate_truncates",
+        "K 3 ends its answers at half, K 5 is 1.55 times as fast; temperature 0.7",
+        [replace(EQUAL, length=0.5), FASTER],
+        "deploy",
+        r"k=3[^\n]*short|short[^\n]*k=3",
+        options=SAMPLED,
+        figures=speedup_of(5, 1.35, 1.70),
+    ),
+    sweep(
+        "only_candidate_truncates",
+        "the only setting ends its answers at half; temperature 0.7",
+        [replace(EQUAL, length=0.5)],
+        "not deploy",
+        r"shorter",
+        options=SAMPLED,
+        fast=True,
+    ),
+    sweep(
+        "standard_truncates",
+        "the standard ends its answers at half; the same time for each token",
+        [EQUAL],
+        "not deploy",
+        r"short|longer|truncat",
+        standard=replace(STANDARD, length=0.5),
+        options=SAMPLED,
+    ),
+    sweep(
+        "candidate_hangs",
+        "5% of K 3's requests hang into the timeout of 0.6 s; it is 1.55 times as fast otherwise",
+        [failing("hang", 0.05, ms=5000)],
+        "not deploy",
+        r"fail|timeout|hang",
+        rollout=(("measure.timeout_s", 0.6),),
+    ),
+    sweep(
+        "candidate_hangs_long",
+        "5% of K 3's requests hang for 1 s within the timeout",
+        [failing("hang", 0.05, ms=1000)],
+        "not deploy",
+        r"10×|p99|tail|slowest",
+    ),
+    sweep(
+        "candidate_fails_fast",
+        "20% of K 3's requests fail at once; K 5 is 1.18 times as fast",
+        [failing("http_500", 0.2), BETTER],
+        "deploy",
+        r"k=3[^\n]*fail|fail[^\n]*k=3",
+        figures=speedup_of(5, 1.10, 1.28),
+    ),
+    sweep(
+        "candidate_aborts",
+        "15% of K 3's answers are aborted; temperature 0.7",
+        [failing("abort", 0.15, replace(STANDARD, token_ms=2.0))],
+        "not deploy",
+        r"abort|fail",
+        options=SAMPLED,
+    ),
+    sweep(
+        "candidate_caches",
+        "K 3 answers repeats 5 times as fast; equal otherwise",
+        [replace(EQUAL, repeat_factor=0.2)],
+        "not deploy",
+        r"cache",
+    ),
+    sweep(
+        "candidate_garbles",
+        "K 3 is 1.55 times as fast, and 60% of its greedy answers are other ones at random",
+        [replace(FASTER, unsteady=0.6)],
+        "not deploy",
+        r"same|differ|answers",
+    ),
+    sweep(
+        "candidate_empty",
+        "every second answer of K 3 is empty",
+        [failing("empty", 0.5)],
+        "not deploy",
+        r"empty|no output|fail",
+    ),
+    sweep(
+        "standard_drifts",
+        "equal settings; the standard takes twice as long after its first 60 requests",
+        [EQUAL],
+        "not deploy",
+        standard=replace(STANDARD, drift=((60, 1.0), (61, 2.0))),
+    ),
+    sweep(
+        "standard_dead",
+        "the standard answers 500",
+        [FASTER],
+        "refused",
+        r"standard",
+        standard=failing("http_500", 1.0, STANDARD, after=0),
+    ),
+    sweep(
+        "one_url", "one URL is the standard and K 3", [EQUAL], "refused", r"same|one server|both", urls=(0, 0)
+    ),
+    sweep(
+        "candidate_html",
+        "K 3 answers HTML, K 5 is 1.55 times as fast",
+        [replace(EQUAL, bad="html"), FASTER],
+        "deploy",
+        r"html|web page",
+        rollout=(("measure.timeout_s", 5.0),),
+        figures=speedup_of(5, 1.40, 1.65),
+    ),
+    sweep(
+        "budget_below_the_starts",
+        "a budget of 6 s for servers that take 4 s each to start",
+        [replace(FASTER, start_s=4.0)],
+        "refused",
+        r"budget",
+        r"start",
+        standard=replace(STANDARD, start_s=4.0),
+        started=True,
+        options=("--budget=0.1",),
+    ),
+    sweep(
+        "budget_goes_to_candidates",
+        "a budget of 30 s; of four settings one is 1.55 times as fast",
+        [FASTER, EQUAL, BETTER, EQUAL],
+        "deploy",
+        r"k=3",
+        options=("--budget=0.5",),
+        figures=candidates_get_two_fifths,
+    ),
+    sweep(
+        "budget_null",
+        "a budget of 20 s for four equal settings, each request slower or faster by 20%",
+        [replace(EQUAL, request_sd=0.2)] * 4,
+        "not deploy",
+        standard=replace(STANDARD, request_sd=0.2),
+        options=("--budget=0.33",),
+        figures=candidates_get_two_fifths,
+    ),
+]
+
+BASELINES = [
+    baseline(
+        "steady",
+        "a steady server",
+        TWELVE,
+        "yes",
+        never=(r"drift", r"client[^\n]*(bottleneck|bound)", r"slower at the end"),
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+        fast=True,
+    ),
+    baseline(
+        "slows_down",
+        "it takes 3 times as long at the end",
+        replace(STANDARD, drift=((20, 1.0), (100, 3.0))),
+        "not yes",
+        r"drift|slower|slows",
+        fast=True,
+    ),
+    baseline(
+        "slows_in_a_step",
+        "it takes twice as long after half of its requests",
+        replace(STANDARD, drift=((50, 1.0), (51, 2.0))),
+        "not yes",
+        r"drift|slower|slows",
+        options=("--repeats=1",),
+        prompts=96,
+    ),
+    baseline(
+        "noisy",
+        "a steady server, each request slower or faster by 20%",
+        replace(STANDARD, request_sd=0.2),
+        "yes",
+        prompts=96,
+        options=("--repeats=1",),
+    ),
+    baseline(
+        "aborts",
+        "every fifth answer ends with finish_reason abort after a quarter of its tokens",
+        failing("abort", 0.2, STANDARD),
+        "no",
+        r"abort",
+        options=EVERY,
+    ),
+    baseline(
+        "error_objects",
+        "every fifth stream says {object: error}, then [DONE]",
+        failing("error_object", 0.2, STANDARD),
+        "no",
+        r"fail",
+        options=EVERY,
+    ),
+    baseline(
+        "error_json",
+        "every fifth answer is an error as JSON, with status 200",
+        failing("error_json", 0.2, STANDARD),
+        "no",
+        r"fail",
+        options=EVERY,
+    ),
+    baseline(
+        "fails",
+        "every fifth request fails",
+        failing("http_500", 0.2, STANDARD),
+        "no",
+        r"http_500|500",
+        options=EVERY,
+    ),
+    baseline(
+        "empty",
+        "every fifth answer is empty",
+        failing("empty", 0.2, STANDARD),
+        "no",
+        r"empty",
+        options=EVERY,
+    ),
+    baseline(
+        "hangs_into_the_timeout",
+        "every tenth request hangs; --timeout 0.6",
+        failing("hang", 0.1, STANDARD, ms=5000),
+        "no",
+        r"timeout",
+        options=("--concurrency=4", "--timeout=0.6"),
+    ),
+    baseline(
+        "stalls",
+        "every tenth answer pauses in the middle; --stall 0.5",
+        failing("stall", 0.1, STANDARD, ms=5000),
+        "no",
+        r"stall",
+        options=("--concurrency=4", "--stall=0.5"),
+    ),
+    baseline(
+        "usage_with_the_last_text",
+        "usage comes with the last chunk of text",
+        replace(TWELVE, usage="last_text"),
+        "yes",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+        fast=True,
+    ),
+    baseline(
+        "null_usage",
+        "usage is null in every chunk",
+        replace(TWELVE, usage="null"),
+        "any verdict",
+        r"usage|tokens (are )?(not known|unknown)|tokenizer",
+        figures=lambda result: [*time_per_token(10.0, 12)(result), *no_tokens_per_second(result)],
+        options=EVERY,
+    ),
+    baseline(
+        "zero_usage",
+        "completion_tokens is 0 beside text",
+        replace(TWELVE, usage="zero"),
+        "any verdict",
+        r"completion_tokens|usage|tokenizer|0 tokens",
+        figures=lambda result: [*time_per_token(10.0, 12)(result), *no_tokens_per_second(result)],
+        options=EVERY,
+    ),
+    baseline(
+        "first_chunk_of_several",
+        "the first chunk has 4 of 12 tokens, and usage with every chunk",
+        replace(TWELVE, usage="every", first_chunk=4),
+        "yes",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "first_chunk_unknown",
+        "the first chunk has 4 of 12 tokens, and no usage says so",
+        replace(TWELVE, first_chunk=4),
+        "any verdict",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "three_a_chunk",
+        "three tokens in each chunk, usage with every chunk",
+        replace(TWELVE, usage="every", first_chunk=3, chunk=3),
+        "yes",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "closing",
+        "each connection is closed after a stream that advertised keep-alive",
+        replace(STANDARD, closing="race"),
+        "yes",
+        never=(r"\bcut\b", r"[1-9]\d* failed"),
+        fast=True,
+    ),
+    baseline(
+        "closing_at_once",
+        "the same, as soon as the stream has ended; 8 streams",
+        replace(STANDARD, closing="fin"),
+        "yes",
+        never=(r"\bcut\b", r"[1-9]\d* failed"),
+        options=LOADED,
+    ),
+    baseline(
+        "resets",
+        "every eighth connection ends before the first byte, new ones too",
+        failing("reset", 0.125, STANDARD),
+        "no",
+        r"fail",
+        options=EVERY,
+    ),
+    baseline(
+        "client_bound",
+        "64 streams send 2,000 tokens a second each: more than one process can read",
+        Server(tokens=(120, 120), token_ms=0.5, ttft_ms=2.0),
+        "undecided",
+        r"client",
+        options=("--concurrency=64", "--max-tokens=200"),
+        prompts=128,
+    ),
+    baseline("html", "it answers HTML", Server(bad="html"), "refused", r"html|web page", fast=True),
+    baseline("needs_a_key", "it answers 401", Server(bad="401"), "refused", r"API key|401"),
+    baseline("not_found", "it answers 404", Server(bad="404"), "refused", r"404"),
+    baseline("always_busy", "it answers 429 without end", Server(bad="429"), "refused", r"429|limit"),
+    baseline("no_models", "it lists no model", Server(bad="no_models"), "refused", r"no model"),
+    baseline("loading", "it answers 503", Server(bad="loading"), "refused", r"503|loading"),
+]
+
 ROWS: list[Row] = [
     *SPEED,
     *LENGTH,
@@ -634,4 +1069,6 @@ ROWS: list[Row] = [
     *CHUNKS,
     *IDENTITY,
     *BAD_INPUT,
+    *SWEEPS,
+    *BASELINES,
 ]

@@ -22,25 +22,29 @@ def host() -> Iterator[Host]:
         yield process
 
 
+def name_of(row: Row) -> str:
+    return f"{row.command}-{row.name}"
+
+
 def check(row: Row, seed: int, host: Host, folder: Path) -> None:
     outcome, wrong = tried(row, seed, host, folder)
     assert not wrong, "; ".join([*wrong, f"\nfault: {row.fault}\n{outcome}"])
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.fast], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.fast], ids=name_of)
 def test_a_few_faults_with_one_seed(row: Row, host: Host, tmp_path: Path) -> None:
     check(row, 0, host, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_every_fault_with_every_seed(row: Row, seed: int, host: Host, tmp_path: Path) -> None:
     check(row, seed, host, tmp_path)
 
 
 def test_the_table_has_what_it_must_have() -> None:
-    names = [row.name for row in ROWS]
+    names = [(row.command, row.name) for row in ROWS]
     assert len(set(names)) == len(names) >= 45
     assert {row.command for row in ROWS} == {"ab", "sweep", "baseline"}
     assert {row.command for row in ROWS if row.fast} == {"ab", "sweep", "baseline"}

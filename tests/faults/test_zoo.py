@@ -1,0 +1,346 @@
+"""The zoo's servers do what their knobs say, as a plain HTTP client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from zoo import Clock, Fault, Keeper, Server, knobs_of, server_of
+from zoo_host import Host, hosted
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    with hosted() as process:
+        yield process
+
+
+@dataclass
+class Said:
+    status: int
+    events: list[Any]
+    seconds: float
+    raw: bytes
+
+    @property
+    def words(self) -> list[str]:
+        deltas = [event["choices"][0]["delta"] for event in self.events if event.get("choices")]
+        return [delta["content"] for delta in deltas if delta.get("content")]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.text.split(" ")) - 1
+
+    @property
+    def finish(self) -> str | None:
+        reasons = [event["choices"][0]["finish_reason"] for event in self.events if event.get("choices")]
+        return reasons[-1] if reasons else None
+
+    @property
+    def usages(self) -> list[Any]:
+        return [event["usage"]["completion_tokens"] for event in self.events if event.get("usage")]
+
+
+def ask(
+    port: int,
+    prompt: str = "short: one",
+    *,
+    connection: http.client.HTTPConnection | None = None,
+    **body: Any,
+) -> Said:
+    fields = {"model": "zoo", "stream": True, "temperature": 0, "stream_options": {"include_usage": True}}
+    payload = json.dumps(fields | {"messages": [{"role": "user", "content": prompt}]} | body)
+    used = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    began = time.perf_counter()
+    try:
+        used.request("POST", "/v1/chat/completions", payload, {"Content-Type": "application/json"})
+        with used.getresponse() as response:
+            raw = response.read()
+    finally:
+        if connection is None:
+            used.close()
+    seconds = time.perf_counter() - began
+    lines = [line.removeprefix(b"data: ") for line in raw.split(b"\n\n") if line.startswith(b"data: ")]
+    events = [json.loads(line) for line in lines if line != b"[DONE]"]
+    return Said(response.status, events, seconds, raw)
+
+
+def asked(host: Host, server: Server, prompts: Sequence[str], **body: Any) -> list[Said]:
+    """One after the other."""
+    with host.up([server]) as up:
+        return [ask(up.ports[0], prompt, **body) for prompt in prompts]
+
+
+def together(port: int, prompts: Sequence[str], **body: Any) -> list[Said]:
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(lambda prompt: ask(port, prompt, **body), prompts))
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
+PROMPTS = [f"short: {number}" for number in range(12)]
+QUICK = Server(ttft_ms=0.0, token_ms=0.0)
+
+
+def quick(**knobs: Any) -> Server:
+    return Server(ttft_ms=0.0, token_ms=0.0, **knobs)
+
+
+def with_fault(kind: Any, share: float = 1.0, **more: Any) -> Server:
+    return quick(faults=(Fault(kind, share, **{"after": 0} | more),))
+
+
+def test_knobs_survive_their_way_to_the_process() -> None:
+    server = Server(drift=((0, 1.0), (5, 2.0)), faults=(Fault("hang", 0.1, ms=3, classes=("long",)),))
+    assert server_of(json.loads(json.dumps(knobs_of(server)))) == server
+    with pytest.raises(TypeError, match="no such knobs"):
+        server_of({"lenght": 0.5})
+
+
+def test_answers_depend_on_the_prompt_alone_and_take_their_time(host: Host) -> None:
+    with host.up([Server(ttft_ms=20.0, token_ms=10.0), QUICK]) as up:
+        slow, again, other = ask(up.ports[0]), ask(up.ports[0]), ask(up.ports[1])
+        limited = ask(up.ports[1], max_tokens=3)
+    assert slow.text == again.text == other.text
+    assert slow.usages == [slow.tokens] == [len(slow.words)]
+    assert 8 <= slow.tokens <= 16
+    assert slow.seconds >= 0.02 + 0.01 * (slow.tokens - 1)
+    assert (limited.tokens, limited.finish, slow.finish) == (3, "length", "stop")
+    assert up.requests == [2, 2]
+
+
+def test_length_is_cut_for_the_classes_named(host: Host) -> None:
+    whole = asked(host, QUICK, [*PROMPTS, "long: one"])
+    half = asked(host, quick(length=0.5, length_classes=("short",)), [*PROMPTS, "long: one"])
+    shares = [cut.tokens / full.tokens for cut, full in zip(half, whole, strict=True)]
+    assert shares[-1] == 1.0
+    assert all(0.4 < share < 0.6 for share in shares[:-1])
+
+
+def test_sampled_answers_differ_and_are_as_long_in_the_mean(host: Host) -> None:
+    greedy, sampled = asked(host, QUICK, PROMPTS * 4), asked(host, QUICK, PROMPTS * 4, temperature=0.7)
+    assert all(one.text != two.text for one, two in zip(greedy, sampled, strict=True))
+    ratio = sum(one.tokens for one in sampled) / sum(one.tokens for one in greedy)
+    assert 0.9 < ratio < 1.1
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 6), (0.25, 3), (1.0, 12), (0.0, 0)])
+def test_a_share_of_failures_is_met_exactly(host: Host, share: float, expected: int) -> None:
+    statuses = [said.status for said in asked(host, with_fault("http_500", share), PROMPTS)]
+    assert statuses.count(500) == expected
+    assert statuses.count(200) == 12 - expected
+
+
+def test_failures_are_of_their_kind(host: Host) -> None:
+    (later,) = asked(host, with_fault("http_429_later"), ["short: one"])
+    assert later.status == 429
+    (aborted,) = asked(host, with_fault("abort"), ["short: one"])
+    assert aborted.finish == "abort"
+    assert aborted.tokens <= 4
+    (empty,) = asked(host, with_fault("empty"), ["short: one"])
+    assert (empty.text, empty.finish, empty.usages) == ("", "stop", [0])
+    (plain,) = asked(host, with_fault("error_json"), ["short: one"])
+    assert (plain.status, json.loads(plain.raw)["object"]) == (200, "error")
+    (event,) = asked(host, with_fault("error_object"), ["short: one"])
+    assert event.events[-1]["object"] == "error"
+    assert event.raw.endswith(b"data: [DONE]\n\n")
+    (nested,) = asked(host, with_fault("error_event"), ["short: one"])
+    assert nested.events[-1]["error"]["message"]
+    for kind in ("hang", "stall"):
+        (slow,) = asked(host, with_fault(kind, ms=150), ["short: one"])
+        assert slow.seconds > 0.15
+        assert slow.finish == "stop"
+
+
+@pytest.mark.parametrize("kind", ["reset", "cut"])
+def test_connections_are_lost(host: Host, kind: str) -> None:
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        asked(host, with_fault(kind), ["short: one"])
+
+
+def test_failures_wait_for_their_conditions(host: Host) -> None:
+    after = asked(host, with_fault("http_500", after=2), ["short: one"] * 4)
+    assert [said.status for said in after] == [200, 200, 500, 500]
+    of_class = asked(host, with_fault("http_500", classes=("long",)), ["short: one", "long: one"])
+    assert [said.status for said in of_class] == [200, 500]
+    fault = Fault("http_500", after=0, above=3)
+    with host.up([Server(ttft_ms=100.0, token_ms=0.0, faults=(fault,))]) as up:
+        assert ask(up.ports[0]).status == 200
+        statuses = [said.status for said in together(up.ports[0], PROMPTS[:5])]
+    assert sorted(statuses) == [200, 200, 200, 500, 500]
+
+
+def slowness(keepers: Sequence[Keeper], *turns: int, prompt: str = "short: one") -> list[float]:
+    """How many times as long each of a sequence of requests takes; `turns` say whose it is."""
+    found = []
+    for turn in turns:
+        keeper = keepers[turn]
+        keeper.clock.arrive(keeper, keeper.knobs.visit_requests)
+        keeper.requests += 1
+        found.append(keeper.slowness(prompt))
+    return found
+
+
+def test_repeats_come_from_the_cache() -> None:
+    keeper = Keeper(Server(repeat_factor=0.1), Clock())
+    keeper.answered["short: one"] = 1
+    assert keeper.slowness("short: one") == 0.1
+    assert keeper.slowness("short: two") == 1.0
+
+
+def test_speed_drifts_with_the_requests() -> None:
+    keeper = Keeper(Server(drift=((2, 1.0), (4, 5.0))), Clock())
+    assert slowness([keeper], *[0] * 6) == [1.0, 1.0, 3.0, 5.0, 5.0, 5.0]
+
+
+def test_speed_depends_on_the_class_and_the_load() -> None:
+    keeper = Keeper(Server(class_factors={"long": 4.0}, loaded_factor=5.0, loaded_above=2), Clock())
+    keeper.in_flight = 2
+    assert (keeper.slowness("short: one"), keeper.slowness("long: one")) == (1.0, 4.0)
+    keeper.in_flight = 3
+    assert (keeper.slowness("short: one"), keeper.slowness("long: one")) == (5.0, 20.0)
+
+
+def test_a_visit_has_its_own_noise() -> None:
+    clock = Clock()
+    keepers = [Keeper(Server(visit_sd=0.5, visit_requests=3), clock) for _ in range(2)]
+    found = slowness(keepers, 0, 0, 1, 1, 1, 1, 0)
+    visits = [
+        found[:2],
+        found[2:5],
+        found[5:6],
+        found[6:],
+    ]  # it ends by its requests, and by another server's
+    assert all(len(set(visit)) == 1 for visit in visits)
+    assert len({visit[0] for visit in visits}) == 4
+
+
+def test_each_request_has_its_own_noise_around_one() -> None:
+    found = slowness([Keeper(Server(request_sd=0.2), Clock())], *[0] * 2000)
+    assert len(set(found)) == 2000
+    assert abs(sum(found) / 2000 - 1) < 0.02
+
+
+def test_speed_is_drawn_again_for_each_burst() -> None:
+    async def factors(server: Server) -> set[float]:
+        keeper, found = Keeper(server, Clock()), set()
+        for _ in range(30):
+            found.add(keeper.slowness("short: one"))
+            await asyncio.sleep(0.002)
+        return found
+
+    assert asyncio.run(factors(Server(burst_s=0.004, burst_share=0.25))) == {1.0, 1.25}
+    assert len(asyncio.run(factors(Server(burst_s=1e9, burst_share=0.25)))) == 1
+
+
+def test_greedy_answers_are_garbled_by_company_and_by_repeats(host: Host) -> None:
+    (own,) = asked(host, QUICK, ["short: one"])
+    with host.up([Server(ttft_ms=80.0, token_ms=0.0, garble_share=1.0, garble_above=2)]) as up:
+        assert ask(up.ports[0]).text == own.text
+        loaded = together(up.ports[0], ["short: one"] * 4)
+    assert any(said.text != own.text for said in loaded)
+    first, again = asked(host, quick(garble_share=1.0, garble_repeats=True), ["short: one"] * 2)
+    assert first.text == own.text != again.text
+    with host.up([Server(ttft_ms=60.0, token_ms=10.0, garble_share=1.0, garble_mixed=True)]) as up:
+        assert ask(up.ports[0]).text == own.text
+        with ThreadPoolExecutor(
+            2
+        ) as pool:  # sent together: each is in flight when the other's first token comes
+            pool.submit(ask, up.ports[0], "short: two", temperature=0.7)
+            mixed = pool.submit(ask, up.ports[0]).result()
+    assert mixed.text != own.text
+    (part,) = asked(host, quick(unsteady=1.0), ["short: one"])
+    assert part.text != own.text
+
+
+@pytest.mark.parametrize(
+    ("knobs", "usages", "sizes"),
+    [
+        ({"usage": "own"}, [12], [1] * 12),
+        ({"usage": "last_text"}, [12], [1] * 12),
+        ({"usage": "zero"}, [0], [1] * 12),
+        ({"usage": "none"}, [], [1] * 12),
+        ({"usage": "null"}, [], [1] * 12),
+        ({"usage": "every", "first_chunk": 4, "chunk": 4}, [4, 8, 12, 12], [4, 4, 4]),
+        ({"usage_factor": 2.0, "first_chunk": 6, "chunk": 3}, [24], [6, 3, 3]),
+    ],
+)
+def test_chunks_and_usage(host: Host, knobs: dict[str, Any], usages: list[int], sizes: list[int]) -> None:
+    (said,) = asked(host, quick(tokens=(12, 12), **knobs), ["short: one"])
+    assert said.usages == usages
+    assert [len(word.split(" ")) - 1 for word in said.words] == sizes
+
+
+def test_padding_is_white_space(host: Host) -> None:
+    (own,) = asked(host, QUICK, ["short: one"])
+    (padded,) = asked(host, quick(padding=1.0), ["short: one"])
+    assert padded.text.rstrip() == own.text
+    assert padded.usages == [2 * own.usages[0]]
+
+
+@pytest.mark.parametrize("closing", ["fin", "race"])
+def test_a_connection_ends_after_one_answer(host: Host, closing: Any) -> None:
+    with host.up([quick(closing=closing)]) as up:
+        connection = http.client.HTTPConnection("127.0.0.1", up.ports[0], timeout=20)
+        assert ask(up.ports[0], connection=connection).finish == "stop"
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            ask(up.ports[0], connection=connection)
+        connection.close()
+        assert ask(up.ports[0]).finish == "stop"
+
+
+def test_metrics_name_the_process_and_count_drafts(host: Host) -> None:
+    servers = [Server(), Server(metrics=True), Server(metrics=True, speculates=True, started=5.0)]
+    with host.up(servers) as up:
+        for port in up.ports:
+            ask(port)
+        none, plain, drafting = (get(port, "/metrics") for port in up.ports)
+    assert none[0] == 404
+    assert "process_start_time_seconds" in plain[1]
+    assert "spec_decode" not in plain[1]
+    assert "process_start_time_seconds 5.0" in drafting[1]
+    (drafts,) = [
+        line for line in drafting[1].splitlines() if line.startswith("vllm:spec_decode_num_drafts_total")
+    ]
+    assert int(drafts.split()[-1]) > 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "word"),
+    [
+        ("html", 200, "<html>"),
+        ("401", 401, ""),
+        ("404", 404, ""),
+        ("429", 429, ""),
+        ("loading", 503, "loading"),
+    ],
+)
+def test_bad_servers_answer_nothing_else(host: Host, bad: Any, status: int, word: str) -> None:
+    with host.up([Server(bad=bad)]) as up:
+        found = ask(up.ports[0])
+        assert (found.status, get(up.ports[0], "/v1/models")[0]) == (status, status)
+        assert word in found.raw.decode()
+
+
+def test_a_server_may_list_no_model(host: Host) -> None:
+    with host.up([Server(bad="no_models")]) as up:
+        assert json.loads(get(up.ports[0], "/v1/models")[1])["data"] == []
+        assert ask(up.ports[0]).status == 200
