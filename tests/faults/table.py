@@ -19,6 +19,11 @@ FASTER = Server(ttft_ms=2.6, token_ms=1.6)
 
 SLOWER = Server(ttft_ms=6.0, token_ms=3.6)
 
+LATE = Server(ttft_ms=60.0)
+LATE_FASTER = Server(ttft_ms=35.0, token_ms=1.6)
+"""Requests that are sent together meet: their first tokens come later than the last request."""
+
+MIXED = ("--mixed-prompts=8",)
 SAMPLED = ("--temperature=0.7",)
 LOADED = ("--concurrency=8",)
 BOTH_LOADS = ("--concurrency=1,8",)
@@ -358,10 +363,12 @@ FAILURES = [
     ab(
         "fails_among_sampled",
         "greedy requests fail while sampled ones share the batch",
-        failing("http_500", 1.0, mixed=True),
+        failing("http_500", 1.0, LATE_FASTER, mixed=True),
         "no",
         r"sampled",
-        options=("--mixed-prompts=8",),
+        standard=LATE,
+        options=MIXED,
+        prompts=32,
     ),
 ]
 
@@ -404,19 +411,43 @@ CACHES = [
 ANSWERS = [
     ab(
         "garbage_among_sampled",
-        "5 of 8 greedy answers change while sampled requests share the batch; no logprobs",
-        replace(FASTER, garble_share=0.6, garble_mixed=True),
+        "3 of 8 greedy answers, or a few more, change while sampled requests share the batch; no logprobs",
+        replace(LATE_FASTER, garble_share=0.4, garble_mixed=True),
         "not deploy",
         r"sampled",
-        options=("--mixed-prompts=8",),
+        standard=LATE,
+        options=MIXED,
+        prompts=32,
         fast=True,
     ),
     ab(
+        "much_garbage_among_sampled",
+        "all greedy answers change while sampled requests share the batch; no logprobs",
+        replace(LATE_FASTER, garble_share=1.0, garble_mixed=True),
+        "no",
+        r"sampled",
+        standard=LATE,
+        options=MIXED,
+        prompts=32,
+    ),
+    ab(
+        "sure_garbage_among_sampled",
+        "3 of 8 change, or a few more, and log-probabilities say that every token was sure",
+        replace(LATE_FASTER, garble_share=0.4, garble_mixed=True),
+        "not deploy",
+        r"sampled",
+        standard=replace(LATE, logprobs=True),
+        options=MIXED,
+        prompts=32,
+    ),
+    ab(
         "steady_among_sampled",
-        "1.55 times as fast, answers stay the same among sampled requests; no logprobs",
-        FASTER,
+        "1.6 times as fast, answers stay the same among sampled requests; no logprobs",
+        LATE_FASTER,
         "deploy",
-        options=("--mixed-prompts=8",),
+        standard=LATE,
+        options=MIXED,
+        prompts=32,
     ),
     ab(
         "garbage_at_8",

@@ -60,7 +60,7 @@ class Fault:
     """The first requests, which only ask what the server is, are answered well."""
 
     mixed: bool = False
-    """Only greedy requests while a sampled request is in flight."""
+    """Only greedy requests, while a sampled request is in flight when their first token is due."""
 
 
 @dataclass(frozen=True)
@@ -324,14 +324,17 @@ class Keeper:
         (x0, y0), (x1, y1) = before[-1], after[0]
         return y0 + (y1 - y0) * (self.requests - x0) / (x1 - x0)
 
-    def fault_of(self, prompt: str, temperature: float) -> Fault | None:
-        """The first fault that is due. Each counts only the requests that meet its conditions."""
+    def fault_of(self, prompt: str, temperature: float, *, mixed: bool) -> Fault | None:
+        """The first fault that is due, of those with this `mixed`.
+
+        Each counts only the requests that meet its conditions.
+        """
         for fault, turns in zip(self.knobs.faults, self._turns, strict=True):
-            if self.requests <= fault.after or self.in_flight <= fault.above:
+            if fault.mixed != mixed or self.requests <= fault.after or self.in_flight <= fault.above:
                 continue
             if not self._in(prompt, fault.classes):
                 continue
-            if fault.mixed and (temperature > 0 or not self.sampled):
+            if mixed and (temperature > 0 or not self.sampled):
                 continue
             if next(turns):
                 return fault
@@ -371,11 +374,15 @@ class Keeper:
         loop = asyncio.get_running_loop()
         began = loop.time()
         factor = self.slowness(prompt)
-        fault = self.fault_of(prompt, temperature)
-        kind = fault.kind if fault else ""
+        fault = self.fault_of(prompt, temperature, mixed=False)
         limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 256)
         if not body.get("stream"):
             return self._whole(prompt, limit, body)
+        ttft = self.knobs.ttft_ms * factor / 1000
+        if fault is None:
+            await _until(began + ttft)
+            fault = self.fault_of(prompt, temperature, mixed=True)
+        kind = fault.kind if fault else ""
         transport = request.transport
         assert transport is not None
         if kind == "http_429_later":
@@ -390,7 +397,6 @@ class Keeper:
         if fault and kind == "hang":
             await asyncio.sleep(fault.ms / 1000)
             began += fault.ms / 1000
-        ttft = self.knobs.ttft_ms * factor / 1000
         await _until(began + ttft)
         # What is in flight is looked at when the first token is there: requests sent together have met.
         answer = self.answer_to(prompt, temperature, limit)
