@@ -32,6 +32,8 @@ WORDS = {0: "yes", 1: "no", 2: "refused as wrong usage", 3: "refused by the envi
 KS = (0, 3, 5, 2, 4, 6, 7, 8)
 """What a sweep calls its servers, in the order of the row."""
 
+NEVER = (r"Traceback", r"\bnan\b", r"[+-]?\binf\b", r"\bNone\b")
+
 Figures = Callable[[dict[str, Any]], Sequence[str]]
 """From a command's result to what is wrong with its figures."""
 
@@ -99,8 +101,9 @@ def complaints(row: Row, outcome: Outcome) -> list[str]:
         found.append(f"the verdict is {WORDS.get(outcome.code, outcome.code)}, right is {row.right}")
     found += [f"it does not say {wanted!r}" for wanted in row.says if not _matches(wanted, text)]
     found += [f"it says {wrong!r}" for wrong in row.never if _matches(wrong, text)]
-    if "Traceback" in text:
-        found.append("it shows a traceback")
+    found += [f"it shows {wrong!r}" for wrong in NEVER if _matches(wrong, text)]
+    if outcome.code in (0, 1, 4) and (outcome.result or {}).get("verdict") != WORDS[outcome.code]:
+        found.append("its result has another verdict than its exit code")
     if row.figures and outcome.result is not None:
         found += row.figures(outcome.result)
     elif row.figures:

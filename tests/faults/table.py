@@ -28,8 +28,10 @@ SAMPLED = ("--temperature=0.7",)
 LOADED = ("--concurrency=8",)
 BOTH_LOADS = ("--concurrency=1,8",)
 
-SHORTER = r"(\d+% (\[.*\] )?(shorter|fewer tokens))|shorter"
-FAILS = r"fail"
+DRIFTED = (
+    r"drifted|[1-9]\d* of \d+ found drift|drift of|(slower|faster) (at|towards) (the|its) end|slow(s|ed) down"
+)
+OTHER_ANSWERS = r"answers (are|differ|change)|other answers|same answers|answers[^\n]*(differ|same)"
 MANY = 64
 
 
@@ -61,7 +63,7 @@ def baseline(name: str, fault: str, server: Server, right: Any, *says: str, **mo
 SPEED = [
     ab("faster", "the challenger is 1.55 times as fast", FASTER, "deploy", r"1\.[3-7]\d×", fast=True),
     ab("equal", "two equal servers", EQUAL, "not deploy", fast=True),
-    ab("slower", "the challenger takes 1.45 times as long", SLOWER, "no", r"slower", fast=True),
+    ab("slower", "the challenger takes 1.45 times as long", SLOWER, "no", r"slower"),
     ab(
         "faster_sampled",
         "1.55 times as fast; answers are random, of equal mean length",
@@ -99,6 +101,35 @@ SPEED = [
         r"short",
         r"(not for long|long[^\n]*(do not deploy|slower|\bno\b|keep it off))",
         never=(r"deploy for [^;\n]*long",),
+        prompts=MANY,
+    ),
+    ab(
+        "first_token_late",
+        "the whole answer takes 1.4 times less, its first token 15 times as long",
+        Server(ttft_ms=75.0, token_ms=0.5),
+        "no",
+        r"TTFT",
+        standard=Server(ttft_ms=5.0, token_ms=10.0),
+        prompts=32,
+    ),
+    ab(
+        "unsteady_and_faster",
+        "1.55 times as fast; both servers differ from themselves at temperature 0",
+        replace(FASTER, unsteady=0.9, length_sd=0.1),
+        "deploy",
+        standard=replace(STANDARD, unsteady=0.9, length_sd=0.1),
+        never=(r"\d% (\[[^\]]*\] )?shorter",),
+        prompts=MANY,
+    ),
+    Row(
+        "two_challengers",
+        "one challenger ends its answers at half, the other is 1.55 times as fast; temperature 0.7",
+        "ab",
+        (STANDARD, replace(STANDARD, length=0.5), FASTER),
+        "deploy",
+        (r"third", r"challenger[^\n]*short|short[^\n]*challenger"),
+        (r"fastest that may be deployed is challenger",),
+        options=SAMPLED,
         prompts=MANY,
     ),
     ab(
@@ -270,6 +301,23 @@ FAILURES = [
         prompts=MANY,
     ),
     ab(
+        "fails_at_8",
+        "1.55 times as fast; every third request fails while more than 4 are in flight",
+        failing("http_500", 0.33, above=4),
+        "any verdict",
+        r"8 streams[^\n]*fail|fail[^\n]*8 streams",
+        never=(r"pays at every load", r"use it at 1 (and|to|through) 8"),
+        options=BOTH_LOADS,
+        prompts=MANY,
+    ),
+    ab(
+        "html_sometimes",
+        "every eighth answer is an HTML page with status 200",
+        failing("html", 0.125),
+        "not deploy",
+        r"fail|html|malformed",
+    ),
+    ab(
         "a_few_500",
         "3% of the requests fail",
         failing("http_500", 0.03),
@@ -282,7 +330,6 @@ FAILURES = [
         failing("http_500", 0.2),
         "no",
         r"fail",
-        fast=True,
     ),
     ab(
         "busy_then_well",
@@ -389,6 +436,13 @@ CACHES = [
         standard=replace(STANDARD, repeat_factor=0.2),
     ),
     ab(
+        "cache_of_both",
+        "equal servers with one cache: who is sent a prompt second answers 5 times as fast",
+        replace(EQUAL, repeat_factor=0.2, shares_cache=True),
+        "not deploy",
+        standard=replace(STANDARD, repeat_factor=0.2, shares_cache=True),
+    ),
+    ab(
         "cache_and_faster",
         "1.55 times as fast, and repeats come from a cache",
         replace(FASTER, repeat_factor=0.2),
@@ -454,7 +508,7 @@ ANSWERS = [
         "half of the greedy answers change while more than 4 requests are in flight",
         replace(FASTER, garble_share=0.5, garble_above=4),
         "not deploy",
-        r"same|differ",
+        OTHER_ANSWERS,
         options=LOADED,
         prompts=MANY,
     ),
@@ -473,14 +527,14 @@ ANSWERS = [
         "answers change where a prompt comes again, as after a corrupted cache",
         replace(FASTER, garble_share=0.6, garble_repeats=True),
         "not deploy",
-        r"same|differ",
+        OTHER_ANSWERS,
     ),
     ab(
         "other_answers",
         "faster, but every third greedy answer is another one",
         replace(FASTER, unsteady=0.35),
         "no",
-        r"same|differ",
+        OTHER_ANSWERS,
         prompts=MANY,
     ),
 ]
@@ -537,7 +591,7 @@ DRIFT = [
         "equal at first; the standard takes 3 times as long at the end",
         EQUAL,
         "not deploy",
-        r"drift|slow",
+        DRIFTED,
         standard=replace(STANDARD, drift=((20, 1.0), (100, 3.0))),
     ),
     ab(
@@ -545,7 +599,7 @@ DRIFT = [
         "the challenger takes half as long for its first 40 requests, then as long as the standard",
         replace(EQUAL, drift=((40, 0.5), (41, 1.0))),
         "not deploy",
-        r"drift|slow|first",
+        DRIFTED,
         prompts=MANY,
         options=("--looks=1",),
     ),
@@ -590,6 +644,14 @@ CHUNKS = [
         "not deploy",
         r"0 tokens|completion_tokens|usage|not known|unknown|count",
         never=(r"\b0 tok/s", r"100% (\[[^\]]*\] )?shorter"),
+    ),
+    ab(
+        "no_usage_of_one",
+        "the challenger says no usage and ends its answers at half; temperature 0.7",
+        replace(EQUAL, usage="none", length=0.5),
+        "not deploy",
+        r"shorter|length|tokens",
+        options=SAMPLED,
     ),
     ab(
         "no_usage_half",
@@ -761,11 +823,11 @@ SWEEPS = [
     ),
     sweep(
         "winner_with_noise",
-        "six settings are 1.55 times as fast, each request slower or faster by 30%",
-        [replace(FASTER, request_sd=0.3)] * 6,
+        "three settings are 1.55 times as fast, each request slower or faster by 30%",
+        [replace(FASTER, request_sd=0.3)] * 3,
         "deploy",
         standard=replace(STANDARD, request_sd=0.3),
-        prompts=MANY,
+        prompts=48,
         figures=lambda result: speedup_of(result["summary"].get("recommended"), 1.30, 1.75)(result),
     ),
     sweep(
@@ -838,7 +900,7 @@ SWEEPS = [
         "K 3 is 1.55 times as fast, and 60% of its greedy answers are other ones at random",
         [replace(FASTER, unsteady=0.6)],
         "not deploy",
-        r"same|differ|answers",
+        OTHER_ANSWERS,
     ),
     sweep(
         "candidate_empty",
@@ -914,14 +976,13 @@ BASELINES = [
         never=(r"drift", r"client[^\n]*(bottleneck|bound)", r"slower at the end"),
         figures=time_per_token(10.0, 12),
         options=EVERY,
-        fast=True,
     ),
     baseline(
         "slows_down",
         "it takes 3 times as long at the end",
         replace(STANDARD, drift=((20, 1.0), (100, 3.0))),
         "not yes",
-        r"drift|slower|slows",
+        DRIFTED,
         fast=True,
     ),
     baseline(
@@ -929,7 +990,7 @@ BASELINES = [
         "it takes twice as long after half of its requests",
         replace(STANDARD, drift=((50, 1.0), (51, 2.0))),
         "not yes",
-        r"drift|slower|slows",
+        DRIFTED,
         options=("--repeats=1",),
         prompts=96,
     ),
@@ -948,6 +1009,23 @@ BASELINES = [
         "no",
         r"abort",
         options=EVERY,
+    ),
+    baseline(
+        "finish_reason_error",
+        "every fifth answer ends with finish_reason error after a quarter of its tokens",
+        failing("finish_error", 0.2, STANDARD),
+        "no",
+        r"error|fail",
+        options=EVERY,
+    ),
+    baseline(
+        "speeds_up",
+        "it takes half as long after the first third of its requests",
+        replace(STANDARD, drift=((36, 1.0), (37, 0.5))),
+        "any verdict",
+        DRIFTED,
+        options=("--repeats=1",),
+        prompts=96,
     ),
     baseline(
         "error_objects",
@@ -1054,7 +1132,6 @@ BASELINES = [
         replace(STANDARD, closing="race"),
         "yes",
         never=(r"\bcut\b", r"[1-9]\d* failed"),
-        fast=True,
     ),
     baseline(
         "closing_at_once",

@@ -155,6 +155,10 @@ def test_failures_are_of_their_kind(host: Host) -> None:
     (aborted,) = asked(host, with_fault("abort"), ["short: one"])
     assert aborted.finish == "abort"
     assert aborted.tokens <= 4
+    (broken,) = asked(host, with_fault("finish_error"), ["short: one"])
+    assert (broken.finish, broken.tokens) == ("error", aborted.tokens)
+    (page,) = asked(host, with_fault("html"), ["short: one"])
+    assert (page.status, page.raw[:9]) == (200, b"<!DOCTYPE")
     (empty,) = asked(host, with_fault("empty"), ["short: one"])
     assert (empty.text, empty.finish, empty.usages) == ("", "stop", [0])
     (plain,) = asked(host, with_fault("error_json"), ["short: one"])
@@ -204,6 +208,14 @@ def test_repeats_come_from_the_cache() -> None:
     keeper.answered["short: one"] = 1
     assert keeper.slowness("short: one") == 0.1
     assert keeper.slowness("short: two") == 1.0
+
+
+def test_servers_may_share_a_cache() -> None:
+    clock = Clock()
+    one, two = (Keeper(Server(repeat_factor=0.1, shares_cache=True), clock) for _ in range(2))
+    other = Keeper(Server(repeat_factor=0.1), clock)
+    one.answered["short: one"] = 1
+    assert [keeper.slowness("short: one") for keeper in (one, two, other)] == [0.1, 0.1, 1.0]
 
 
 def test_speed_drifts_with_the_requests() -> None:

@@ -34,9 +34,11 @@ FailureKind = Literal[
     "reset",  # the connection ends before the first byte
     "cut",  # the connection ends in the middle of the answer
     "abort",  # finish_reason abort after a quarter of the tokens
+    "finish_error",  # the same with finish_reason error
     "error_object",  # {"object": "error"} in the stream, then [DONE]
     "error_event",  # {"error": {...}} in the stream, then [DONE]
     "error_json",  # {"object": "error"} as JSON with status 200, no stream
+    "html",  # a page with status 200, as a proxy sends it
     "empty",  # a whole answer without text
     "hang",  # silence for `ms` before the first byte
     "stall",  # silence for `ms` in the middle of the answer
@@ -96,6 +98,9 @@ class Server:
 
     repeat_factor: float = 1.0
     """A prompt that was answered before takes this many times as long: below 1 it comes from a cache."""
+
+    shares_cache: bool = False
+    """What one of these servers has answered is in the cache of all of them."""
 
     # Answers
     tokens: tuple[int, int] = (8, 16)
@@ -182,6 +187,8 @@ class Clock:
         self._last: object = None
         self._in_visit = 0
         self.visit = 0
+        self.answered: dict[str, int] = {}
+        """By prompt, of servers that share a cache."""
 
     def arrive(self, server: object, visit_requests: int) -> None:
         if server is not self._last or self._in_visit >= visit_requests:
@@ -196,6 +203,7 @@ def event(payload: Any) -> bytes:
 
 
 DONE = event("[DONE]")
+PAGE = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
 STARTS = itertools.count(1_700_000_000)
 WORDS = [
     f" {first}{second}" for first, second in itertools.product("bdfgklmnprst", ("a", "e", "i", "o", "u"))
@@ -219,7 +227,7 @@ class Keeper:
         self.in_flight = 0
         self.most_in_flight = 0
         self.sampled = 0
-        self.answered: dict[str, int] = {}
+        self.answered: dict[str, int] = clock.answered if knobs.shares_cache else {}
         self.generated = 0
         self.finished = 0
         self._rng = random.Random(f"{knobs.seed} server")
@@ -392,6 +400,8 @@ class Keeper:
         if kind == "reset":
             transport.abort()
             await asyncio.sleep(3600)
+        if kind == "html":
+            return web.Response(text=PAGE, content_type="text/html")
         if kind == "error_json":
             return web.json_response({"object": "error", "message": "CUDA error", "code": 500})
         if fault and kind == "hang":
@@ -400,8 +410,9 @@ class Keeper:
         await _until(began + ttft)
         # What is in flight is looked at when the first token is there: requests sent together have met.
         answer = self.answer_to(prompt, temperature, limit)
-        if kind == "abort":
-            answer = Answer(answer.words[: max(1, len(answer.words) // 4)], "abort")
+        if kind in ("abort", "finish_error"):
+            finish = kind.removeprefix("finish_")
+            answer = Answer(answer.words[: max(1, len(answer.words) // 4)], finish)
         if kind == "empty":
             answer = Answer([])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -480,8 +491,7 @@ class Keeper:
     def _refusal(self) -> web.Response | None:
         match self.knobs.bad:
             case "html":
-                page = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
-                return web.Response(text=page, content_type="text/html")
+                return web.Response(text=PAGE, content_type="text/html")
             case "401":
                 return _refused(401, "Unauthorized")
             case "404":
