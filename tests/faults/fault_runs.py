@@ -32,7 +32,7 @@ WORDS = {0: "yes", 1: "no", 2: "refused as wrong usage", 3: "refused by the envi
 KS = (0, 3, 5, 2, 4, 6, 7, 8)
 """What a sweep calls its servers, in the order of the row."""
 
-NEVER = (r"Traceback", r"\bnan\b", r"[+-]?\binf\b", r"\bNone\b")
+NEVER = (r"Traceback", r"\bnan\b", r"[+-]?\binf\b", r"(?-i:\bNone\b)")
 
 Figures = Callable[[dict[str, Any]], Sequence[str]]
 """From a command's result to what is wrong with its figures."""
@@ -60,7 +60,7 @@ class Row:
     """Which server each arm is; by default each its own."""
 
     prompts: int = 48
-    classes: tuple[str, ...] = ("short", "long")
+    classes: tuple[str, ...] = ("chat", "code")
     figures: Figures | None = None
     rollout: tuple[tuple[str, Any], ...] = ()
     """Further keys of the rollout file of a sweep, such as measure.timeout_s."""

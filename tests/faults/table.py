@@ -95,12 +95,12 @@ SPEED = [
     ),
     ab(
         "one_class_gains",
-        "short answers take half as long, long ones 1.5 times as long",
-        replace(STANDARD, class_factors={"short": 0.5, "long": 1.5}),
+        "chat answers take half as long, code 1.5 times as long",
+        replace(STANDARD, class_factors={"chat": 0.5, "code": 1.5}),
         "deploy",
-        r"short",
-        r"(not for long|long[^\n]*(do not deploy|slower|\bno\b|keep it off))",
-        never=(r"deploy for [^;\n]*long",),
+        r"chat",
+        r"(not for code|code[^\n]*(do not deploy|slower|\bno\b|keep it off))",
+        never=(r"deploy for [^;\n]*code",),
         prompts=MANY,
     ),
     ab(
@@ -188,10 +188,10 @@ LENGTH = [
     ),
     ab(
         "one_class_truncated",
-        "only long answers end at half",
-        replace(EQUAL, length=0.5, length_classes=("long",)),
+        "only answers of the class code end at half",
+        replace(EQUAL, length=0.5, length_classes=("code",)),
         "not deploy",
-        r"long[^\n]*shorter|shorter[^\n]*long",
+        r"code[^\n]*shorter|shorter[^\n]*code",
         options=SAMPLED,
     ),
     ab(
@@ -395,8 +395,8 @@ FAILURES = [
     ),
     ab(
         "one_class_fails",
-        "every eighth long request fails",
-        failing("http_500", 0.125, classes=("long",)),
+        "every eighth request of the class code fails",
+        failing("http_500", 0.125, classes=("code",)),
         "not deploy",
         r"fail",
     ),
@@ -874,11 +874,11 @@ SWEEPS = [
     ),
     sweep(
         "candidate_fails_fast",
-        "20% of K 3's requests fail at once; K 5 is 1.18 times as fast",
-        [failing("http_500", 0.2), BETTER],
+        "20% of K 3's requests fail at once; K 5 is 1.55 times as fast",
+        [failing("http_500", 0.2), FASTER],
         "deploy",
         r"k=3[^\n]*fail|fail[^\n]*k=3",
-        figures=speedup_of(5, 1.10, 1.28),
+        figures=speedup_of(5, 1.35, 1.70),
     ),
     sweep(
         "candidate_aborts",
