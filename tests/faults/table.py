@@ -14,13 +14,13 @@ from zoo import Fault, Server
 
 STANDARD = Server()
 EQUAL = Server()
-FASTER = Server(ttft_ms=2.6, token_ms=1.6)
+FASTER = Server(ttft_ms=6.5, token_ms=4.2)
 """1.55 times as fast."""
 
-SLOWER = Server(ttft_ms=6.0, token_ms=3.6)
+SLOWER = Server(ttft_ms=15.0, token_ms=9.4)
 
 LATE = Server(ttft_ms=60.0)
-LATE_FASTER = Server(ttft_ms=35.0, token_ms=1.6)
+LATE_FASTER = Server(ttft_ms=35.0, token_ms=4.2)
 """Requests that are sent together meet: their first tokens come later than the last request."""
 
 MIXED = ("--mixed-prompts=8",)
@@ -105,11 +105,11 @@ SPEED = [
     ),
     ab(
         "first_token_late",
-        "the whole answer takes 1.4 times less, its first token 15 times as long",
+        "the whole answer takes 1.5 times less, its first token 15 times as long",
         Server(ttft_ms=75.0, token_ms=0.5),
         "no",
         r"TTFT",
-        standard=Server(ttft_ms=5.0, token_ms=10.0),
+        standard=Server(ttft_ms=5.0, token_ms=14.0),
         prompts=32,
     ),
     ab(
@@ -215,7 +215,7 @@ LENGTH = [
     ab(
         "padded",
         "as many tokens of white space again, each in half the time",
-        replace(EQUAL, token_ms=1.25, padding=1.0),
+        replace(EQUAL, token_ms=3.25, padding=1.0),
         "not deploy",
         r"longer|differ",
         options=SAMPLED,
@@ -240,7 +240,8 @@ LENGTH = [
         replace(FASTER, length=0.99, tokens=(20, 30)),
         "deploy",
         standard=replace(STANDARD, tokens=(20, 30)),
-        options=SAMPLED,
+        options=(*SAMPLED, "--concurrency=4"),
+        prompts=MANY,
     ),
     ab(
         "empty_answers",
@@ -271,29 +272,29 @@ FAILURES = [
     ),
     ab(
         "hangs",
-        "5% of the requests hang for 1 s, 40 times the median",
-        failing("hang", 0.05, ms=1000),
+        "5% of the requests hang for 1.5 s, 25 times the median",
+        failing("hang", 0.05, ms=1500),
         "not deploy",
         r"\d+ of \d+ requests took (over|more than) 10×|p99",
     ),
     ab(
         "standard_hangs",
-        "5% of the standard's requests hang for 1 s; equal otherwise",
+        "5% of the standard's requests hang for 1.5 s; equal otherwise",
         EQUAL,
         "not deploy",
-        standard=failing("hang", 0.05, STANDARD, ms=1000),
+        standard=failing("hang", 0.05, STANDARD, ms=1500),
     ),
     ab(
         "stalls",
-        "5% of the answers pause for 1 s in the middle",
-        failing("stall", 0.05, ms=1000),
+        "5% of the answers pause for 1.5 s in the middle",
+        failing("stall", 0.05, ms=1500),
         "not deploy",
         r"10×|p99",
     ),
     ab(
         "hangs_at_8",
-        "1.55 times as fast; 10% hang for 1 s while more than 4 are in flight",
-        failing("hang", 0.1, ms=1000, above=4),
+        "1.55 times as fast; 10% hang for 1.5 s while more than 4 are in flight",
+        failing("hang", 0.1, ms=1500, above=4),
         "any verdict",
         r"8 streams[^\n]*(tail|10×|slower|not|undecided|off)|(tail|10×|not|off)[^\n]*8 streams",
         never=(r"pays at every load", r"use it at 1 (and|to|through) 8"),
@@ -560,9 +561,9 @@ NOISE = [
     ab(
         "short_bursts",
         "the same, drawn again about once a visit",
-        replace(EQUAL, burst_s=0.15, burst_share=0.25),
+        replace(EQUAL, burst_s=0.25, burst_share=0.25),
         "not deploy",
-        standard=replace(STANDARD, burst_s=0.15, burst_share=0.25),
+        standard=replace(STANDARD, burst_s=0.25, burst_share=0.25),
         prompts=MANY,
     ),
     ab(
@@ -633,9 +634,9 @@ CHUNKS = [
     ab(
         "at_once",
         "equal servers; the challenger sends its whole answer in one chunk at the end",
-        replace(EQUAL, ttft_ms=34.0, token_ms=0.0, first_chunk=99, tokens=(12, 12)),
+        replace(EQUAL, ttft_ms=62.0, token_ms=0.0, first_chunk=99, tokens=(9, 9)),
         "not deploy",
-        standard=replace(STANDARD, tokens=(12, 12)),
+        standard=replace(STANDARD, tokens=(9, 9)),
     ),
     ab(
         "zero_tokens",
@@ -650,7 +651,7 @@ CHUNKS = [
         "the challenger says no usage and ends its answers at half; temperature 0.7",
         replace(EQUAL, usage="none", length=0.5),
         "not deploy",
-        r"shorter|length|tokens",
+        r"shorter|lengths?[^\n]*(unknown|not known|not compared)|usage",
         options=SAMPLED,
     ),
     ab(
@@ -658,7 +659,7 @@ CHUNKS = [
         "neither server says usage; answers end at half, temperature 0.7",
         replace(EQUAL, usage="none", length=0.5),
         "not deploy",
-        r"shorter|length|tokens",
+        r"shorter|lengths?[^\n]*(unknown|not known|not compared)|usage",
         standard=replace(STANDARD, usage="none"),
         options=SAMPLED,
     ),
@@ -716,7 +717,7 @@ BAD_INPUT = [
     ab("loading", "the challenger answers 503", replace(EQUAL, bad="loading"), "refused", r"503|loading"),
 ]
 
-BETTER = replace(STANDARD, ttft_ms=3.5, token_ms=2.1)
+BETTER = replace(STANDARD, ttft_ms=8.5, token_ms=5.5)
 """1.18 times as fast."""
 
 EVERY = ("--concurrency=4",)
@@ -759,10 +760,11 @@ def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
     return [] if share >= 0.4 else [f"candidates had {share:.0%} of {everything} requests"]
 
 
-def time_per_token(milliseconds: float, tokens: int, within: float = 0.03) -> Figures:
-    """TPOT, amortised ITL and peak throughput are right, or unknown. `tokens`: of each answer.
+def time_per_token(milliseconds: float, tokens: int, first: int = 1) -> Figures:
+    """TPOT, amortised ITL and peak throughput are right, or unknown.
 
-    1% is the claim; on a machine with other work the stub's own clock is not that exact.
+    `tokens` of each answer, `first` of its first chunk. The tolerance is the server's own: its clock
+    wakes it up to a millisecond late, and more on a busy machine. The faults are off by far more.
     """
 
     def check(result: dict[str, Any]) -> list[str]:
@@ -771,10 +773,10 @@ def time_per_token(milliseconds: float, tokens: int, within: float = 0.03) -> Fi
             at, over = f"at {level['concurrency']}", level["over_repeats"] or {}
             itl = (over.get("amortised_itl_p50_ms") or {}).get("estimate")
             peak = (over.get("peak_tokens_per_sec") or {}).get("estimate")
-            for what, found in (("TPOT", level["tpot_ms"]["p50"]), ("amortised ITL", itl)):
+            for what, found, within in (("TPOT", level["tpot_ms"]["p50"], 0.03), ("amortised ITL", itl, 0.1)):
                 if found is not None and abs(found / milliseconds - 1) > within:
                     wrong.append(f"{what} {at} is {found} ms, true is {milliseconds}")
-            most = 1000 / milliseconds * level["concurrency"]
+            most = level["concurrency"] * 1000 * tokens / ((tokens - first) * milliseconds + TWELVE.ttft_ms)
             if peak is not None and peak > 1.15 * most:
                 wrong.append(f"peak {at} is {peak} tokens/s, more than {most:.0f}")
             if level["total_tokens"] not in (None, tokens * level["requests"]):
@@ -867,8 +869,8 @@ SWEEPS = [
     ),
     sweep(
         "candidate_hangs_long",
-        "5% of K 3's requests hang for 1 s within the timeout",
-        [failing("hang", 0.05, ms=1000)],
+        "5% of K 3's requests hang for 1.5 s within the timeout",
+        [failing("hang", 0.05, ms=1500)],
         "not deploy",
         r"10×|p99|tail|slowest",
     ),
@@ -883,7 +885,7 @@ SWEEPS = [
     sweep(
         "candidate_aborts",
         "15% of K 3's answers are aborted; temperature 0.7",
-        [failing("abort", 0.15, replace(STANDARD, token_ms=2.0))],
+        [failing("abort", 0.15, replace(STANDARD, token_ms=5.0))],
         "not deploy",
         r"abort|fail",
         options=SAMPLED,
@@ -899,7 +901,7 @@ SWEEPS = [
         "candidate_garbles",
         "K 3 is 1.55 times as fast, and 60% of its greedy answers are other ones at random",
         [replace(FASTER, unsteady=0.6)],
-        "not deploy",
+        "any verdict",
         OTHER_ANSWERS,
     ),
     sweep(
@@ -929,12 +931,11 @@ SWEEPS = [
     ),
     sweep(
         "candidate_html",
-        "K 3 answers HTML, K 5 is 1.55 times as fast",
+        "K 3 answers HTML; its model is asked before anything is measured",
         [replace(EQUAL, bad="html"), FASTER],
-        "deploy",
+        "refused",
         r"html|web page",
         rollout=(("measure.timeout_s", 5.0),),
-        figures=speedup_of(5, 1.40, 1.65),
     ),
     sweep(
         "budget_below_the_starts",
@@ -1107,7 +1108,7 @@ BASELINES = [
         "the first chunk has 4 of 12 tokens, and usage with every chunk",
         replace(TWELVE, usage="every", first_chunk=4),
         "yes",
-        figures=time_per_token(10.0, 12),
+        figures=time_per_token(10.0, 12, first=4),
         options=EVERY,
     ),
     baseline(
@@ -1115,7 +1116,7 @@ BASELINES = [
         "the first chunk has 4 of 12 tokens, and no usage says so",
         replace(TWELVE, first_chunk=4),
         "any verdict",
-        figures=time_per_token(10.0, 12),
+        figures=time_per_token(10.0, 12, first=4),
         options=EVERY,
     ),
     baseline(
@@ -1123,7 +1124,7 @@ BASELINES = [
         "three tokens in each chunk, usage with every chunk",
         replace(TWELVE, usage="every", first_chunk=3, chunk=3),
         "yes",
-        figures=time_per_token(10.0, 12),
+        figures=time_per_token(10.0, 12, first=3),
         options=EVERY,
     ),
     baseline(

@@ -72,8 +72,8 @@ class Server:
     seed: int = 0
 
     # Speed
-    ttft_ms: float = 4.0
-    token_ms: float = 2.5
+    ttft_ms: float = 10.0
+    token_ms: float = 6.5
     class_factors: dict[str, float] = field(default_factory=dict)
     """By class: how many times as long its requests take."""
 
@@ -103,7 +103,7 @@ class Server:
     """What one of these servers has answered is in the cache of all of them."""
 
     # Answers
-    tokens: tuple[int, int] = (8, 16)
+    tokens: tuple[int, int] = (6, 12)
     """Fewest and most tokens of an answer; the prompt decides."""
 
     length: float = 1.0
