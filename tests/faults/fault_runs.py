@@ -32,6 +32,9 @@ WORDS = {0: "yes", 1: "no", 2: "refused as wrong usage", 3: "refused by the envi
 KS = (0, 3, 5, 2, 4, 6, 7, 8)
 """What a sweep calls its servers, in the order of the row."""
 
+STREAMS = 2
+"""Where a row does not say how many: half the time of one, in blocks of the same size."""
+
 NEVER = (r"Traceback", r"\bnan\b", r"[+-]?\binf\b", r"(?-i:\bNone\b)")
 
 Figures = Callable[[dict[str, Any]], Sequence[str]]
@@ -127,6 +130,7 @@ def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], fo
         names = ["standard", "challenger", "third", "fourth"]
         words = [f"--arm={name}={url}" for name, url in zip(names, urls, strict=False)]
         words += [f"--prompts={prompts}", f"--out={out}", f"--seed={seed}", "--mixed-prompts=0", "--warmup=2"]
+        words.append(f"--concurrency={STREAMS}")
     words = [row.command, *words, *row.options]
     done = specops(*words)
     result = json.loads(out.read_text()) if out.exists() else None
@@ -164,7 +168,7 @@ def _sweep_words(
         "rollout": "zoo",
         "prompts": "prompts.json",
         "pools": pools,
-        "measure": {"concurrency": [1], "repeats": 2, "warmup": 2, "timeout_s": 20.0, "seed": seed},
+        "measure": {"concurrency": [STREAMS], "repeats": 2, "warmup": 2, "timeout_s": 20.0, "seed": seed},
     }
     for name, value in row.rollout:
         section, _, key = name.partition(".")

@@ -61,8 +61,19 @@ def baseline(name: str, fault: str, server: Server, right: Any, *says: str, **mo
 
 
 SPEED = [
-    ab("faster", "the challenger is 1.55 times as fast", FASTER, "deploy", r"1\.[3-7]\d×", fast=True),
-    ab("equal", "two equal servers", EQUAL, "not deploy", fast=True),
+    ab("faster", "the challenger is 1.55 times as fast", FASTER, "deploy", r"1\.[3-7]\d×"),
+    ab(
+        "twice_as_fast",
+        "the challenger is twice as fast",
+        Server(ttft_ms=15.0, token_ms=12.0),
+        "deploy",
+        r"(1\.[7-9]|2\.[0-3])\d×",
+        standard=Server(ttft_ms=30.0, token_ms=24.0),
+        prompts=24,
+        options=("--looks=1",),
+        fast=True,
+    ),
+    ab("equal", "two equal servers", EQUAL, "not deploy"),
     ab("slower", "the challenger takes 1.45 times as long", SLOWER, "no", r"slower"),
     ab(
         "faster_sampled",
