@@ -105,6 +105,9 @@ def complaints(row: Row, outcome: Outcome) -> list[str]:
     found += [f"it does not say {wanted!r}" for wanted in row.says if not _matches(wanted, text)]
     found += [f"it says {wrong!r}" for wrong in row.never if _matches(wrong, text)]
     found += [f"it shows {wrong!r}" for wrong in NEVER if _matches(wrong, text)]
+    if row.command == "ab" and row.right in ("no", "undecided", "not deploy"):
+        rows = [line for line in outcome.out.splitlines() if line.endswith(" deploy")]
+        found += [f"a row ends with deploy: {line.strip()!r}" for line in rows if "do not" not in line]
     if outcome.code in (0, 1, 4) and (outcome.result or {}).get("verdict") != WORDS[outcome.code]:
         found.append("its result has another verdict than its exit code")
     if row.figures and outcome.result is not None:

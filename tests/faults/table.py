@@ -28,9 +28,7 @@ SAMPLED = ("--temperature=0.7",)
 LOADED = ("--concurrency=8",)
 BOTH_LOADS = ("--concurrency=1,8",)
 
-DRIFTED = (
-    r"drifted|[1-9]\d* of \d+ found drift|drift of|(slower|faster) (at|towards) (the|its) end|slow(s|ed) down"
-)
+DRIFTED = r"drifted|not steady|[1-9]\d* of \d+ found drift|drift of|(slow(s|ed)|sped) (down|up)"
 OTHER_ANSWERS = r"answers (are|differ|change)|other answers|same answers|answers[^\n]*(differ|same)"
 MANY = 64
 
