@@ -29,7 +29,6 @@ settings.load_profile("quick")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slowest-files", type=int, default=0, metavar="N", help="print the N files that took the most CPU"

@@ -170,9 +170,6 @@ class CellRecord(_Record):
 
     drafts: DraftCountsRecord | None = None
     drafts_missing: str | None = None
-    client_bound: str | None = None
-    """Why the client, and not the server, limited the load; None where it did not."""
-
     rows: tuple[Row, ...]
 
     @classmethod
