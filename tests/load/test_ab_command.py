@@ -179,11 +179,11 @@ def test_a_server_that_slows_down_is_reported(stub, other, prompts_file, tmp_pat
 
 def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub, other, prompts_file, tmp_path) -> None:
     out = tmp_path / "ab.json"
-    other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 15)
+    other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 16)
     words = words_of(stub, other, prompts_file, out, "--looks", "1")
     process = [sys.executable, "-m", "specops", *words]
     with subprocess.Popen(process, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: len(other.requests) > 15, 60)
+        wait_until(lambda: len(other.requests) > 16, 60)
         process.send_signal(signal.SIGINT)
         shown, said = process.communicate(timeout=60)
     assert (process.returncode, shown) == (130, "")

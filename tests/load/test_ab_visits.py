@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from comparing import Decided, arms, asked, run, texts, visits
-from stub import CHUNKS, Body, Reply, Stub, stream
+from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
 from specops.config import CommandPool, EndpointPool
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
@@ -29,7 +29,8 @@ def never_decided(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_arm_is_asked_the_same_in_turn(stub: Stub, other: Stub, prompts_file: Path) -> None:
     found = run((stub, other), prompts_file, concurrency=[1, 4])
     made = visits(found)
-    assert [v.arm for v in made[:8]] == ["a", "b", "b", "a", "a", "b", "b", "a"][: len(made[:8])]
+    turns = ["".join(v.arm for v in made[at : at + 4]) for at in range(0, len(made), 4)]
+    assert set(turns) == {"abba", "baab"}
     for one, two in zip(made[::2], made[1::2], strict=True):
         assert {one.arm, two.arm} == {"a", "b"}
         assert one.key[:-1] == two.key[:-1]
@@ -136,7 +137,7 @@ def test_it_ends_when_a_look_decides_and_does_not_begin_again(
 ) -> None:
     looked: list[tuple[int, int, int]] = []
 
-    def look(records: Any, names: Any, settings: Any, done: int, looks: int) -> Decided:
+    def look(records: Any, names: Any, settings: Any, done: int, looks: int, before: Any) -> Decided:
         looked.append((len(records), done, looks))
         return Decided(done == 2)
 
@@ -144,7 +145,7 @@ def test_it_ends_when_a_look_decides_and_does_not_begin_again(
     three = AbSettings(looks=3, mixed_prompts=0)
     found = run((stub, other), prompts_file, settings=three)
     assert {v.stage for v in visits(found)} == {0, 1}
-    assert looked == [(4, 1, 3), (8, 2, 3)]
+    assert looked == [(8, 1, 3), (16, 2, 3)]
     assert found.data["looks"] == {"done": 2, "planned": 3}
     stub.requests.clear()
     run((stub, other), prompts_file, found, three)
@@ -179,6 +180,63 @@ def test_greedy_requests_are_asked_again_among_sampled_ones(
     stub.requests.clear()
     run((stub, other), prompts_file, found, AbSettings(looks=2, mixed_prompts=3))
     assert stub.requests == []
+
+
+def test_mixed_batches_that_differ_are_sent_again_with_other_prompts(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    """The endpoint reports no log-probabilities. Five in eight greedy answers are garbage beside others."""
+
+    def garbled(body: Body) -> Reply:
+        busy = other.in_flight > 1 and not body["temperature"]
+        number = int(body["messages"][0]["content"].split()[-1])
+        return Reply(stream(body, [("junk", 8)] if busy and number % 2 else CHUNKS), gap_s=0.002)
+
+    other.answer = garbled
+    settings = AbSettings(looks=1, mixed_prompts=4)
+    found = run((stub, other), prompts_file, settings=settings)
+    mixed = kept_of(found, "it").mixed
+    assert [(v.arm, v.round) for v in mixed] == [(arm, n) for n in range(3) for arm in "ab"]  # of 12 prompts
+    prompts = [row.prompt for v in mixed if v.arm == "b" for row in v.cell.rows]
+    assert len(set(prompts)) == 12
+    assert found.verdict != "yes"
+    (among,) = [one for one in found.data["challengers"]["b"]["parity"] if one["mixed"]]
+    assert (among["equal"], among["compared"], among["control"]["equal"]) == (6, 12, 12)
+    stub.requests.clear()
+    run((stub, other), prompts_file, found, settings)
+    assert all(not request["stream"] for request in stub.requests)
+
+
+def test_mixed_batches_that_are_equal_are_sent_once(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    found = run((stub, other), prompts_file, settings=AbSettings(looks=1, mixed_prompts=4))
+    assert [(v.arm, v.round) for v in kept_of(found, "it").mixed] == [("a", 0), ("b", 0)]
+
+
+def test_failed_requests_are_not_sent_again_until_they_succeed(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    """The same command, run again, must not turn failures into answers one by one."""
+    other.answer = lambda body: (
+        fault(500, "boom") if len(other.requests) % 12 == 5 else Reply(stream(body, CHUNKS))
+    )
+    found = run((stub, other), prompts_file, max_error_share=0.2)
+    failed = sum(v.cell.failed for v in visits(found))
+    assert failed
+    other.answer = lambda body: Reply(stream(body, CHUNKS))
+    other.requests.clear()
+    again = run((stub, other), prompts_file, found, max_error_share=0.01)
+    assert (sum(v.cell.failed for v in visits(again)), other.requests) == (failed, [])
+    assert again.verdict != "yes"
+
+
+def test_visits_of_other_prompts_are_not_taken_over(stub: Stub, other: Stub, prompts_file: Path) -> None:
+    whole = run((stub, other), prompts_file)
+    first = whole.data["visits"][0]["cell"]["rows"]
+    first[0]["prompt"] = "p99"
+    other.requests.clear()
+    stub.requests.clear()
+    run((stub, other), prompts_file, whole)
+    assert len(stub.requests) + len(other.requests) == 2 + len(first)
 
 
 def test_the_longest_answers_are_asked_for_again(stub: Stub, other: Stub, prompts_file: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from made_visits import ARMS, judged, visits
+from test_ab_failures import FAILED, nth
+from test_ab_lengths import answering
+from test_ab_repeats import caching
 
 from specops import results
 from specops.cli.ab_page import page
@@ -58,7 +61,10 @@ def test_a_whole_page() -> None:
     shown = lines(judged(made))
     assert shown[0] == "ab · 2 arms, interleaved · 48 prompts in 3 classes · look 2 of 4 · ab.json"
     assert shown[1].startswith("  measured  standard  1 stream  TTFT 20 ms  TPOT ")
-    assert shown[4] == "  draft against standard"
+    assert shown[3].startswith("  tail      standard at 1 stream: slowest ")
+    assert "× the median" not in "".join(shown[3:5])
+    assert shown[6] == "  draft against standard"
+    shown = shown[:3] + shown[5:]
     table = [line.split("  ") for line in shown[5:11]]
     assert [row[1] for row in table] == ["class", "expected", "edit", "long", "short", "all"]
     assert "1.5–2.5×" in shown[6]
@@ -115,9 +121,53 @@ def test_what_is_not_known_says_why() -> None:
     silent = [v.model_copy(update={"cell": v.cell.model_copy(update=quiet)}) for v in visits(2.0)]
     shown = "\n".join(lines(judged(silent, temperature=1.0)))
     assert "accepted  not known: no /metrics" in shown
-    assert "parity    not asked: outputs are comparable at temperature 0 only" in shown
+    assert "parity    not compared: outputs are comparable at temperature 0 only" in shown
     once = "\n".join(lines(judged(visits(2.0, rounds=1))))
     assert "48/48 at 1 stream (control needs two repeats)" in once
+
+
+def test_the_slowest_requests_and_failures_are_named() -> None:
+    hung = nth(17, {"e2e_ms": 1e4, "e2e_with_retries_ms": 1e4})
+    shown = "\n".join(lines(judged(visits(2.0, prompts=64, answer=hung))))
+    assert "slowest 10000 ms, 10000 ms, 10000 ms; 7 of 128 requests took over 10× the median" in shown
+    assert "tail      draft at 1 stream: p99 10000 ms, slowest" in shown
+    failed = "\n".join(lines(judged(visits(2.0, prompts=64, answer=nth(40, FAILED)))))
+    assert "; 3 of 128 failed (http_500 3)" in failed
+    assert "deploy for" not in failed.lower().splitlines()[-2]
+
+
+def test_lengths_and_caches_have_their_lines() -> None:
+    short = "\n".join(lines(judged(visits(1.0, prompts=96, answer=answering(0.52)), temperature=0.7)))
+    assert "  lengths   answers are 48% [" in short
+    assert "] shorter at 1 stream; decided on time per output token" in short
+    cached = "\n".join(lines(judged(visits(1.0, prompts=64, answer=caching("draft")))))
+    assert "  cache     draft answers repeats 50." in cached
+    assert "from a cache (E2E): only first requests count" in cached
+    plain = "\n".join(lines(judged(visits(2.0))))
+    assert "  lengths" not in plain
+    assert "  cache" not in plain
+
+
+def test_every_load_has_its_verdict_on_the_page() -> None:
+    def loaded(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 2.5 if visit.arm == "draft" and visit.level.concurrency == 8 else 1.0}
+
+    shown = lines(judged(visits(2.0, prompts=96, concurrency=(1, 8), answer=loaded)))
+    rows = [line.split() for line in shown if " stream" in line and "[" in line]
+    ends = {(row[0], row[1]): " ".join(row)[-13:] for row in rows if row[0] in ("edit", "all")}
+    assert ends["edit", "1"].endswith("ms deploy")
+    assert ends["edit", "8"] == "do not deploy"
+    assert ends["all", "1"].endswith("ms pays")
+    assert ends["all", "8"].endswith("does not pay")
+
+
+def test_a_result_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    old = result(judged(visits(2.0)))
+    del old.data["format"]
+    results.write(tmp_path / "ab.json", old)
+    with pytest.raises(FileError, match=r"ab\.json was written by an earlier version of specops") as caught:
+        read_comparison(tmp_path / "ab.json")
+    assert caught.value.hint == "compare again with --fresh"
 
 
 def test_an_arm_without_visits_has_a_page() -> None:

@@ -184,3 +184,54 @@ def test_a_loss_is_never_seen_from_both_sides(asked, ours, theirs, confidence) -
     assert not (one.surely_lower(confidence) and other.surely_lower(confidence))
     if ours <= theirs:
         assert not one.surely_lower(confidence)
+
+
+@pytest.mark.parametrize(
+    ("draft", "standard", "possible", "opened"),
+    [
+        (5, 0, True, True),  # 3 of 8 equal beside a control of 8 of 8
+        (2, 0, True, True),
+        (1, 0, False, True),  # rounding may turn one; more requests show whether it is one of many
+        (0, 0, False, False),
+        (5, 5, False, False),
+        (0, 3, False, False),
+        (8, 0, True, False),  # that is a fault
+    ],
+)
+def test_mixed_batches_that_differ_are_open_until_it_is_decided(draft, standard, possible, opened) -> None:
+    found = among_sampled(told(0, 0), [probe("standard", standard), probe("draft", draft)], *ARMS)
+    assert (found.possibly_lower(), found.open(0.95)) == (possible, opened)
+    assert found.shows_a_fault(0.95) == (draft == 8)
+    assert not replace(found, control=None).possibly_lower()
+    assert not replace(found, control=None).open(0.95)
+
+
+def test_rounds_of_mixed_batches_count_together() -> None:
+    def shifted(visit: VisitRecord, by: int) -> VisitRecord:
+        rows = tuple(
+            one.model_copy(update={"prompt": f"p{n:03}", "text": one.text.replace(one.prompt, f"p{n:03}")})
+            for n, one in enumerate(visit.cell.rows, start=by)
+        )
+        cell = visit.cell.model_copy(update={"rows": rows})
+        return visit.model_copy(update={"round": 1, "cell": cell})
+
+    probes = [probe("standard", 0), probe("draft", 5)]
+    further = [shifted(one, 8) for one in probes]
+    found = among_sampled(told_of(24), [*probes, *further], *ARMS)
+    assert (str(found.arms), str(found.control)) == ("6/16", "16/16")
+    assert found.shows_a_fault(0.95)
+    assert not among_sampled(told_of(24), probes, *ARMS).shows_a_fault(0.95)
+
+
+def told_of(prompts: int) -> list[VisitRecord]:
+    return told(0, 0, prompts)
+
+
+@pytest.mark.parametrize(
+    ("unlike", "control", "possible"),
+    [(3, 0, True), (2, 0, False), (3, 3, False), (4, 1, True), (0, 3, False)],
+)
+def test_of_all_prompts_alone_three_that_differ_are_evidence(unlike, control, possible) -> None:
+    """Each one that differs by chance is as likely to be the control's: 1 in 8 for three, 1 in 4 for two."""
+    (found,) = alone(told(unlike, control, prompts=48), *ARMS)
+    assert found.possibly_lower() == possible
