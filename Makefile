@@ -35,8 +35,12 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20
 
+# Two at a time: a server takes 1.5 GB. The longest files come first, so that both end at about the same time.
+VLLM_LONGEST := tests/vllm/test_vllm_run.py tests/vllm/test_vllm_sweep.py
+VLLM_FILES := $(VLLM_LONGEST) $(filter-out $(VLLM_LONGEST),$(wildcard tests/vllm/test_*.py))
+
 test-vllm: $(VENV)/.dev $(VLLM)/.vllm
-	$(PYTEST) -n 2 --dist loadgroup -m vllm tests/vllm --slowest-files 20
+	$(PYTEST) -n 2 --dist loadfile -m vllm $(VLLM_FILES) --slowest-files 20
 
 faults: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not vllm" tests/faults

@@ -22,6 +22,7 @@ that pipe open, so this happens too when the test process is killed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -53,6 +54,8 @@ FORWARDED = (
 LOST = 70
 """Exit code of a command whose fork server has ended."""
 UP_S = 300.0
+_DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2): the program must not survive a fork server that is killed."""
 _LENGTH = struct.Struct("!I")
 _STATUS = struct.Struct("!i")
 
@@ -187,6 +190,7 @@ def _serve(path: Path, script: str) -> list[str]:
                     pid = os.fork()
                     if pid == 0:
                         os.setpgid(0, 0)
+                        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
                         for child_fd, child in children.items():
                             os.close(child_fd)
                             child.command.close()

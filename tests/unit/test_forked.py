@@ -64,6 +64,10 @@ def waiting(folder: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[s
             command.kill()
 
 
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def ended(process: int) -> bool:
     """It is gone, or a zombie that its new parent has yet to reap."""
     try:
@@ -165,6 +169,13 @@ with forked.fork_server(pathlib.Path(sys.executable), here / "imports.py", {{}},
             wait_until(lambda: all(map(ended, processes)), "the programs to be killed")
     Path(path).unlink()
     Path(path).parent.rmdir()
+
+
+def test_nothing_is_left_when_the_fork_server_is_killed(server, tmp_path: Path) -> None:
+    with waiting(tmp_path) as (command, processes):
+        os.kill(parent(processes[0]), signal.SIGKILL)
+        assert command.wait(10) == forked.LOST
+        wait_until(lambda: ended(processes[0]), "the program to be killed")
 
 
 def test_a_fork_server_that_cannot_import_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,15 +18,6 @@ from specops.launch.pools import serving
 from specops.progress import Silent
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups for `--dist loadgroup`: tests that share servers, and tests that start their own."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            shares = {"standard", "speculative"} & set(getattr(item, "fixturenames", ()))
-            item.add_marker(pytest.mark.xdist_group("shared servers" if shares else "own servers"))
-
-
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The venv is there, and with it a process that has imported vLLM, from which test servers are forked.
