@@ -259,6 +259,7 @@ def test_an_answer_that_came_to_its_end_is_whole(reason: Any) -> None:
         event({"error": {"message": "out of memory", "code": 500}}),
         event({"error": "out of memory"}),
         event({"object": "error", "message": "out of memory", "code": 500}),
+        event({"object": "error", "message": "out of memory", "usage": None}),
         event({"detail": "out of memory"}),
         event({"message": "out of memory", "code": 500}),
         event({"choices": [{"index": 0, "finish_reason": "error", "error": {"message": "out of memory"}}]}),

@@ -96,6 +96,18 @@ def test_a_change_at_the_end_is_named_with_its_size() -> None:
     assert tpot.ratio == pytest.approx(3, rel=0.1)
 
 
+def test_a_change_is_seen_through_classes_that_differ_tenfold() -> None:
+    found = drifts([made(random.Random(1), 64, took=lambda at: 3.0 if at >= 0.75 else 1.0)])
+    assert {change.latency for change in found} == {"ttft_ms", "tpot_ms"}
+
+
+def test_the_last_streams_of_a_closed_loop_may_be_faster() -> None:
+    """They have the server to themselves, which is no drift."""
+    cells = [made(random.Random(1), 32, took=lambda at: 1 / 3 if at >= 25 / 32 else 1.0, streams=8)]
+    assert not drifts(cells)
+    assert changes(cells)[0].n == 32 - 2 * 7
+
+
 def test_a_server_that_gets_faster_is_named_too() -> None:
     assert drifts([made(random.Random(1), 64, took=lambda at: 1 / slower(at))])
 
