@@ -116,6 +116,13 @@ def test_what_does_not_show_one_process(other: Scrape) -> None:
     assert one_process([scraped()], [other], [scraped(cpu=12.51)], MODELS) is None
 
 
+def test_neither_start_time_nor_model_shows_nothing() -> None:
+    no_start = scraped(started=None)
+    assert one_process([no_start], [no_start], [no_start], MODELS) is None
+    no_model = parse("# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1763900000.23\n")
+    assert one_process([no_model], [no_model], [no_model], MODELS) is None
+
+
 def test_two_models_that_the_metrics_tell_apart_are_two_engines_of_one_process() -> None:
     both = scraped(extra='vllm:generation_tokens_total{engine="0",model_name="n"} 5')
     assert one_process([both], [both], [both], ("m", "n")) is None
