@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specops.cli.ab_page import measured
+from specops.cli.ab_page import caches, lengths, measured, tails
 from specops.cli.figures import NONE, aligned, count, milliseconds
 from specops.config import EndpointPool, Rollout
 from specops.phases import Phase
@@ -48,6 +48,9 @@ def _baseline(result: Result) -> Iterator[list[str]]:
 def _compared(report: Report) -> list[str]:
     return [
         *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
+        *(f"  tail      {line}" for line in tails(report)),
+        *(f"  lengths   {line}" for line in lengths(report.challengers[CHALLENGER])),
+        *(f"  cache     {line}" for line in caches(report.challengers[CHALLENGER])),
         *(f"  drift     {drift.told}" for drift in report.drift if drift.flagged),
     ]
 

@@ -88,7 +88,10 @@ def test_a_whole_run() -> None:
     assert [line.split()[:4] for line in shown[10:14]] == [
         ["measured", arm, *load] for arm in ARMS for load in (("1", "stream"), ("4", "streams"))
     ]
-    assert shown[14:] == ["next: specops serve --tree ngram:8"]
+    assert [line.split()[:4] for line in shown[14:18]] == [
+        ["tail", arm, "at", load] for arm in ARMS for load in ("1", "4")
+    ]
+    assert shown[18:] == ["next: specops serve --tree ngram:8"]
 
 
 @pytest.mark.parametrize(
