@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from made_visits import cell, row
 
 from specops.load.record import Row
-from specops.phases.sweep.jobs import Job, Keep, Load, Rung, Setting
+from specops.phases.sweep.jobs import ALWAYS, Job, Keep, Load, Rung, Setting
 from specops.phases.sweep.records import FailedJob, Memory, SweptCell
 
 PROMPTS = tuple(f"p{n:03}" for n in range(96))
@@ -45,7 +45,7 @@ class World:
         for turn, job in [*opening, *((job.turn, job) for job in rung.jobs), *closing]:
             began = self.now
             late = job is not rung.standard and not rung.has_time_for(job, began, longest)
-            if late and job is not rung.jobs[0]:
+            if late and job not in rung.jobs[:ALWAYS]:
                 continue
             for record in self._measured(job, turn):
                 keep(record)

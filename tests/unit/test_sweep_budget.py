@@ -32,7 +32,7 @@ SPEEDS = {"k=3": 1.4, "k=4": 1.6, "k=5": 1.55, "k=6": 1.2, "k=8": 0.8}
 
 @pytest.fixture
 def wanted(tmp_path: Path) -> Wanted:
-    prompts = [{"id": name, "text": name} for name in PROMPTS]
+    prompts = [{"id": name, "text": name} for name in PROMPTS[:48]]
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     endpoint = EndpointPool(engine="endpoint", base_url="http://127.0.0.1:9/v1", model="m")
     fields = {
@@ -113,23 +113,16 @@ WORLDS = st.builds(
 )
 
 
-@examples(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(WORLDS, st.floats(0.5, 60.0), st.integers(1, len(KS)))
-def test_settings_have_at_least_40_percent_of_the_requests_whatever_the_budget(
-    wanted: Wanted, world: World, minutes: float, settings: int
-) -> None:
-    """Or the budget is refused, before any setting is started, with a smaller one that would not be."""
+def check_shares(wanted: Wanted, world: World, minutes: float, settings: int) -> None:
     asked = replace(wanted, budget_min=minutes, settings=wanted.settings[: settings + 1])
     with pytest.MonkeyPatch.context() as patch:
-        try:
-            result = swept(asked, world, patch)
-        except BudgetError as error:
+        result = swept_or_refused(asked, world, patch)
+        if isinstance(result, BudgetError):
             assert {job.setting.name for rung in world.rungs for job in rung.jobs} == set()
-            assert float(error.minutes) > minutes
-            enough = replace(asked, budget_min=float(error.minutes))
-            again = World(world.speed, world.start_s, world.noise, world.start_noise, world.seed)
-            result = swept(enough, again, patch)
-            world, minutes = again, float(error.minutes)
+            assert float(result.minutes) > minutes
+            minutes = float(result.minutes)
+            world = World(world.speed, world.start_s, world.noise, world.start_noise, world.seed)
+            result = swept(replace(asked, budget_min=minutes), world, patch)
     assert share(result) >= 0.4
     assert len(requests(result)) > 1
     # What a job takes is known from few others: it may take longer than expected.
@@ -138,13 +131,43 @@ def test_settings_have_at_least_40_percent_of_the_requests_whatever_the_budget(
         assert rung.jobs or rung.begun or rung is world.rungs[0]
 
 
-@examples(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 999))
-def test_a_setting_that_gains_nothing_is_hardly_ever_recommended(wanted: Wanted, seed: int) -> None:
-    world = World({f"k={k}": 1.0 for k in KS}, start_noise=0.02, noise=0.1, seed=seed)
-    with pytest.MonkeyPatch.context() as patch:
-        result = swept(replace(wanted, budget_min=20.0), world, patch)
-    assert result.verdict != "yes" or result.summary["e2e_speedup"]["estimate"] < 1.1
+def swept_or_refused(asked: Wanted, world: World, patch: pytest.MonkeyPatch) -> Result | BudgetError:
+    try:
+        return swept(asked, world, patch)
+    except BudgetError as error:
+        return error
+
+
+MINUTES, SETTINGS = st.floats(0.5, 60.0), st.integers(1, len(KS))
+SHARED = [HealthCheck.function_scoped_fixture]
+
+
+@examples(max_examples=8, suppress_health_check=SHARED, deadline=None)
+@given(WORLDS, MINUTES, SETTINGS)
+def test_settings_have_at_least_40_percent_of_the_requests_whatever_the_budget(
+    wanted: Wanted, world: World, minutes: float, settings: int
+) -> None:
+    """Or the budget is refused before any setting is started; the one that it names is enough."""
+    check_shares(wanted, world, minutes, settings)
+
+
+@pytest.mark.slow
+@examples(max_examples=150, suppress_health_check=SHARED, deadline=None)
+@given(WORLDS, MINUTES, SETTINGS)
+def test_settings_have_at_least_40_percent_in_many_more_budgets(
+    wanted: Wanted, world: World, minutes: float, settings: int
+) -> None:
+    check_shares(wanted, world, minutes, settings)
+
+
+@pytest.mark.slow
+def test_a_setting_that_gains_nothing_is_hardly_ever_recommended(wanted) -> None:
+    said = []
+    for seed in range(40):
+        world = World({f"k={k}": 1.0 for k in KS}, start_noise=0.05, noise=0.1, seed=seed)
+        with pytest.MonkeyPatch.context() as patch:
+            said.append(swept(replace(wanted, budget_min=20.0), world, patch).verdict)
+    assert said.count("yes") <= 3  # of 40: more has a chance of 2% where one in 40 is
 
 
 def test_one_setting_has_nothing_to_choose_and_is_confirmed_at_once(wanted, monkeypatch) -> None:
@@ -226,7 +249,7 @@ def test_what_was_decided_is_not_measured_further(wanted, monkeypatch) -> None:
     assert world.now == now
 
 
-@pytest.mark.parametrize("after", range(1, 40, 4))
+@pytest.mark.parametrize("after", [1, 5, 14, 22, 30])
 def test_a_sweep_that_was_stopped_anywhere_is_finished(wanted, monkeypatch, after: int) -> None:
     world = World(SPEEDS, start_noise=0.01)
     partial: list[Result] = []

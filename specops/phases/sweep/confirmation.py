@@ -23,6 +23,9 @@ MOST_RUNGS = 3
 MOST_STARTING = 0.5
 """Of the time of a confirmation of several rungs, so much may be spent on starting servers."""
 
+LEAST_SHARE = 0.4
+"""Of all requests with a budget, those of the settings, without the standard's."""
+
 FIRST_LOOK = 0.8
 """Of the error allowed, the share of the first look at a confirmation; each later one halves the rest."""
 
@@ -50,26 +53,33 @@ class Confirming:
     dealt: Mapping[str, int]
     """Prompts that earlier rungs had, by class of length."""
 
+    owed: int = 0
+    """Prompts that the rungs have at least, together: so many that the settings get LEAST_SHARE of all requests,
+    whatever the standard had before."""
+
     def rungs(self, counts: Sequence[Mapping[Load, int]]) -> list[Rung]:
         return plan.confirmation(self.first, self.settings, self.loads, self.decks, counts, self.dealt)
 
-    def fewest(self) -> dict[Load, int]:
-        return {load: plan.fewest(load, self.decks.confirmation[load.length]) for load in self.loads}
+    def fewest(self, rungs: int = 1) -> dict[Load, int]:
+        """Of each rung."""
+        each = math.ceil(self.owed / (rungs * len(self.loads)))
+        decks = {load: self.decks.confirmation[load.length] for load in self.loads}
+        return {load: min(max(plan.fewest(load, deck), each), len(deck)) for load, deck in decks.items()}
 
     def even(self, rungs: int) -> list[dict[Load, int]]:
         """As many prompts as there are, divided evenly between rungs and loads; and never fewer than tell
         anything."""
-        return [self._at_least(self._share(rungs)) for _ in range(rungs)]
+        return [self._at_least(self._share(rungs), rungs)] * rungs
 
     def within(self, timing: Timing, left_s: float) -> list[Rung] | None:
         """The rungs that can be measured in `left_s`; None where not even the smallest can."""
         for rungs in range(MOST_RUNGS, 0, -1):
-            smallest = self.rungs([self.fewest()] * rungs)
+            smallest = self.rungs([self.fewest(rungs)] * rungs)
             if _seconds(timing, smallest) > left_s:
                 continue
             if rungs > 1 and _starting(timing, smallest) > MOST_STARTING * left_s:
                 continue
-            if rungs > 1 and self._share(rungs) < max(self.fewest().values()):
+            if rungs > 1 and self._share(rungs) < max(self.fewest(rungs).values()):
                 continue
             return self.rungs([self._most(timing, left_s, rungs)] * rungs)
         return None
@@ -78,9 +88,9 @@ class Confirming:
         low, high = 0, self._share(rungs)
         while low < high:  # the most that still fits
             middle = (low + high + 1) // 2
-            fits = _seconds(timing, self.rungs([self._at_least(middle)] * rungs)) <= left_s
+            fits = _seconds(timing, self.rungs([self._at_least(middle, rungs)] * rungs)) <= left_s
             low, high = (middle, high) if fits else (low, middle - 1)
-        return self._at_least(low)
+        return self._at_least(low, rungs)
 
     def _share(self, rungs: int) -> int:
         """Of the prompts of the smallest class of length."""
@@ -89,18 +99,25 @@ class Confirming:
             loads[load.length] += 1
         return min(len(self.decks.confirmation[name]) // (rungs * count) for name, count in loads.items())
 
-    def _at_least(self, count: int) -> dict[Load, int]:
+    def _at_least(self, count: int, rungs: int) -> dict[Load, int]:
         return {
             load: min(max(few, count), len(self.decks.confirmation[load.length]))
-            for load, few in self.fewest().items()
+            for load, few in self.fewest(rungs).items()
         }
 
 
-def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks) -> Rung:
+def owed(standard: int, others: int) -> int:
+    """Prompts of a confirmation, in which each is sent twice to the standard and twice to settings, such that
+    settings have LEAST_SHARE of all requests. `standard` and `others` count the requests so far."""
+    short = LEAST_SHARE * standard - (1 - LEAST_SHARE) * others
+    return max(0, math.ceil(short / (2 - 4 * LEAST_SHARE) - 1e-9))
+
+
+def smallest(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks, owed: int = 0) -> Rung:
     """The least that decides anything: the standard and one setting at the lightest load, each twice."""
     lightest = min(load.concurrency for load in loads)
     at = [load for load in loads if load.concurrency == lightest]
-    one = Confirming(settings[:2], at, decks, 0, {})
+    one = Confirming(settings[:2], at, decks, 0, {}, owed)
     return one.rungs([one.fewest()])[0]
 
 
@@ -139,11 +156,12 @@ def confirming(
     decks: Decks,
     first: int,
     dealt: Mapping[str, int],
+    owed: int = 0,
 ) -> Confirming:
     """What was `picked`, with the standard, at the loads that it names."""
     named = [next(one for one in settings if one.name == name) for name in picked.settings]
     at = [one for one in loads if one.concurrency in picked.streams and one.length in decks.confirmation]
-    return Confirming([settings[0], *named], at, decks, first, dealt)
+    return Confirming([settings[0], *named], at, decks, first, dealt, owed)
 
 
 def _seconds(timing: Timing, rungs: Sequence[Rung]) -> float:

@@ -20,7 +20,7 @@ from statistics import fmean
 from specops.phases.sweep import plan
 from specops.phases.sweep.jobs import Job, Load, Rung, Setting, Skipped
 from specops.phases.sweep.records import SweptCell
-from specops.phases.sweep.speedups import shown, speedup
+from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.phases.sweep.timing import Timing
 from specops.stats import Interval
 
@@ -82,17 +82,19 @@ class Halving:
             for setting in [setting for setting in names if setting.name in failed]:
                 self._skip(after, load, setting, FAILED)
         before = {setting.name for settings in self.contested.values() for setting in settings}
-        standings = {load: self._standings(load, cells) for load in self.contested}
+        swept = Swept(cells, self.settings)
+        standings = {load: self._standings(load, swept) for load in self.contested}
         for load, ranked in standings.items():
             self.open[load] = [standing.setting for standing in ranked]
             if ranked[0].speedup is not None:
                 self._judge(after, load, ranked)
         self._halve_settings(after, standings, math.ceil(len(before) / 2))
 
-    def _standings(self, load: Load, cells: Sequence[SweptCell]) -> list[Standing]:
+    def _standings(self, load: Load, swept: Swept) -> list[Standing]:
         """The fastest first, of equal ones that of the smaller K; last those of which nothing is known."""
+        where = replace(Where.of(load), stage="choice")
         found = [
-            Standing(setting, speedup(cells, self.settings, setting.name, load, self.confidence))
+            Standing(setting, swept.pairs(setting.name, where).ratio("e2e", self.confidence))
             for setting in self.open[load]
         ]
         return sorted(found, key=lambda one: (-(one.speedup.estimate if one.speedup else 0.0), one.setting.k))

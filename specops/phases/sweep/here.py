@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.jobs import Job, Keep, Rung
+from specops.phases.sweep.jobs import ALWAYS, Job, Keep, Rung
 from specops.phases.sweep.measure import measure_job
 from specops.progress import Progress
 
@@ -31,7 +31,7 @@ class Here:
         longest_s = time.time() - began
         for number, job in enumerate(rung.jobs):
             began = time.time()
-            if number and not rung.has_time_for(job, began, longest_s):
+            if number >= ALWAYS and not rung.has_time_for(job, began, longest_s):
                 break
             self._measure(job, job.turn, keep)
             longest_s = max(longest_s, time.time() - began)

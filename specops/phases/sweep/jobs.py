@@ -79,6 +79,11 @@ class Job:
     stage: Stage = "choice"
 
 
+ALWAYS = 2
+"""Jobs of a rung that begin whatever the clock says, since the standard has two turns: else it had most of the
+requests."""
+
+
 @dataclass(frozen=True)
 class Rung:
     """Jobs that are measured between two of the standard's: speed-ups are paired with those of the same
@@ -93,8 +98,8 @@ class Rung:
 
     until: float | None = None
     """Seconds since the epoch: a job begins only if it and the standard's second turn may be expected to end
-    before. Those that do not begin are left out. The first job always begins: the standard measured alone
-    would be time spent for nothing."""
+    before. Those that do not begin are left out. The first `ALWAYS` begin in any case, however long the
+    standard took."""
 
     expected_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds that a job takes, by the name of its setting; empty where that is not known."""

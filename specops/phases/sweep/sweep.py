@@ -11,7 +11,7 @@ from typing import Any
 from specops import results
 from specops.errors import ServerError
 from specops.phases.sweep import judging, plan
-from specops.phases.sweep.confirmation import Confirming, confirming, refuse_short, smallest
+from specops.phases.sweep.confirmation import Confirming, confirming, owed, refuse_short, smallest
 from specops.phases.sweep.halving import FAILED, Halving
 from specops.phases.sweep.jobs import Executor, Load, Rung, Skipped
 from specops.phases.sweep.plan import Key, key_of
@@ -248,12 +248,25 @@ class _Sweep:
     def _refuse_short(self, budget_s: float, timing: Timing) -> None:
         """Unless a setting was measured already."""
         if all(cell.setting == self.standard for cell in self.cells.values()):
-            rung = smallest(self.wanted.settings, self.wanted.loads, self.wanted.decks())
+            rung = self._smallest()
             refuse_short(budget_s, self._spent_s(), timing, [rung.standard, *rung.jobs, rung.standard])
+
+    def _smallest(self) -> Rung:
+        wanted = self.wanted
+        return smallest(wanted.settings, wanted.loads, wanted.decks(), self._owed())
+
+    def _owed(self) -> int:
+        """With a budget, the prompts that the confirmation must have."""
+        if self.wanted.budget_min is None:
+            return 0
+        had = Counter[bool]()
+        for cell in self.cells.values():
+            had[cell.setting == self.standard] += len(cell.cell.rows)
+        return owed(had[True], had[False])
 
     def _least_confirming_s(self, timing: Timing) -> float:
         """Of one setting at the lightest load."""
-        return timing.rung(smallest(self.wanted.settings, self.wanted.loads, self.wanted.decks()))
+        return timing.rung(self._smallest())
 
     def _pick(self) -> Picked | None:
         return judging.picked_by(
@@ -274,7 +287,7 @@ class _Sweep:
                 had[cell.length] += len(cell.cell.rows)
         decks = self.wanted.decks(picked.only)
         number = self._next_number()
-        return confirming(picked, self.wanted.settings, self.wanted.loads, decks, number, had)
+        return confirming(picked, self.wanted.settings, self.wanted.loads, decks, number, had, self._owed())
 
     def _confirming(self) -> list[SweptCell]:
         return [cell for cell in self.cells.values() if cell.stage == "confirmation"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, replace
 
-from specops.phases.sweep.jobs import Job, PlannedCell, Rung
+from specops.phases.sweep.jobs import ALWAYS, Job, PlannedCell, Rung
 from specops.phases.sweep.records import FailedJob, SweptCell
 
 MOST_TRIES = 3
@@ -34,7 +34,7 @@ class Sharing:
         self._rung = rung
         self._standard = rung.standard
         self._queue = deque(rung.jobs)
-        self._begun_a_job = False
+        self._begun_jobs = 0
         self._out: dict[str, Errand] = {}
         self._measured: dict[str, set[CellKey]] = {}
         self._failed: set[str] = set()
@@ -59,7 +59,7 @@ class Sharing:
 
     def next_for(self, machine: str, now: float) -> Errand | None:
         """What the machine is to do, and is taken to be doing from `now` on; None: nothing, or to wait."""
-        next_job = self._queue[0] if self._queue and self._begun_a_job else None
+        next_job = self._queue[0] if self._queue and self._begun_jobs >= ALWAYS else None
         if next_job and not self._rung.has_time_for(next_job, now, self._longest_s):
             self._queue.clear()
         errand = None if machine in self._out or machine in self._unfit else self._choose(machine)
@@ -74,7 +74,7 @@ class Sharing:
         if self._queue:
             if machine in self._opened:
                 self._to_close.add(machine)
-                self._begun_a_job = True
+                self._begun_jobs += 1
                 job = self._queue.popleft()
                 return Errand(job, job.turn)
             opening = sum(self._is_standard(errand) for errand in self._out.values())
