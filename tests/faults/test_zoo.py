@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from daemons import wait_until
 from zoo import Clock, Fault, Keeper, Server, knobs_of, server_of
 from zoo_host import Host, hosted
 
@@ -80,11 +81,6 @@ def asked(host: Host, server: Server, prompts: Sequence[str], **body: Any) -> li
     """One after the other."""
     with host.up([server]) as up:
         return [ask(up.ports[0], prompt, **body) for prompt in prompts]
-
-
-def together(port: int, prompts: Sequence[str], **body: Any) -> list[Said]:
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        return list(pool.map(lambda prompt: ask(port, prompt, **body), prompts))
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -185,11 +181,19 @@ def test_failures_wait_for_their_conditions(host: Host) -> None:
     assert [said.status for said in after] == [200, 200, 500, 500]
     of_class = asked(host, with_fault("http_500", classes=("long",)), ["short: one", "long: one"])
     assert [said.status for said in of_class] == [200, 500]
-    fault = Fault("http_500", after=0, above=3)
-    with host.up([Server(ttft_ms=100.0, token_ms=0.0, faults=(fault,))]) as up:
-        assert ask(up.ports[0]).status == 200
-        statuses = [said.status for said in together(up.ports[0], PROMPTS[:5])]
-    assert sorted(statuses) == [200, 200, 200, 500, 500]
+    keeper = Keeper(with_fault("http_500", above=3), Clock())
+    keeper.requests = 1
+    found = []
+    for keeper.in_flight in (3, 4):
+        found.append(keeper.fault_of("short: one", 0.0, mixed=False) is not None)
+    assert found == [False, True]
+    mixed = Keeper(with_fault("http_500", mixed=True), Clock())
+    mixed.requests = mixed.in_flight = 1
+    assert mixed.fault_of("short: one", 0.0, mixed=True) is None
+    mixed.sampled = 1
+    assert mixed.fault_of("short: one", 0.0, mixed=True) is not None
+    assert mixed.fault_of("short: one", 0.7, mixed=True) is None
+    assert mixed.fault_of("short: one", 0.0, mixed=False) is None
 
 
 def slowness(keepers: Sequence[Keeper], *turns: int, prompt: str = "short: one") -> list[float]:
@@ -263,24 +267,38 @@ def test_speed_is_drawn_again_for_each_burst() -> None:
     assert len(asyncio.run(factors(Server(burst_s=1e9, burst_share=0.25)))) == 1
 
 
-def test_greedy_answers_are_garbled_by_company_and_by_repeats(host: Host) -> None:
-    (own,) = asked(host, QUICK, ["short: one"])
-    with host.up([Server(ttft_ms=80.0, token_ms=0.0, garble_share=1.0, garble_above=2)]) as up:
-        assert ask(up.ports[0]).text == own.text
-        loaded = together(up.ports[0], ["short: one"] * 4)
-    assert any(said.text != own.text for said in loaded)
-    first, again = asked(host, quick(garble_share=1.0, garble_repeats=True), ["short: one"] * 2)
-    assert first.text == own.text != again.text
-    with host.up([Server(ttft_ms=60.0, token_ms=10.0, garble_share=1.0, garble_mixed=True)]) as up:
-        assert ask(up.ports[0]).text == own.text
-        with ThreadPoolExecutor(
-            2
-        ) as pool:  # sent together: each is in flight when the other's first token comes
-            pool.submit(ask, up.ports[0], "short: two", temperature=0.7)
-            mixed = pool.submit(ask, up.ports[0]).result()
-    assert mixed.text != own.text
-    (part,) = asked(host, quick(unsteady=1.0), ["short: one"])
-    assert part.text != own.text
+def test_greedy_answers_are_garbled_by_company_and_by_repeats() -> None:
+    def said(keeper: Keeper, temperature: float = 0.0) -> list[str]:
+        return keeper.answer_to("short: one", temperature, 64).words
+
+    own = said(Keeper(QUICK, Clock()))
+    loaded = Keeper(quick(garble_share=1.0, garble_above=2), Clock())
+    loaded.in_flight = 2
+    assert said(loaded) == own
+    loaded.in_flight = 3
+    assert said(loaded) != own
+    mixed = Keeper(quick(garble_share=1.0, garble_mixed=True), Clock())
+    assert said(mixed) == own
+    mixed.sampled = 1
+    assert said(mixed) != own
+    again = Keeper(quick(garble_share=1.0, garble_repeats=True), Clock())
+    assert said(again) == own
+    again.answered["short: one"] = 1
+    assert said(again) != own
+    again.knobs = quick(garble_share=0.0, garble_repeats=True)
+    assert said(again) == own
+    assert said(Keeper(quick(unsteady=1.0), Clock())) != own
+
+
+def test_what_is_in_flight_is_counted(host: Host) -> None:
+    """While a request that hangs is in flight, another one is not the only one."""
+    faults = (Fault("hang", ms=600, after=0, classes=("long",)), Fault("http_500", after=0, above=1))
+    with host.up([quick(faults=faults)]) as up, ThreadPoolExecutor(1) as pool:
+        assert ask(up.ports[0]).status == 200
+        long = pool.submit(ask, up.ports[0], "long: one")
+        wait_until(lambda: ask(up.ports[0]).status == 500, "a request to meet the other")
+        assert long.result().status == 200
+        assert ask(up.ports[0]).status == 200
 
 
 @pytest.mark.parametrize(
