@@ -71,13 +71,13 @@ class Distributions:
     def __init__(self, logits: Tensor, sampling: Sampling) -> None:
         self._logits = logits  # [n, V]
         self._sampling = sampling
-        self.all = distribution(logits, sampling) if len(logits) <= FEW else None
+        self._all = distribution(logits, sampling) if len(logits) <= FEW else None
         """[n, V], of few nodes."""
 
     def __getitem__(self, node: int) -> Tensor:
         """[V]"""
-        if self.all is not None:
-            return self.all[node]
+        if self._all is not None:
+            return self._all[node]
         return distribution(self._logits[node : node + 1], self._sampling)[0]
 
 

@@ -17,12 +17,6 @@ _sample = load(_LOOPS, "sample")
 recurrent = load(_LOOPS, "recurrent")
 """What one_call.py calls."""
 
-Rule = Callable[..., None]
-multi_step: Rule = load(_LOOPS, "multi_step")
-"""verifiers/mss.py."""
-traverse: Rule = load(_LOOPS, "traverse")
-"""verifiers/traversal.py."""
-
 
 @lru_cache
 def _store_of(heads: int, kv_heads: int, dim: int) -> Callable[..., None]:
@@ -106,39 +100,3 @@ class Scratch:
         if self._room.size(0) < floats:
             self._room = torch.empty(2 * floats)
         return self._room.data_ptr()
-
-
-_left = Scratch()
-
-
-def verify(
-    rule: Rule,
-    p: Tensor,
-    q_at: list[int],
-    tokens: list[int],
-    family: Tensor,
-    dice: list[float],
-    *,
-    renewed: bool,
-) -> tuple[list[int], int]:
-    """A tree of n nodes -> the accepted nodes from below the root downward, and the token after them.
-
-    p: [n, V] float32, the target's distributions. q_at: by node where what its children were drawn from lies,
-    [V] float32; 0 where they were not drawn but sure. family: Topology.family. dice: 2 * n random numbers.
-    renewed: siblings were drawn without replacement.
-    """
-    n, vocab = p.shape
-    found = (ctypes.c_int64 * (2 * n + 1))()  # the traversal keeps its turns behind its path
-    rule(
-        p.data_ptr(),
-        (ctypes.c_int64 * n)(*q_at),
-        (ctypes.c_int64 * n)(*tokens),
-        family.data_ptr(),
-        (ctypes.c_double * (3 * n))(*dice),  # and its weights behind these
-        _left.address(2 * n * vocab),
-        found,
-        n,
-        vocab,
-        renewed,
-    )
-    return found[2 : 2 + found[0]], found[1]

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -81,14 +80,6 @@ class Topology:
         for node, parent in enumerate(self.parents[1:], start=1):
             found[parent].append(node)
         return tuple(tuple(nodes) for nodes in found)
-
-    @cached_property
-    def family(self) -> Tensor:
-        """[2 * n] int64: n + 1 numbers, how many children the nodes before each one have, and all have; then
-        the children, node after node."""
-        counts = [len(children) for children in self.children]
-        kids = [child for children in self.children for child in children]
-        return torch.tensor([*accumulate(counts, initial=0), *kids])
 
     @cached_property
     def depth(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from specops.engine import step as engine_step
 from specops.engine.chance import Dice
 from specops.engine.request import Emission, Sampling
 from specops.engine.tree import TokenTree
-from specops.engine.verifiers import Proposals, Verified, traversal
+from specops.engine.verifiers import Proposals, Verified
 from specops.engine.verifiers.greedy import verify_greedy
 from specops.launch.process import Server
 from specops.load.settings import BaselineSettings
@@ -36,11 +36,6 @@ from specops.serve.responses import Answer
 PAIR = Path(__file__).parents[2] / "playbooks" / "embedded"
 SPECULATIVE = "speculative"
 """What its model is called; what is patched in both servers acts by this name alone."""
-
-
-def step_by_step() -> AbstractContextManager[Any]:
-    """A tree is walked in Python, where a fault can be put in, and not verified in one call."""
-    return patch.object(traversal, "in_one_call", lambda *_: None)
 
 
 class Servers:
@@ -89,13 +84,13 @@ class Servers:
             right(children, p, weight)
             return (q - weight * p).clamp_(min=0)
 
-        with step_by_step(), patch.object(Proposals, "reject", swapped):
+        with patch.object(Proposals, "reject", swapped):
             yield
 
     @contextmanager
     def accepts_too_much(self) -> Iterator[None]:
         """Every drafted token that the target may write is accepted."""
-        with step_by_step(), patch.object(Dice, "accept", lambda dice, p: p > 0):
+        with patch.object(Dice, "accept", lambda dice, p: p > 0):
             yield
 
     @contextmanager

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from specops.engine import compiled
 from specops.engine.chance import Chance
 from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import Proposals, Target, Verified
-from specops.engine.verifiers.in_one_call import in_one_call
 
 
 class MultiStep:
@@ -22,9 +20,6 @@ class MultiStep:
     prefers = Draw.WITHOUT_REPLACEMENT
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        return in_one_call(compiled.multi_step, tree, p, chance) or self.walk(tree, p, chance)
-
-    def walk(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         node = 0
         path: list[int] = []
         while True:

@@ -24,9 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specops.engine.chance import Chance
-from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Proposals, Target, Verified
+from specops.engine.tree import Draw
+from specops.engine.verifiers import Proposals
 from specops.engine.verifiers.traversal import Claim, Traversal, Trial
 
 Floats = NDArray[np.float64]
@@ -37,11 +36,6 @@ claim, [n]; and what all places together leave of the target's, [n]."""
 
 class Ranked(Traversal):
     name = "ranked"
-
-    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        if all(len(children) < 2 for children in tree.topology.children):
-            return super().verify(tree, p, chance)  # without siblings it is traversal
-        return self.walk(tree, p, chance)
 
     def trials(self, claim: Claim, children: Proposals) -> Iterator[Trial]:
         most = None if children.draw is Draw.IID else 2

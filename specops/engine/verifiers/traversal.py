@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from specops.engine import compiled
 from specops.engine.chance import Chance
 from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import Proposals, Target, Verified
-from specops.engine.verifiers.in_one_call import in_one_call
 
 Trial = tuple[int, float]
 """A child, and the weight that its path may claim."""
@@ -58,9 +56,6 @@ class Traversal:
             claim.keep(children.reject(claim.p, claim.weight))
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        return in_one_call(compiled.traverse, tree, p, chance) or self.walk(tree, p, chance)
-
-    def walk(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         def at(node: int, weight: float) -> tuple[Claim, Iterator[Trial]]:
             claim = Claim(node, weight, p[node])
             return claim, self.trials(claim, Proposals(tree, node))
