@@ -27,15 +27,18 @@ from specops.serve.binding import bind
 class LiveVerifier:
     """Answers on `port` between `start` and `stop`; a new start has a new engine and no sessions."""
 
-    def __init__(self, target: Path, **settings: Any) -> None:
-        self._target, self._settings = target, settings
+    def __init__(
+        self, target: Path, *, max_batch: int = 4, verifier: str | None = None, **settings: Any
+    ) -> None:
+        self._engine = EngineSettings(target, max_batch=max_batch, verifier=verifier)
+        self._settings = settings
         self.port, self.up = 0, False
         self._events = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._events.run_forever, name="live verifier")
         self._thread.start()
 
     def start(self) -> None:
-        engine = load_verifier(EngineSettings(self._target, max_batch=4))
+        engine = load_verifier(self._engine)
         settings = ServiceSettings(
             model="target", tokenizer=tokenizer_digest(engine.tokenizer), **self._settings
         )
@@ -44,7 +47,7 @@ class LiveVerifier:
         self.up = True
 
     async def _start(self, engine: Any, settings: ServiceSettings, bound: Any) -> tuple[VerifyServer, int]:
-        server = VerifyServer(verify_in_thread(engine, max_batch=4), settings)
+        server = VerifyServer(verify_in_thread(engine, max_batch=self._engine.max_batch), settings)
         return server, await server.start(bound)
 
     def stop(self) -> None:
