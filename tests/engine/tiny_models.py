@@ -132,11 +132,11 @@ class Pair:
 def save_pair(family: str, folder: Path, tokenizer: Any) -> Pair:
     torch.manual_seed(0)
     source = FAMILIES[family]()
-    _perturb(source, 0.1)
+    perturb(source, 0.1)
     for name in ("target", "draft"):
         source.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-        _perturb(source, 0.06)
+        perturb(source, 0.06)
     return Pair(folder / "target", folder / "draft", tokenizer)
 
 
@@ -145,7 +145,7 @@ def load_reference(folder: Path) -> Any:
     return source.eval().requires_grad_(False)
 
 
-def _perturb(source: Any, scale: float) -> None:
+def perturb(source: Any, scale: float) -> None:
     with torch.no_grad():
         for parameter in source.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=scale)
