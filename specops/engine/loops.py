@@ -575,7 +575,3 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
 @loop(_FLOATS, _DOUBLE, _COUNTS, _COUNT)
 def sample(weights_: Any, chance: Any, found_: Any, width: Any) -> None:
     carray(found_, (1,))[0] = _found(carray(weights_, (width,)), chance)
-
-
-# Verification: `left` holds, of each level on the way down, what is left of the target's distribution and of
-# the draft's. Both rules ask for random numbers in the order in which their files in verifiers/ do.
