@@ -25,7 +25,10 @@ UNFORKED = (PYTHON, *SERVER)
 FORKED = (PYTHON, str(REPOSITORY / "tests" / "forked.py"), *SERVER)
 """The same server, forked from a process that has imported vLLM (see `fork_server`). 4 s of CPU."""
 ENVIRONMENT = {
+    # One thread each, and not all servers on core 0, where vLLM would bind their workers.
     "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
