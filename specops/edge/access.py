@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specops.errors import FileError, UsageError
+from specops.serve.bearer import bearer_token
 
 METADATA = "authorization"
 """Where a client sends `Bearer TOKEN`."""
@@ -19,13 +20,14 @@ _TOKEN = re.compile(r"[!-~]{8,512}")
 class Access:
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """Tokens by the name of who has it; "" is nobody's name. None at all: everyone may ask, nameless."""
-        self._tokens = {name: f"Bearer {token}".encode() for name, token in tokens.items()}
+        self._tokens = {name: token.encode() for name, token in tokens.items()}
 
     def name(self, authorization: str | bytes) -> str | None:
         """Of whoever sent this; None where the token is nobody's."""
         if not self._tokens:
             return ""
-        given = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+        header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+        given = bearer_token(header)
         # All are compared, each in constant time: how long it takes says nothing about any of them.
         found = [name for name, token in self._tokens.items() if hmac.compare_digest(given, token)]
         return found[0] if found else None

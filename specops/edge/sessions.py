@@ -56,8 +56,15 @@ class Sessions:
         self._streams[stream] = Stream(owner, client)
 
     def gone(self, stream: int, now: float) -> Effects:
-        """Its sessions wait to be taken up."""
+        """Its sessions wait to be taken up; one whose prompt has not been read yet ends.
+
+        Its client has nothing of it, and begins anew when it is back. Reading prompts for clients that have
+        gone would hold up the others.
+        """
         for session in list(self._streams[stream].sessions.values()):
+            if session.due == 0:
+                self._forget(session)
+                continue
             self._detach(session)
             if not session.ended:
                 session.since = now

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from specops import __version__
+from specops.serve.bearer import bearer_token
 from specops.serve.gate import Gate
 from specops.serve.generation import Job
 from specops.serve.loop import EngineLoop
@@ -160,7 +161,7 @@ class Api:
     async def _authorise(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self.api_key is not None and request.path.startswith("/v1/"):
             given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-            if not hmac.compare_digest(given, f"Bearer {self.api_key}".encode()):
+            if not hmac.compare_digest(bearer_token(given), self.api_key.encode()):
                 raise Refusal(
                     401, "wrong or missing API key; send it as a bearer token", code="invalid_api_key"
                 )

@@ -28,6 +28,7 @@ class EngineLoop:
         self._metrics = metrics
         self.capacity = capacity
         self.failure: str | None = None  # what broke the engine; it takes no more work then
+        self.failed = asyncio.Event()
         self._keys = count()
         self._active: dict[int, Sequence] = {}  # by key
         metrics.load = worker.ready.load
@@ -140,4 +141,5 @@ class EngineLoop:
         if self.failure is None:
             self._events.remove_reader(self._worker.connection)
             self.failure = failed.error
+            self.failed.set()
             self.refuse_all(Refusal(500, "the engine failed while it generated", code="engine_failed"))

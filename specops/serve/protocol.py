@@ -18,6 +18,11 @@ from specops.serve.unsupported import refuse_unsupported
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
+MAX_STOPS, MAX_STOP_CHARACTERS = 64, 2048
+"""Of a request: `stop` strings, and their characters in all. Each of its tokens is matched against all of
+them, in the process that computes for everybody."""
+
+MAX_STOP_TOKENS = 1024
 _INT64 = 2**63
 
 Request = TypeVar("Request", bound="GenerationRequest")
@@ -31,6 +36,19 @@ def _drop_nulls(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _few_stops(value: Any) -> Any:
+    """Counted before each one is looked at: a body has room for a million."""
+    value = _listed(value)
+    if isinstance(value, list):
+        characters = sum(len(stop) for stop in value if isinstance(stop, str))
+        if len(value) > MAX_STOPS or characters > MAX_STOP_CHARACTERS:
+            raise ValueError(
+                f"may hold at most {MAX_STOPS} strings with {MAX_STOP_CHARACTERS} characters in all, not "
+                f"{len(value)} with {characters}"
+            )
+    return value
 
 
 def _joined_text(value: Any) -> str:
@@ -78,10 +96,10 @@ class GenerationRequest(_Body):
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=-1)
     seed: int | None = Field(None, ge=-_INT64, lt=_INT64)
-    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = Field(
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_few_stops)] = Field(
         default_factory=list
     )
-    stop_token_ids: list[int] = Field(default_factory=list)
+    stop_token_ids: list[int] = Field(default_factory=list, max_length=MAX_STOP_TOKENS)
     ignore_eos: bool = False
     return_token_ids: bool = False
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from specops.errors import ServerError
 from specops.serve.app import Api
 from specops.serve.binding import not_listening
 from specops.serve.loop import EngineLoop
@@ -48,12 +49,12 @@ class Server:
     def __init__(self, worker: Worker, tokenizer: Any, settings: ServeSettings) -> None:
         """The server ends the worker when it stops."""
         metrics = ServerMetrics(settings.model, speculative=settings.speculative, extra=settings.extra_series)
-        self._loop = EngineLoop(worker, metrics, settings.capacity)
+        self.engine = EngineLoop(worker, metrics, settings.capacity)
         self._api = Api(
             model=settings.model,
             max_length=worker.ready.max_length,
             tokenizer=tokenizer,
-            engine=self._loop,
+            engine=self.engine,
             metrics=metrics,
             api_key=settings.api_key,
         )
@@ -68,7 +69,7 @@ class Server:
     async def start(self, bound: socket.socket) -> str:
         """Answer on `bound` (from `bind`); returns the base URL."""
         host, port = bound.getsockname()[:2]
-        self._loop.start()
+        self.engine.start()
         await self._runner.setup()
         try:
             await web.SockSite(self._runner, bound).start()
@@ -85,11 +86,11 @@ class Server:
     async def stop(self) -> int:
         """End at once; returns how many sequences that cut short."""
         self._api.gate.close()
-        cut = self._loop.refuse_all(Refusal(503, "the server was shut down", code="shut_down"))
+        cut = self.engine.refuse_all(Refusal(503, "the server was shut down", code="shut_down"))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._api.gate.empty(), _PARTING)
         await self._runner.cleanup()
-        await self._loop.stop()
+        await self.engine.stop()
         return cut
 
 
@@ -104,6 +105,8 @@ def serve_engine(
 
     SIGTERM and SIGINT drain: no new requests, and the running ones have `settings.grace` seconds. A second
     signal, or the end of the grace, ends the server at once.
+
+    Raises ServerError when the engine failed, so that whoever supervises the server starts it again.
     """
     asyncio.run(_serve(worker, tokenizer, settings, bound, ready))
 
@@ -121,12 +124,19 @@ async def _serve(
         events.add_signal_handler(number, signals.put_nowait, number)
     server = Server(worker, tokenizer, settings)
     ready(await server.start(bound))
-    received = await signals.get()
-    log.info("%s: no new requests; running ones may finish", received.name)
-    drained = asyncio.create_task(server.drain())
-    again = asyncio.create_task(signals.get())
-    await asyncio.wait({drained, again}, timeout=settings.grace, return_when=asyncio.FIRST_COMPLETED)
-    for task in (drained, again):
+    failed, first = asyncio.create_task(server.engine.failed.wait()), asyncio.create_task(signals.get())
+    tasks: set[asyncio.Task[Any]] = {failed, first}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if first.done():
+        log.info("%s: no new requests; running ones may finish", first.result().name)
+        tasks |= {asyncio.create_task(server.drain()), asyncio.create_task(signals.get())}
+        await asyncio.wait(tasks - {first}, timeout=settings.grace, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
         task.cancel()
     if cut := await server.stop():
         log.warning("ended before %d running sequences had finished", cut)
+    if server.engine.failure is not None:
+        raise ServerError(
+            f"the engine failed: {server.engine.failure}",
+            hint="start the server again; its log has the cause",
+        )

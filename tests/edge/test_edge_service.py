@@ -16,6 +16,7 @@ from grpc import aio
 from scripted_engine import LENGTH, UNFIT, VOCABULARY, continued
 
 from specops.edge import verification_pb2 as pb
+from specops.edge.access import Access
 from specops.edge.link import Refused, Verdict
 from specops.edge.messages import Propose
 from specops.edge.proposal import Branch, Proposal
@@ -190,6 +191,15 @@ def test_without_the_token_nothing_is_told(token: str | None) -> None:
             await wrong.cut()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("header", ["Bearer a-token", "bearer a-token", "BEARER  a-token"])
+def test_the_scheme_of_a_token_in_any_case(header: str) -> None:
+    """RFC 9110, section 11.1."""
+    access = Access({"ann": "a-token"})
+    assert access.name(header) == access.name(header.encode()) == "ann"
+    for wrong in (header.upper(), header + "s", header.replace(" ", ""), "Basic a-token", "a-token", ""):
+        assert access.name(wrong) is None
 
 
 def test_a_session_belongs_to_the_name_of_its_token() -> None:

@@ -50,6 +50,27 @@ def test_a_session_that_is_taken_over_while_the_server_drafts_gets_its_turn_betw
     assert held.commands == [SetMode(0, True)]
 
 
+@pytest.mark.parametrize("server_drafts", [False, True])
+def test_a_session_whose_client_vanishes_ends_before_its_prompt_is_read(server_drafts: bool) -> None:
+    table = Sessions(LIMITS)
+    table.connected(0, "ann", "ann")
+    for number in range(LIMITS.per_client):
+        table.asked(0, Open(number, bytes([number]) * 16, [1], GREEDY, 0, server_drafts), 0.0)
+    table.stepped(stepped(Ruling(2, 0, [], [7], False, 0, 0)), 1.0)  # one was read
+    commands = table.gone(0, 2.0).commands
+    assert [said.key for said in commands if isinstance(said, End)] == [0, 1, 3, 4]
+    assert (len(table), table.parked) == (1, 1)
+    assert table.stepped(stepped(Ruling(0, 0, [], [9], False, 0, 0)), 2.1) == Effects()  # was in the step
+    # Their places are free at once, and what takes one up again finds that it is unknown and begins anew.
+    table.connected(1, "ann", "ann")
+    (refused,) = table.asked(1, Open(0, bytes(16), [], GREEDY, 0, False), 2.2).answers
+    assert refused == (1, Refused(0, "unknown", "there is no such session here, or no longer", 0.0))
+    again = table.asked(1, Open(0, bytes(16), [1], GREEDY, 0, False), 2.3)
+    assert [type(said) for said in again.commands] == [Begin]
+    again = table.asked(1, Open(2, bytes([2]) * 16, [], GREEDY, 0, False), 2.4)
+    assert [answer for _, answer in again.answers] == ([] if server_drafts else [Turn(2, 1, [7], False)])
+
+
 def test_a_session_is_forgotten_so_long_after_its_stream_and_no_sooner() -> None:
     table = opened(server_drafts=False)
     table.gone(0, 50.0)

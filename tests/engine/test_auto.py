@@ -5,6 +5,8 @@ The plans are scripted so that the tree changes at every step, also in the middl
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import cycle
@@ -26,6 +28,7 @@ from specops.engine.drafters.auto import Auto
 from specops.engine.drafters.draft_model import DraftModel
 from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.grower import Draft
+from specops.engine.planning.paid import ROUGH
 from specops.engine.planning.planner import NONE, Planner, Seen, Turn
 from specops.engine.planning.warm_up import warm_up
 from specops.engine.request import Sampling
@@ -198,6 +201,24 @@ def test_the_real_planner_runs_and_has_measured(
     assert planner._asked > 0  # what that cost may be nothing, where no such step was slower than is usual
     kinds = {parse_tree(option.tree).kind for option in planner.options(4)}
     assert {"none", "chain"} <= kinds <= {"none", "chain", "expand", "ngram"}
+
+
+@pytest.mark.parametrize(("positions", "measured"), [(1024, True), (64, True), (40, True), (39, False)])
+def test_a_target_with_few_positions(
+    positions: int, measured: bool, tiny_pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its sequences end while steps are timed, and are begun anew."""
+    shutil.copytree(tiny_pair[0], tmp_path / "target")
+    config = tmp_path / "target" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": positions}))
+    engine = load_engine(tmp_path / "target", tmp_path / "target", tree="auto", max_batch=4)
+    planner = auto_of(engine).planner
+    assert isinstance(planner, Planner)
+    assert (planner.paid.base is not ROUGH) == measured
+    if measured:
+        assert set(planner.paid.base.target) == {1, 2, 4}
+    sampling = Sampling(max_tokens=positions - 4, ignore_eos=True)
+    assert len(engine.generate([1, 2, 3, 4], sampling).tokens) == positions - 4
 
 
 def test_without_a_draft_it_copies(llama: Pair) -> None:

@@ -138,7 +138,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="ne
 
 
 @needs_proc
-def test_an_engine_whose_process_is_killed_fails_its_requests(start: Start) -> None:
+def test_an_engine_whose_process_is_killed_fails_its_requests_and_ends_its_server(start: Start) -> None:
     process = start("--port", "0")
     address = address_of(process)
     (engine,) = children_of(process)
@@ -149,13 +149,26 @@ def test_an_engine_whose_process_is_killed_fails_its_requests(start: Start) -> N
         *_, error, done = events
     assert json.loads(error)["error"]["type"] == "internal_error"
     assert done == "[DONE]"
-    with closing(http.client.HTTPConnection(address, timeout=60)) as client:
-        client.request("GET", "/health")
-        health = client.getresponse()
-        assert health.status == 503
-        assert b"its process has ended" in health.read()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.stderr is not None
+    assert process.wait(30) == 3
+    error, hint = process.stderr.read().splitlines()
+    assert error == "error: the engine failed: its process has ended"
+    assert hint.startswith("hint: start the server again")
+
+
+@needs_proc
+def test_an_engine_that_dies_while_the_server_drains_is_a_failure_too(start: Start) -> None:
+    process = start("--port", "0", "--grace", "600")
+    address = address_of(process)
+    (engine,) = children_of(process)
+    assert process.stderr is not None
+    with closing(ask(address, 500)) as client:
+        next(events_of(client.getresponse()))
+        os.kill(engine, signal.SIGSTOP)  # or the request could end before it
+        process.send_signal(signal.SIGTERM)
+        assert "no new requests" in process.stderr.readline()
+        os.kill(engine, signal.SIGKILL)
+        assert process.wait(30) == 3
 
 
 @needs_proc

@@ -15,7 +15,13 @@ from jinja2 import TemplateError
 from live import Live
 
 from specops.serve.prompts import PromptEncoder
-from specops.serve.protocol import ChatRequest, CompletionRequest
+from specops.serve.protocol import (
+    MAX_STOP_CHARACTERS,
+    MAX_STOP_TOKENS,
+    MAX_STOPS,
+    ChatRequest,
+    CompletionRequest,
+)
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -43,6 +49,7 @@ HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
         ({"stop": [""]}, "stop"),
         ({"stop": 3}, "stop"),
         ({"stop_token_ids": ["a"]}, "stop_token_ids"),
+        ({"stop_token_ids": [1] * (MAX_STOP_TOKENS + 1)}, "stop_token_ids"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 7}}, "stream_options"),
@@ -184,15 +191,45 @@ def test_a_body_over_the_limit(serve_scripted: Callable[..., Live]) -> None:
     assert reply.error["code"] == "body_too_large"
 
 
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        (["a"] * (MAX_STOPS + 1), f"{MAX_STOPS + 1} with {MAX_STOPS + 1}"),
+        ("a" * (MAX_STOP_CHARACTERS + 1), f"1 with {MAX_STOP_CHARACTERS + 1}"),
+        (["ab", "a" * (MAX_STOP_CHARACTERS - 1)], f"2 with {MAX_STOP_CHARACTERS + 1}"),
+        ([f"never {number}" for number in range(20_000)], "20000 with 208890"),
+    ],
+)
+def test_more_stop_strings_than_are_matched_in_time(tiny: Live, stop: str | list[str], said: str) -> None:
+    for path, body in ((CHAT, HELLO), (TEXT, {"prompt": "a"})):
+        reply = tiny.ask(path, {**body, "stop": stop})
+        assert reply.status == 400
+        assert reply.error["param"] == "stop"
+        most = f"at most {MAX_STOPS} strings with {MAX_STOP_CHARACTERS} characters in all"
+        assert reply.error["message"] == f"stop: may hold {most}, not {said}"
+
+
+def test_as_many_stop_strings_as_are_allowed(tiny: Live) -> None:
+    each = MAX_STOP_CHARACTERS // MAX_STOPS
+    stop = [f"{number:02}".ljust(each, "~") for number in range(MAX_STOPS)]
+    assert tiny.complete("a", max_tokens=2, stop=stop)["usage"]["completion_tokens"] == 2
+    assert tiny.complete("a", max_tokens=2, stop="~" * MAX_STOP_CHARACTERS)["choices"]
+    assert tiny.complete("a", max_tokens=2, stop_token_ids=[1] * MAX_STOP_TOKENS)["choices"]
+
+
 def test_an_api_key(serve_scripted: Callable[..., Live]) -> None:
     live = serve_scripted(api_key="s3cret")
     for path in ("/health", "/metrics", "/version"):
         assert live.ask(path).status == 200
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "s3cret"}):
+    wrong = ("", "Bearer", "Bearer wrong", "s3cret", "Basic s3cret", "Bearers3cret", "Bearer s3cret s3cret")
+    for headers in ({}, *({"Authorization": value} for value in wrong)):
         reply = live.ask("/v1/models", headers=headers)
         assert reply.status == 401
         assert reply.error["code"] == "invalid_api_key"
         assert "s3cret" not in reply.text
+    for value in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):  # any case: RFC 9110, section 11.1
+        assert live.ask("/v1/models", headers={"Authorization": value}).status == 200
+    assert live.ask("/v1/models", headers={"Authorization": "Bearer S3CRET"}).status == 401
     with openai.OpenAI(base_url=f"{live.url}/v1", api_key="s3cret", max_retries=0) as client:
         assert client.completions.create(model="tiny", prompt="a", max_tokens=2).choices[0].text == " go go"
 

@@ -32,13 +32,16 @@ LEAST, LONGER = "chain:1", "chain:3"
 BROAD = ("expand:4,1", "expand:8,1")
 TREES = (NONE, LEAST, LONGER, *BROAD)
 
-PROMPT = 48
-"""Tokens, read before anything is timed."""
+PROMPT, LEAST_PROMPT = 48, 8
+"""Tokens, read before anything is timed; fewer where a target has few positions."""
 
 ROUNDS, FEWEST = 3, 1
 """In which every tree has its steps, one after the other, of which the first are not counted."""
 
 TIMED = 3
+
+ROOM = (SETTLING + TIMED + 1) * (1 + parse_tree(LONGER).depth)
+"""Tokens that the steps of one tree may bring, the one that reads the prompt included."""
 
 BUDGET_S = 10.0
 """Half of what is left of it is for the next batch size; without any left there is no further one."""
@@ -85,8 +88,11 @@ class _Blank:
 
 
 def warm_up(engine: Engine, auto: Auto) -> None:
-    """Measure what steps take with what `engine` and its drafter `auto` are made of; seconds, once."""
-    if isinstance(auto.planner, Planner):
+    """Measure what steps take with what `engine` and its drafter `auto` are made of; seconds, once.
+
+    A target with hardly any positions is not measured: the planner begins with what is usual.
+    """
+    if isinstance(auto.planner, Planner) and engine.target.shape.max_positions >= LEAST_PROMPT + ROOM:
         auto.planner.paid.base = _measure(
             engine.target, auto.draft_of, engine.tokenizer, auto.nodes, engine.max_batch
         )
@@ -95,7 +101,7 @@ def warm_up(engine: Engine, auto: Auto) -> None:
 def _measure(target: FeatureModel, draft: Draft | None, tokenizer: Any, nodes: int, max_batch: int) -> Base:
     trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
     sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
-    length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * (SETTLING + TIMED) * 3)
+    length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
     rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[Seen]](list)
     blank: Draft = lambda rows, length, nodes: _Blank(target.shape.vocab)  # noqa: E731
     auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, draft or blank, max_batch, length)
@@ -125,30 +131,44 @@ def _timed(
 ) -> list[tuple[str, Seen]]:
     """Every tree in turn, once they all have read their prompts; not longer than so many seconds."""
     generator = random.Random(batch)
-    room = engine.max_length - PROMPT
-    sampling = Sampling(max_tokens=room, ignore_eos=True)
-    ids = [
-        engine.submit([generator.randrange(engine.target.shape.vocab) for _ in range(PROMPT)], sampling)
-        for _ in range(batch)
-    ]
+    prompt = min(PROMPT, engine.max_length - ROOM)
+    once = engine.max_length >= prompt + ROUNDS * len(trees) * ROOM
+
+    def begin() -> list[int]:
+        rehearsal.seen.clear()
+        rehearsal.tree = trees[-1]  # so that the draft reads the prompts too
+        sampling = Sampling(max_tokens=engine.max_length - prompt, ignore_eos=True)
+        ids = [
+            engine.submit([generator.randrange(engine.target.shape.vocab) for _ in range(prompt)], sampling)
+            for _ in range(batch)
+        ]
+        while engine.waiting or not rehearsal.seen:
+            engine.step()
+        return ids
+
+    def end(ids: list[int]) -> None:
+        for sequence in ids:
+            engine.cancel(sequence)
+        rehearsal.seen.clear()
+
     found: list[tuple[str, Seen]] = []
-    rehearsal.tree = trees[-1]  # so that the draft reads the prompts too
-    while engine.waiting or not rehearsal.seen:
-        engine.step()
+    ids = begin()
     began = perf_counter()
     for number in range(ROUNDS):
         if number >= FEWEST and perf_counter() - began > seconds:
             break
-        for rehearsal.tree in trees:
+        for tree in trees:
+            if not once:  # the sequences would end on the way
+                end(ids)
+                ids = begin()
+            rehearsal.tree = tree
             rehearsal.seen.clear()
             for _ in range(SETTLING + TIMED):
                 if engine.running == batch:
                     engine.step()
             timed = [seen for seen in rehearsal.seen[-TIMED:] if seen.batch == batch]
-            found += [(rehearsal.tree, seen) for seen in timed]
-    for sequence in ids:
-        engine.cancel(sequence)
-    rehearsal.seen.clear()
+            found += [(tree, seen) for seen in timed]
+    end(ids)
     return found
 
 
