@@ -132,6 +132,14 @@ def test_prompts_of_a_block_are_one_cluster_of_the_interval() -> None:
     assert by_block.high / by_block.low > 1 + 1.5 * (by_prompt.high / by_prompt.low - 1)
 
 
+def test_a_first_request_is_not_compared_with_a_repeat() -> None:
+    made = visits(2.0, prompts=12, looks=1)
+    lost = [v for v in made if not (v.arm == "draft" and v.round == 0 and v.block == 0)]
+    gone = {row.prompt for v in made if v.block == 0 for row in v.cell.rows}
+    pairs = pair_up(lost, *ARMS, "interleaved", first_only={"e2e"})
+    assert {pair.prompt for pair in pairs.all} == {f"p{n:03}" for n in range(12)} - gone
+
+
 def test_only_first_requests_count_where_that_is_wanted() -> None:
     made = visits(2.0, prompts=12, concurrency=(1, 4))
     pairs = pair_up(made, *ARMS, "interleaved", first_only={"e2e", "tpot"}, sent_before={"p003"})
