@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from made_challengers import challenger, interval, no_gain, streams
 from made_visits import ARMS, judged, visits
 
 from specops.load.record import DraftCountsRecord
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.report import Report
 from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.validity import noise
 
 STANDARD, DRAFT = ARMS
 
@@ -175,3 +177,17 @@ def test_more_noise_hides_more() -> None:
 def test_an_a_a_of_few_prompts_says_so() -> None:
     verdict, reason, _ = report(visits(1.0, prompts=4, looks=1), settings=A_A, looks=1, looks_done=1)
     assert (verdict, reason) == ("undecided", "an A/A of one server: too few prompts for an interval")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "below"),
+    [(1.0, 0.98, 1.1, 0.1), (1.0, 0.8, 1.1, 0.25), (2.0, 1.6, 2.1, 0.25)],
+)
+def test_the_wider_side_of_an_interval_is_the_noise(
+    estimate: float, low: float, high: float, below: float
+) -> None:
+    found = challenger(streams(1), {"a": [no_gain(1.0, 0.9, 1.1)]}, [no_gain(1.0, 0.9, 1.1)])
+    (level,) = found.levels
+    shown = level.speedups.model_copy(update={"e2e": interval(estimate, low, high)})
+    wide = found.model_copy(update={"levels": [level.model_copy(update={"speedups": shown})]})
+    assert noise({"b": wide})[0].below == pytest.approx(below)
