@@ -13,7 +13,7 @@ from stub import CHUNKS, Body, Reply, Stub, running_stub, stream
 
 from specops.config import EmbeddedPool, EndpointPool, Rollout, load
 from specops.errors import ConfigError, UsageError
-from specops.phases import playbook
+from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.doctor.check import Check
@@ -156,9 +156,9 @@ def rollout(folder: Path, prompts: Path, standard: Stub, speculative: Stub, **mo
     return path
 
 
-def walk(path: Path) -> playbook.Walk:
+def walk(path: Path, only: Phase = "baseline") -> playbook.Walk:
     file: Rollout = load(path)
-    return playbook.run(file, path, path.parent / "run", Silent(), only="baseline")
+    return playbook.run(file, path, path.parent / "run", Silent(), only=only)
 
 
 def refused(path: Path) -> str:
@@ -173,6 +173,9 @@ def test_run_refuses_pools_that_are_one_server(
 ) -> None:
     same = rollout(tmp_path, prompts_file, stub, stub)
     assert refused(same).startswith("the standard and the speculative pool are one server: both are http://")
+    for phase in PHASES:  # one that measures nothing would render a router before one server
+        with pytest.raises(ConfigError, match="one server"):
+            walk(same, phase)
     assert stub.requests == []
     one_engine(stub, other, started=None)
     two = rollout(tmp_path, prompts_file, stub, other)
