@@ -58,6 +58,7 @@ bench: $(VENV)/.dev $(PEER)/.guidellm $(VLLM)/.vllm
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/batches.py
 	$(BIN)/python benchmarks/offloaded.py
+	$(BIN)/python benchmarks/serve_start.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/driver.py --guidellm $(PEER)/bin/python
 	$(BIN)/python benchmarks/side_by_side.py --vllm $(VLLM)/bin/python
