@@ -16,7 +16,7 @@ from tiny_models import LLAMA, Pair, drain, perturb, tokens_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specops.engine import load_engine
-from specops.engine.load import load_tokenizer
+from specops.engine.tokenizer import load_tokenizer
 from specops.engine.request import Sampling
 from specops.errors import LosslessError
 
