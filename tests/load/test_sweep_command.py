@@ -66,8 +66,8 @@ def test_a_faster_setting_is_a_yes_with_its_page_and_its_picture(stub, other, ro
     plot = rollout.parent / "sweep.png"
     code, out, err = call(*attach(stub, other), "--plot", plot)
     assert code == Exit.YES, out + err
-    assert "k=3" in out
-    assert "rung 2: 1 setting" in err
+    assert "Deploy K=3 for all traffic at 2 streams (" in out
+    assert "confirmation, rung 2: 1 setting" in err
     result = results.read(rollout.parent / "sweep.json")
     assert (result.phase, result.verdict) == ("sweep", "yes")
     assert result.recommendation is not None
@@ -83,14 +83,42 @@ def test_a_slower_setting_is_a_no_and_json_is_the_result(stub, other, rollout, c
     assert err == ""
 
 
+def test_a_budget_in_which_nothing_can_be_decided_is_refused(stub, other, rollout, call) -> None:
+    code, out, err = call(*attach(stub, other), "--budget", "0.0001", "--quiet")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "budget 0.0001 min: the standard and one setting need 3 more server starts" in err
+    assert "the smallest useful budget is about 0.1 min" in err
+    assert "hint: give --budget 0.1, or sweep.budget_min: 0.1" in err
+    assert other.requests == []
+
+
 def test_a_budget_that_is_spent_measures_nothing_again(stub, other, rollout, call) -> None:
-    words = (*attach(stub, other), "--budget", "0.001", "--quiet", "--json")
+    words = (*attach(stub, other), "--budget", "0.1", "--quiet", "--json")
     first = json.loads(call(*words)[1])
     asked = len(stub.requests)
     again = json.loads(call(*words)[1])
     assert len(stub.requests) == asked
     assert again["data"]["kept"]["cells"] == first["data"]["kept"]["cells"]
-    assert [one["why"] for one in again["data"]["kept"]["skipped"]] == ["no time was left for it"]
+
+
+def test_one_server_is_not_compared_with_itself(stub, call) -> None:
+    code, _, err = call(f"--attach=0={stub.base_url}", f"--attach=3={stub.base_url}#stub")
+    assert code == Exit.USAGE
+    assert "K = 0 and K = 3 are one server" in err
+
+
+def test_a_setting_that_answers_repeats_from_a_cache_is_not_recommended(stub, other, rollout, call) -> None:
+    """First requests take as long as the standard's."""
+    known: set[str] = set()
+
+    def cached(body: Any) -> Reply:
+        repeat = body["prompt"] in known
+        known.add(body["prompt"])
+        return Reply(stream(body, CHUNKS), gap_s=0.0 if repeat else 0.02)
+
+    stub.answer, other.answer = taking(0.02), cached
+    code, out, err = call(*attach(stub, other), "--repeats", "1")
+    assert code != Exit.YES, out + err
 
 
 def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, call) -> None:
@@ -102,7 +130,7 @@ def test_a_dry_run_asks_nothing_and_tells_what_it_would(stub, other, rollout, ca
     assert "1 stream; 8 streams; 1 stream, temperature 0.7; 8 streams, temperature 0.7" in out
     assert "how long it takes is not known" in out
     told = json.loads(call(*words, "--json")[1])
-    assert [rung["cells"] for rung in told["rungs"]] == [12, 12]
+    assert [rung["cells"] for rung in told["rungs"]] == [16, 16]
     assert told["seconds"] is None
     assert not (rollout.parent / "sweep.json").exists()
 
@@ -121,7 +149,7 @@ def test_a_dry_run_knows_the_time_of_an_earlier_sweep(stub, other, call) -> None
     told = json.loads(call(*words, "--dry-run")[1])
     assert (told["known_from"], told["without_starts"]) == ("sweep", False)
     (rung,) = told["rungs"]
-    assert (rung["starts"], rung["cells"], rung["requests"]) == (3, 3, 48)
+    assert (rung["starts"], rung["cells"], rung["requests"]) == (4, 4, 64)
     assert 0 < rung["seconds"] <= spent
 
 
@@ -183,7 +211,7 @@ def test_endpoints_that_are_not_there_are_an_error_and_leave_no_result(stub, rol
 )
 def test_what_makes_no_sense_is_wrong_usage(call, words: list[str], told: str) -> None:
     attached = [] if not words or words[0] == "--attach" else ["--attach=0=http://127.0.0.1:9/v1#m"]
-    attached += ["--attach=3=http://127.0.0.1:9/v1#m"] if attached else []
+    attached += ["--attach=3=http://127.0.0.1:9/v1#other"] if attached else []
     code, out, err = call(*attached, *words)
     assert (code, out) == (Exit.USAGE, "")
     assert told in err

@@ -54,8 +54,8 @@ class Confirming:
     """Prompts that earlier rungs had, by class of length."""
 
     owed: int = 0
-    """Prompts that the rungs have at least, together: so many that the settings get LEAST_SHARE of all requests,
-    whatever the standard had before."""
+    """Prompts that the rungs have at least, together: so many that the settings get LEAST_SHARE of all
+    requests, whatever the standard had before."""
 
     def rungs(self, counts: Sequence[Mapping[Load, int]]) -> list[Rung]:
         return plan.confirmation(self.first, self.settings, self.loads, self.decks, counts, self.dealt)
@@ -67,8 +67,7 @@ class Confirming:
         return {load: min(max(plan.fewest(load, deck), each), len(deck)) for load, deck in decks.items()}
 
     def even(self, rungs: int) -> list[dict[Load, int]]:
-        """As many prompts as there are, divided evenly between rungs and loads; and never fewer than tell
-        anything."""
+        """As many prompts as there are, divided evenly between the rungs; never fewer than tell anything."""
         return [self._at_least(self._share(rungs), rungs)] * rungs
 
     def within(self, timing: Timing, left_s: float) -> list[Rung] | None:
@@ -93,11 +92,8 @@ class Confirming:
         return self._at_least(low, rungs)
 
     def _share(self, rungs: int) -> int:
-        """Of the prompts of the smallest class of length."""
-        loads = {load.length: 0 for load in self.loads}
-        for load in self.loads:
-            loads[load.length] += 1
-        return min(len(self.decks.confirmation[name]) // (rungs * count) for name, count in loads.items())
+        """Of the prompts of the smallest class of length, those of a rung at a load."""
+        return min(len(self.decks.confirmation[load.length]) for load in self.loads) // rungs
 
     def _at_least(self, count: int, rungs: int) -> dict[Load, int]:
         return {

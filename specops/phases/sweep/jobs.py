@@ -80,8 +80,8 @@ class Job:
 
 
 ALWAYS = 2
-"""Jobs of a rung that begin whatever the clock says, since the standard has two turns: else it had most of the
-requests."""
+"""Jobs of a rung that begin whatever the clock says: with fewer, the standard's two turns would have most of
+the requests."""
 
 
 @dataclass(frozen=True)

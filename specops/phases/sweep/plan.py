@@ -119,18 +119,18 @@ def confirmation(
 ) -> list[Rung]:
     """The rungs of a confirmation, numbered from `first`; `counts` has the prompts of each at each load.
 
-    Every cell goes on in the deck, whatever its load, and the deck begins again only at its end: as long as
-    there are prompts, none is sent twice to one start of a server. `dealt` says how many prompts of each
-    class of length earlier rungs had.
+    A load goes on in the deck from rung to rung, and the loads of a rung begin at different places: as long
+    as there are prompts, a load has none twice, and one start of a server neither. `dealt` says how many
+    prompts of each class of length earlier rungs had.
     """
-    at, found = dict(dealt), []
+    found = []
     names = [setting.name for setting in settings[1:]]
-    for number, of_load in enumerate(counts, start=first):
-        prompts = {}
-        for load in loads:
-            deck, begin = decks.confirmation[load.length], at.get(load.length, 0)
-            prompts[load] = tuple(deck[(begin + n) % len(deck)] for n in range(of_load[load]))
-            at[load.length] = begin + of_load[load]
+    for index, of_load in enumerate(counts):
+        number, prompts = first + index, {}
+        for place, load in enumerate(loads):
+            deck, count = decks.confirmation[load.length], of_load[load]
+            begin = dealt.get(load.length, 0) + (index + place) * count
+            prompts[load] = tuple(deck[(begin + n) % len(deck)] for n in range(count))
         warm_up = spare(decks.choice, prompts)
         asked = dict.fromkeys(loads, names)
         found.append(rung(number, settings, asked, prompts, warm_up, "confirmation"))

@@ -15,7 +15,7 @@ from specops import stats
 from specops.phases.ab import verdict
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import Decision
+from specops.phases.ab.verdict import Basis, Decision
 from specops.phases.sweep.jobs import Setting
 from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
@@ -26,9 +26,6 @@ MARGIN = 0.01
 may be none, and surely is no more than this, is not worth measuring further."""
 
 STARTS_DIFFER = "the machine drifted, or starts differ, by more than it gains (more repeats would decide)"
-
-TOO_WIDE = 2.0
-"""An interval whose ends are so many times apart is made by the few starts of its servers, not by prompts."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +117,16 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
         reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
-    if decision.verdict == "undecided" and speedup.high > TOO_WIDE * speedup.low:
+    if decision.verdict == "undecided" and _starts_hide(pairs, decision.basis, confidence):
         reason = f"{shown(speedup)} includes 1: {STARTS_DIFFER}"
         return decision.model_copy(update={"reason": reason, "more_prompts": None})
     return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
+
+
+def _starts_hide(pairs: Pairs, basis: Basis, confidence: float) -> bool:
+    """Whether the prompts alone would decide, and the few starts of the servers leave it open."""
+    alone = replace(pairs, starts={}).ratio(basis, confidence)
+    return alone is not None and not alone.low <= 1 <= alone.high
 
 
 def best(candidates: Sequence[Candidate], apart: Callable[[str, str], bool]) -> Candidate | None:

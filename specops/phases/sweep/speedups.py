@@ -283,9 +283,14 @@ class Swept:
         """By how much one start of a server differs from another here, whatever the setting and the stage."""
         where = where.both_stages
         if (where, figure) not in self._one_start:
+            # Within a stage: that a setting was chosen depends on how much the choice differs from the rest.
+            stages: tuple[Stage, ...] = ("choice", "confirmation")
             blocks = {
-                s.name: _blocks(self._compared(s.name, where, self.standard), figure)
+                f"{s.name}, {stage}": _blocks(
+                    self._compared(s.name, replace(where, stage=stage), self.standard), figure
+                )
                 for s in self.challengers
+                for stage in stages
             }
             turns = [turn for s in self.settings for turn in self.turns(where, figure, s.name)]
             self._one_start[where, figure] = starts.one_start(turns, blocks)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,11 @@ class Block:
         return 1 / self.own + standard
 
     @property
+    def shared(self) -> float:
+        """The part of it that is the standard's, which the settings of a rung have in common."""
+        return 1 - 1 / (self.own * self.starts)
+
+    @property
     def weight(self) -> float:
         return sum(ours for ours, _ in self.taken.values())
 
@@ -72,8 +78,7 @@ class OneStart:
 
 def one_start(turns: Sequence[Turns], repeated: Mapping[str, Sequence[Block]]) -> OneStart | None:
     """From all settings' turns and each setting's blocks; None with neither two turns nor two rungs."""
-    squares = noise = expected = 0.0
-    freedom = 0
+    squares = noise = expected = freedom = 0.0
     for turn in turns:
         if len(turn.taken) >= 2:
             before, after = _columns([turn.taken], list(turn.taken))
@@ -81,14 +86,18 @@ def one_start(turns: Sequence[Turns], repeated: Mapping[str, Sequence[Block]]) -
             noise += float(_scatter(before, after)[0])
             expected += 2.0
             freedom += 1
-    for blocks in repeated.values():
-        known = [block for block in blocks if len(block.taken) >= MIN_PAIRS]
-        if len(known) >= 2:
+    rungs = [[block for block in blocks if len(block.taken) >= MIN_PAIRS] for blocks in repeated.values()]
+    rungs = [known for known in rungs if len(known) >= 2]
+    shared = fmean(block.shared for known in rungs for block in known) if rungs else 0.0
+    # Settings of the same rungs vary together with their standard: so many are worth fewer.
+    worth = 1 / (1 + max(0, len(rungs) - 1) * shared**2)
+    for known in rungs:
+        if known:
             logs, scatter = _between([block.taken for block in known])
             squares += float(((logs - logs.mean()) ** 2).sum())
             noise += scatter
             expected += sum(block.starts for block in known) * (1 - 1 / len(known))
-            freedom += len(known) - 1
+            freedom += worth * (len(known) - 1)
     if not freedom:
         return None
     excess = max(0.0, squares - noise)
