@@ -6,7 +6,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +75,9 @@ class Row:
 
     started: bool = False
     """A sweep starts its servers by a command, in place of endpoints that run already."""
+
+    busy_threads: int = 0
+    """Threads that compute in the client's process meanwhile."""
 
     fast: bool = False
     """In the default suite too, with one seed."""
@@ -149,9 +154,30 @@ def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], fo
         words += [f"--prompts={prompts}", f"--out={out}", f"--seed={seed}", "--mixed-prompts=0", "--warmup=2"]
         words.append(f"--concurrency={STREAMS}")
     words = [row.command, *words, *row.options]
-    done = specops(*words)
+    with computing(row.busy_threads):
+        done = specops(*words)
     result = json.loads(out.read_text()) if out.exists() else None
     return Outcome(tuple(words), done.returncode, done.stdout, done.stderr, result)
+
+
+@contextmanager
+def computing(threads: int) -> Iterator[None]:
+    """So many threads hold the interpreter whenever they get it."""
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    running = [threading.Thread(target=compute) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in running:
+            thread.join()
 
 
 def _prompts(row: Row, seed: int) -> list[dict[str, Any]]:
