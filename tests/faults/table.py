@@ -63,10 +63,10 @@ SPEED = [
     ab(
         "twice_as_fast",
         "the challenger is twice as fast",
-        Server(ttft_ms=15.0, token_ms=12.0),
+        Server(ttft_ms=10.0, token_ms=8.0),
         "deploy",
         r"(1\.[7-9]|2\.[0-3])\d×",
-        standard=Server(ttft_ms=30.0, token_ms=24.0),
+        standard=Server(ttft_ms=20.0, token_ms=16.0),
         prompts=24,
         options=("--looks=1",),
         fast=True,
@@ -272,11 +272,12 @@ LENGTH = [
 FAILURES = [
     ab(
         "hangs_into_the_timeout",
-        "5% of the requests hang for 5 s; --timeout 0.6",
-        failing("hang", 0.05, ms=5000),
+        "10% of the requests hang for 5 s; --timeout 0.6",
+        failing("hang", 0.1, ms=5000),
         "not deploy",
         r"\d+ of \d+[^\n]*(fail|timeout)|fail",
         options=("--timeout=0.6",),
+        prompts=32,
         fast=True,
     ),
     ab(
@@ -990,9 +991,10 @@ BASELINES = [
     baseline(
         "slows_down",
         "it takes 3 times as long at the end",
-        replace(STANDARD, drift=((20, 1.0), (100, 3.0))),
+        replace(STANDARD, drift=((15, 1.0), (70, 3.0))),
         "not yes",
         DRIFTED,
+        prompts=32,
         fast=True,
     ),
     baseline(
