@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # at that moment is lost, and has to be sent again; we let go of it well before.
 _IDLE_S = 2.0
 
+_UNINTERRUPTED_S = 50e-6
+_CLOCK_ERROR_S = 1e-3
+
 _READ_SIZE = 64 * 1024
 _TIMESTAMPNS = 35  # SO_TIMESTAMPNS of Linux, which the socket module does not name
 _TIMESPEC = struct.Struct("@ll")
@@ -77,15 +80,31 @@ class StampedSocket(socket.socket):
 
     def recv_into(self, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
         count, ancillary, _, _ = self.recvmsg_into([buffer], _ANCILLARY, flags)
-        now = time.perf_counter()
-        self.delay = 0.0
+        now = arrived = time.perf_counter()
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, _TIMESTAMPNS):
                 seconds, nanoseconds = _TIMESPEC.unpack(data)
-                # its clock can be set back or forth, so only the difference to its own time is taken
-                self.delay = max(0.0, time.time() - (seconds + nanoseconds * 1e-9))
-        self.arrived = now - self.delay
+                arrived = _instant(seconds + nanoseconds * 1e-9)
+        # the kernel's clock may have been set in between, and then its instant says nothing
+        earliest = max(self.sent, self.arrived)
+        if not earliest - _CLOCK_ERROR_S < arrived <= now:
+            arrived = now
+        self.arrived = max(arrived, earliest + 1e-6)  # two reads of one packet have one instant
+        self.delay = now - arrived
         return count
+
+
+def _instant(wall: float) -> float:
+    """What `time.perf_counter` said when the wall clock said `wall`, a moment ago.
+
+    The two clocks are read again where this program was interrupted between them.
+    """
+    for _ in range(3):
+        before = time.perf_counter()
+        ago = time.time() - wall
+        if time.perf_counter() - before < _UNINTERRUPTED_S:
+            break
+    return before - ago
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -17,6 +17,7 @@ import trustme
 from stub import CHUNKS, Reply, Stub, stream
 
 from specops.load import client as client_module
+from specops.load import connection as connection_module
 from specops.load.arrivals import Level
 from specops.load.client import Client
 from specops.load.endpoint import Decoding, Endpoint
@@ -253,6 +254,26 @@ def test_a_busy_client_does_not_delay_arrivals(stub: Stub) -> None:
     exchange = asyncio.run(run())
     assert 0.05 <= exchange.reads[0][0] - exchange.sent <= 0.7
     assert exchange.delays[0] >= 0.3
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_does_not_move_arrivals(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    class Stepped:
+        perf_counter = staticmethod(time.perf_counter)
+
+        @staticmethod
+        def time() -> float:
+            return time.time() + step_s
+
+    monkeypatch.setattr(connection_module, "time", Stepped)
+    stub.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.02, gap_s=0.002)
+    found = cell(stub.base_url, 3, 1)
+    for one in found.observations:
+        instants = [one.sent, *(chunk.at for chunk in one.answer.chunks), one.ended]
+        assert instants == sorted(instants)
+        assert 0.02 <= instants[1] - instants[0] < 5
 
 
 def test_the_clock_starts_when_the_last_byte_has_left() -> None:
