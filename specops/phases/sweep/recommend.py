@@ -15,7 +15,7 @@ from specops import stats
 from specops.phases.ab import verdict
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs
-from specops.phases.ab.verdict import Basis, Decision
+from specops.phases.ab.verdict import Basis, Decision, times
 from specops.phases.sweep.jobs import Setting
 from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
@@ -117,7 +117,8 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
     if decision.verdict == "undecided" and speedup.high < 1 + MARGIN:
         reason = f"{shown(speedup)}: gains less than {MARGIN:.0%} at best"
         return Decision(verdict="no", reason=reason, speedup=speedup)
-    if decision.verdict == "undecided" and _starts_hide(pairs, decision.basis, confidence):
+    by_speed = decision.verdict == "undecided" and decision.reason.startswith(times(speedup))
+    if by_speed and _starts_hide(pairs, decision.basis, confidence):
         reason = f"{shown(speedup)} includes 1: {STARTS_DIFFER}"
         return decision.model_copy(update={"reason": reason, "more_prompts": None})
     return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
