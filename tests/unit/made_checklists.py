@@ -154,6 +154,7 @@ def swept(setting: str = "k=3", resident_gb: float = 0.01, gpu_share: float | No
         "recommended": "k=3", "nearest": "k=3", "only_for": [], "cells": [cell], "together": [], "rivals": [],
         "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None, "steps": [],
         "schedule": None, "schedule_missing": None, "standards": [], "start_sd": None,
+        "confirmation": None, "starts": 0,
     }  # fmt: skip
 
 

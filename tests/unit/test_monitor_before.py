@@ -60,6 +60,7 @@ def sweep(tmp_path: Path, recommended: float | None, deployed: float | None, ver
         "recommended": "k=5", "nearest": "k=5", "only_for": [], "cells": [], "together": [], "rivals": [],
         "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None,
         "schedule": None, "schedule_missing": None, "standards": [], "start_sd": None,
+        "confirmation": None, "starts": 0,
         "steps": [step | unknown | {"setting": "k=3", "break_even_acceptance": deployed}],
     }  # fmt: skip
     recommendation = {

@@ -135,6 +135,9 @@ def test_lengths_and_temperatures_have_their_lines() -> None:
 def test_a_damaged_report_is_named() -> None:
     good = result({"k=3": 1.2, "k=5": 1.6})
     assert read(good, "sweep.json").recommended == recommendation(good, "sweep.json").setting == "k=5"
+    earlier = good.model_copy(update={"data": {k: v for k, v in good.data.items() if k != "confirmation"}})
+    with pytest.raises(FileError, match="written by an earlier version of specops"):
+        read(earlier, "sweep.json")
     good.data["cells"][0]["concurrency"] = "many"
     with pytest.raises(FileError, match=r"sweep\.json is damaged: data\.cells\.0\.concurrency"):
         read(good, "sweep.json")

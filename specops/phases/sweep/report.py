@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from specops.errors import FileError
 from specops.phases.ab.speedups import Shown, Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
@@ -233,6 +234,11 @@ class Recommendation(_Part):
 
 def read(result: Result, name: str) -> Report:
     """The report in a finished sweep that is called `name` in the message of the FileError."""
+    if "together" in result.data and "confirmation" not in result.data:
+        raise FileError(
+            f"{name} was written by an earlier version of specops, whose sweeps confirmed nothing",
+            hint="sweep again with --fresh",
+        )
     known = {key: value for key, value in result.data.items() if key in Report.model_fields}
     return checked(Report, known, f"{name} is damaged: data")
 
