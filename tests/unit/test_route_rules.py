@@ -151,6 +151,13 @@ def test_a_sweeps_crossover_holds_unless_the_comparison_shows_less(
     assert table(tmp_path)["max_in_flight"]["value"] == limit
 
 
+def test_a_comparison_that_pays_further_does_not_raise_the_sweeps_crossover(tmp_path: Path) -> None:
+    kept(tmp_path, "sweep", sweep_result(crossover={"on_max": 4, "off_min": 8, "per": "replica"}))
+    heavy = pays_up_to(edit=8, long=8, short=8)
+    kept(tmp_path, "ab", ab_result(lambda name: 2.0, streams=(1, 8, 16), heavy=heavy))
+    assert table(tmp_path)["max_in_flight"]["value"] == 4
+
+
 def test_an_undecided_comparison_deploys_nothing(tmp_path: Path) -> None:
     kept(tmp_path, "ab", ab_result(lambda name: 1.0))
     found = table(tmp_path)["speculate"]
