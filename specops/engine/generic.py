@@ -16,6 +16,7 @@ from transformers import AttentionInterface
 
 from specops.engine.attention import Layout, Span, attend, causal
 from specops.engine.cache import CPU
+from specops.engine.limits import Probe, close
 from specops.engine.model import Shape
 from specops.engine.ranks import Ranks
 from specops.engine.shards import cut
@@ -39,6 +40,8 @@ def _tree_attention(
 ) -> tuple[Tensor, None]:
     if softcap is not None:
         raise ValueError("it caps its attention scores")
+    if attention_mask is not None:
+        raise ValueError("it adds to its attention scores, or hides tokens, by itself")
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     layer: int = module.layer_idx  # type: ignore[assignment]
     seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
@@ -71,10 +74,8 @@ class GenericModel:
                 source.to(device)
             self.output = source.get_output_embeddings().weight
             self.width = self.output.shape[1]
-            probe = torch.arange(min(8, self.shape.max_positions)) % self.shape.vocab
-            own = (
-                source(input_ids=probe[None].to(source.device), use_cache=False).logits[0].float().to(device)
-            )
+            probe = Probe(self.shape.max_positions, self.shape.vocab)
+            own = probe.own(source).to(device)
             if ranks is not None:
                 layers, parts = cut(source, ranks)  # of the whole, which lies in host memory until then
                 source.to(device)
@@ -83,26 +84,25 @@ class GenericModel:
                 self.shape = replace(whole, layers=layers, heads=heads, kv_heads=kv_heads)
             source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
             source.set_attn_implementation(_NAME)
-            found = self._in_two_parts(probe)
+            found = probe.run(source, self._in_two_parts)
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"could not run {name} over the engine's cache: {reason}", _HINT) from error
         # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
         # Windows, biases, sinks or caps that the interface does not see would change the output silently.
-        tolerance = torch.finfo(source.dtype).eps ** 0.5 * float(own.abs().max())
-        if found.numel() and not torch.allclose(found, own, rtol=0, atol=tolerance):
+        if found.numel() and not close(found, own, source.dtype):
             raise ModelError(
                 f"could not run {name} over the engine's cache: its logits differ from its own attention's",
                 _HINT,
             )
 
-    def _in_two_parts(self, tokens: Tensor) -> Tensor:
+    def _in_two_parts(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """[n, V] logits; the second part sees the first one only through the cache."""
         n = len(tokens)
         cache = self.shape.cache(rows=1, capacity=n)
         logits = []
         for start, stop in pairwise((0, n // 2, n)):
-            span = Span(0, start, stop - start, torch.arange(start, stop), causal(stop - start))
+            span = Span(0, start, stop - start, positions[start:stop], causal(stop - start))
             logits.append(self.forward(tokens[start:stop], Layout([span], cache, self.shape.tile)))
         return torch.cat(logits)
 

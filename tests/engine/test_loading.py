@@ -207,7 +207,7 @@ def gpt_neo() -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "not causal": (lambda: BertForMaskedLM(BertConfig(**SIZES, intermediate_size=8)), "its logits differ"),
+    "not causal": (lambda: BertForMaskedLM(BertConfig(**SIZES, intermediate_size=8)), "a later token"),
     "no attention": (mamba, "no attribute 'num_attention_heads'"),
     "unnamed window": (gpt_neo, "its logits differ"),
     "capped scores": (lambda: Gemma2ForCausalLM(Gemma2Config(**LLAMA, head_dim=8)), "caps its attention"),
