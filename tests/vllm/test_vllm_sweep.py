@@ -15,6 +15,7 @@ import yaml
 from real_vllm import FORKED, PAIR, UNFORKED, K, command, specops
 
 from specops.errors import Exit
+from specops.phases.sweep.measure import LOG_LINES
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -40,6 +41,10 @@ def sweep(folder: Path, prompts: list[dict[str, Any]], speculative: str) -> tupl
     done = specops("sweep", path, "--out", folder, "--json", "--quiet")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+def last_lines(log: str) -> list[str]:
+    return [line.strip() for line in log.splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +104,9 @@ def test_healthy_then_dead_is_a_failed_cell_and_the_sweep_goes_on(
     (failed,) = kept["failed"]
     assert (failed["setting"], failed["turn"]) == (f"k={K}", 0)
     assert failed["why"]
-    assert "Error" in failed["log"]
+    log = (tmp_path / "logs" / "sweep" / f"0-k={K}-0.log").read_text()
+    assert "Error" in log
+    # vLLM prints more after the error, and not the same each time: it depends on which process ends first.
+    assert [line.strip() for line in failed["log"].splitlines()] == last_lines(log)[-LOG_LINES:]
     measured = [(cell["setting"], cell["turn"]) for cell in kept["cells"]]
     assert measured == [("standard", 0)] * 2 + [("standard", 1)] * 2
