@@ -23,7 +23,7 @@ from specops.cli.figures import (
 from specops.phases.ab.differences import Against
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.faults import SLOW
-from specops.phases.ab.report import Challenger, Measured, OfParity, Report, Same, read
+from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
 from specops.results import Result
 
 
@@ -162,7 +162,7 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
                     times(found.tpot),
                     times(found.stream_throughput),
                     change_ms(found.ttft_change_ms),
-                    _WORDS[found.decision.verdict],
+                    _word(challenger, name, found),
                 ]
             )
     for level in challenger.levels:
@@ -181,7 +181,11 @@ def _table(report: Report, challenger: Challenger) -> list[str]:
     return aligned(rows)
 
 
-_WORDS = {"yes": "deploy", "no": "do not deploy", "undecided": "undecided", "partial": "stopped"}
+def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
+    """What a row of the table says: a class that gains is deployed only where the challenger may be."""
+    if Deployed(traffic_class=traffic_class, level=found.level) in challenger.deploy:
+        return "deploy"
+    return {"yes": "faster", "no": "do not deploy"}.get(found.decision.verdict, "undecided")
 
 
 def _equal(found: OfParity) -> str:

@@ -17,6 +17,7 @@ from specops.errors import EndpointError, UsageError
 from specops.load.answer import Failure
 from specops.load.connection import Connections, Lost
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
+from specops.load.error_body import html_page
 from specops.load.http1 import Response, decoded
 from specops.load.observation import Exchange, Observation
 from specops.load.pace import Pace
@@ -73,11 +74,16 @@ class Client:
         """The models that the endpoint lists; EndpointError when it does not answer."""
         try:
             async with asyncio.timeout(self.endpoint.timeout_s):
-                return [well_formed(model.id) async for model in self._openai.models.list()]
+                answer = await self._openai.models.with_raw_response.list()
+                page = html_page(answer.http_response.text)
+                models = [] if page else [well_formed(model.id) for model in answer.parse().data]
         except Exception as error:
             # where the answer is nonsense, the client fails on it in ways of its own
             failure = self._failure_of(error) or Failure("malformed", "/models gave no list of models")
             raise endpoint_error(self.endpoint.base_url, failure) from error
+        if page:
+            raise endpoint_error(self.endpoint.base_url, Failure("html", page))
+        return models
 
     async def version(self) -> str | None:
         """What the server says at /version, beside /v1; None where it says nothing of the kind."""

@@ -13,10 +13,9 @@ from chi_square import p_value
 from drafts_cases import save_exit, save_head, save_medusa, save_recurrent
 from test_sampling import target_distribution
 from tiny_models import LLAMA, Pair, drain, perturb, tokens_of
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from specops.engine import load_engine
-from specops.engine.tokenizer import load_tokenizer
 from specops.engine.request import Sampling
 from specops.errors import LosslessError
 
@@ -46,7 +45,7 @@ def small(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
         source.lm_head.weight.mul_(0.4)  # or one outcome would have nearly all the probability
     for name in ("target", "model"):
         source.save_pretrained(folder / name)
-        load_tokenizer(tiny_pair[0]).save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(tiny_pair[0]).save_pretrained(folder / name)
         perturb(source, 0.06)
     width = LLAMA["hidden_size"]
     return {

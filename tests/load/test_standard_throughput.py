@@ -36,7 +36,7 @@ class Served:
         fields: dict[str, Any] = {
             "rollout": "r",
             "prompts": str(self.prompts),
-            "pools": {"standard": pool, "speculative": pool},
+            "pools": {"standard": pool, "speculative": pool | {"base_url": "http://127.0.0.1:9/v1"}},
             "measure": {"concurrency": [1, 4], "repeats": 3, "warmup": 0},
             "slo": SLO,
             "peak": {"requests_per_s": 1.0},

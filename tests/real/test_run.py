@@ -193,7 +193,8 @@ def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
 
 def test_an_endpoint_that_is_down_is_the_environments_failure(written) -> None:
     down = {"engine": "endpoint", "base_url": "http://127.0.0.1:9/v1", "model": "x"}
-    path = written(pools={"standard": down, "speculative": down})
+    other = down | {"base_url": "http://127.0.0.1:10/v1"}
+    path = written(pools={"standard": down, "speculative": other})
     with pytest.raises(EndpointError) as caught:
         walk(path)
     assert caught.value.exit_code == Exit.ENVIRONMENT

@@ -61,7 +61,7 @@ def schedule(given: Given, release: Release) -> Iterator[Found]:
             "servers of one rank each behind the router, or routing by load",
         )
     method = keys.get("method")
-    if method is not None and method not in WITH_SCHEDULE:
+    if isinstance(method, str) and method not in WITH_SCHEDULE:
         yield of_key("warning", NEW, f"with method {method} Model Runner V1 ignores it", "another method")
 
 

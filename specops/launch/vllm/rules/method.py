@@ -60,7 +60,7 @@ def unknown_method(given: Given, release: Release) -> Iterator[Found]:
     method = given.speculation.get("method")
     if method is None or not release.methods or method == "[ngram]":  # an old spelling, still taken
         return
-    if method not in release.methods:
+    if not isinstance(method, str) or method not in release.methods:
         history = table().history("methods", str(method))
         near = difflib.get_close_matches(str(method), sorted(release.methods), n=1)
         if history:
@@ -93,7 +93,7 @@ def unknown_method(given: Given, release: Release) -> Iterator[Found]:
 def path_names(given: Given, release: Release) -> Iterator[Found]:
     keys = given.speculation
     method, model = keys.get("method"), keys.get("model")
-    if not isinstance(model, str) or method is None or method in WITHOUT_MODEL:
+    if not isinstance(model, str) or not isinstance(method, str) or method in WITHOUT_MODEL:
         return
     # eagle3 was taken at its word before a path could mean it.
     trusted = ["eagle3", *(taken for _, taken, first in PATHS if release.version >= first)]
@@ -119,8 +119,8 @@ def path_names(given: Given, release: Release) -> Iterator[Found]:
 def missing_parts(given: Given, release: Release) -> Iterator[Found]:
     keys = given.speculation
     method, tokens = keys.get("method"), keys.get("num_speculative_tokens")
-    if release.methods and method not in release.methods:
-        method = None  # that is said already
+    if not isinstance(method, str) or (release.methods and method not in release.methods):
+        method = None  # unknown_method reports it
     if method is not None and keys.get("model") is None and method not in WITHOUT_MODEL:
         why = f"method {method} needs a draft: vLLM refuses to start"
         yield of_key("error", "model", why, "its path or id")
