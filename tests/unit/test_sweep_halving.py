@@ -198,3 +198,12 @@ def test_of_a_first_rung_only_what_fits_is_measured() -> None:
     assert {(one.setting, one.why) for one in halving.skipped} == {("k=3", NO_TIME), ("k=8", NO_TIME)}
     assert halving.fitting(opening, timing, 2.9 * one_s) is None
     assert [one.name for one in halving.open[at[0]]] == ["k=5"]
+
+
+def test_of_three_the_better_two_go_on() -> None:
+    world = World({"k=3": 1.5, "k=4": 1.45, "k=5": 1.2}, start_noise=0.05)
+    asked, at = settings(3, 4, 5), loads(1)
+    world.measure(_first(world, asked, at))
+    halving = Halving(asked, dict.fromkeys(at, PROMPTS), confidence=0.999)
+    halving.narrow(0, world.cells, set())
+    assert {one.name for one in halving.open[at[0]]} == {"k=3", "k=4"}
