@@ -30,7 +30,7 @@ def rollout(folder: Path, standard: str, speculative: str, prompts_file: Path) -
     path = folder / "rollout.yaml"
     canary = {"samples": 64, "skip": ["top_k"]}
     fields = {"rollout": "vllm", "prompts": str(prompts_file), "pools": pools, "canary": canary}
-    path.write_text(yaml.safe_dump(fields))
+    path.write_text(yaml.safe_dump(fields | {"measure": {"timeout_s": 300.0}}))
     return path
 
 
