@@ -2,7 +2,7 @@
 # make test      install what the tests need, and run the quick ones: every module, about five minutes
 # make test-slow whole walks, seeded faults, soaks, statistics with many samples, several devices
 # make test-vllm the tests that need a real vLLM, on the CPU; its venv takes 2.5 GB
-# make faults    the fault zoo: servers of known behaviour, and the verdict that each must get
+# make faults    all of the fault zoo, five seeds a row: half an hour. make test has some of its rows
 # make check     lint, format, types, layers
 # make bench     the benchmarks, each against a peer in the same run
 # make generate  what is generated and committed
@@ -33,7 +33,8 @@ test: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE)
 
 test-slow: $(VENV)/.dev
-	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20
+	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or hypothesis) and not vllm" --hypothesis-profile full --slowest-files 20 \
+		--ignore=tests/faults
 
 # Two at a time: a server takes 1.5 GB. The longest files come first, so that both end at about the same time.
 VLLM_LONGEST := tests/vllm/test_vllm_run.py tests/vllm/test_vllm_sweep.py
@@ -43,7 +44,7 @@ test-vllm: $(VENV)/.dev $(VLLM)/.vllm
 	$(PYTEST) -n 2 --dist loadfile -m vllm $(VLLM_FILES) --slowest-files 20
 
 faults: $(VENV)/.dev
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not vllm" tests/faults
+	$(BIN)/pytest -n 3 --dist load -m "not vllm" tests/faults
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
