@@ -136,7 +136,8 @@ def test_nonsense_for_models_exits_with_3(
 ) -> None:
     stub.page = page
     done = call(stub, prompts_file, tmp_path / "b.json")
-    assert (done.returncode, "no list of models" in done.stderr) == (3, True)
+    named = "an HTML page" if page[0] == "text/html" else "no list of models"
+    assert (done.returncode, named in done.stderr) == (3, True)
 
 
 def test_damaged_cells_are_named_by_their_file(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
