@@ -95,7 +95,7 @@ def fork_server(
     finally:
         server.stdin.close()
         server.wait()
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # the server removes it, unless it did not come up
 
 
 def main(words: list[str]) -> None:
@@ -179,6 +179,7 @@ def _serve(path: Path, script: str) -> list[str]:
                 if key.fileobj == 0:
                     for child in children.values():
                         _kill(child, signal.SIGKILL)
+                    shutil.rmtree(path.parent)
                     os._exit(0)
                 elif key.fileobj is listener:
                     command = listener.accept()[0]

@@ -167,8 +167,7 @@ with forked.fork_server(pathlib.Path(sys.executable), here / "imports.py", {{}},
             tests.kill()
             assert command.wait(10) == forked.LOST
             wait_until(lambda: all(map(ended, processes)), "the programs to be killed")
-    Path(path).unlink()
-    Path(path).parent.rmdir()
+    wait_until(lambda: not Path(path).parent.exists(), "the socket's folder to be removed")
 
 
 def test_nothing_is_left_when_the_fork_server_is_killed(server, tmp_path: Path) -> None:
