@@ -26,6 +26,10 @@ _NAME = "specops_tree"
 _HINT = "serve it with vLLM, or take a decoder-only model with plain attention"
 
 
+_POSITIONS = ("position_ids", "cache_position")
+"""Tensors that an attention may be given beside queries, keys and values, and that change nothing in it."""
+
+
 def _tree_attention(
     module: torch.nn.Module,
     query: Tensor,  # [1, heads, n, head_dim]
@@ -36,12 +40,16 @@ def _tree_attention(
     *,
     specops_layout: Layout,
     softcap: float | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     if softcap is not None:
         raise ValueError("it caps its attention scores")
     if attention_mask is not None:
         raise ValueError("it adds to its attention scores, or hides tokens, by itself")
+    if unknown := [
+        name for name, value in more.items() if isinstance(value, Tensor) and name not in _POSITIONS
+    ]:
+        raise ValueError(f"its attention takes {', '.join(unknown)}")
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     layer: int = module.layer_idx  # type: ignore[assignment]
     seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)

@@ -57,7 +57,7 @@ class Probe:
             return logits.float()
 
         found, n = self.run(source, forward), len(self.tokens)
-        with _watched_masks(self._positions):
+        with _watched_masks(source, self._positions):
             near = forward(self.tokens, self.near)[:-1]
         if not close(found[n:-1], near, source.dtype):
             raise ValueError("its logits change with the position of a later token")
@@ -70,29 +70,43 @@ def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
 
 
 @contextmanager
-def _watched_masks(positions: int) -> Iterator[None]:
+def _watched_masks(source: Any, positions: int) -> Iterator[None]:
+    """ValueError where a layer is given a mask that hides an earlier token. A model may make masks that none
+    of its layers uses."""
     right = ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
+    limiting: list[tuple[Tensor, str]] = []
 
     def watched(*given: Any, mask_function: Callable[..., Any], **more: Any) -> Any:
-        _refuse_hidden(mask_function, positions)
-        return right(*given, mask_function=mask_function, **more)
+        mask = right(*given, mask_function=mask_function, **more)
+        if (hidden := _hidden(mask_function, positions)) is not None:
+            limiting.append((mask, f"its token {hidden[0]} does not see token {hidden[1]}"))
+        return mask
 
+    def look(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for mask, reason in limiting:
+            if any(value is mask for value in (*given, *named.values())):
+                raise ValueError(f"{reason}: it has a window or chunks")
+
+    layers = [module for module in source.modules() if hasattr(module, "layer_idx")]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     ALL_MASK_ATTENTION_FUNCTIONS[EAGER] = watched
     try:
         yield
     finally:
         del ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
+        for hook in hooks:
+            hook.remove()
 
 
-def _refuse_hidden(mask_function: Callable[..., Any], positions: int) -> None:
-    """Of tokens at powers of two and the last one: those at powers of two, and at such distances."""
+def _hidden(mask_function: Callable[..., Any], positions: int) -> tuple[int, int] | None:
+    """A token and an earlier one that it does not see, looked for at powers of two, at the end, and at such
+    distances."""
     powers = [0, *(1 << bit for bit in range(positions.bit_length()))]
-    last = positions - 1
-    for token in sorted({min(power, last) for power in powers}):
+    for token in sorted({min(power, positions - 1) for power in powers}):
         for other in sorted({min(power, token) for power in powers} | {max(token - p, 0) for p in powers}):
-            at = torch.tensor(token), torch.tensor(other)
-            if not bool(mask_function(0, 0, *at)):
-                raise ValueError(f"its token {token} does not see token {other}: it has a window or chunks")
+            if not bool(mask_function(0, 0, torch.tensor(token), torch.tensor(other))):
+                return token, other
+    return None
 
 
 @contextmanager

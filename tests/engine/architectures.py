@@ -69,10 +69,12 @@ def tiny(family: str, *, limited: bool) -> Any:
         given = {n: v for n, v in given.items() if n not in LIMITS or getattr(default, n) is not None}
     elif getattr(default, "layer_types", None):
         given["layer_types"] = ["full_attention"] * 4
+    with torch.device("meta"):
+        shapes = AutoModelForCausalLM.from_config(kind(**given)).parameters()
+        if sum(shape.numel() for shape in shapes) > 3_000_000:
+            raise ValueError("it is not tiny")
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(kind(**given), attn_implementation="eager")
-    if sum(parameter.numel() for parameter in model.parameters()) > 3_000_000:
-        raise ValueError("it is not tiny")
     perturb(model, 0.2)
     return model.eval()
 

@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no attention": (mamba, "no attribute 'num_attention_heads'"),
     "unnamed window": (gpt_neo, "its logits differ"),
     "capped scores": (lambda: Gemma2ForCausalLM(Gemma2Config(**LLAMA, head_dim=8)), "caps its attention"),
-    "sinks": (lambda: GptOssForCausalLM(GptOssConfig(**LLAMA, head_dim=8, **EXPERTS)), "its logits differ"),
+    "sinks": (lambda: GptOssForCausalLM(GptOssConfig(**LLAMA, head_dim=8, **EXPERTS)), "takes s_aux"),
 }
 
 

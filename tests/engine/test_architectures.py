@@ -1,0 +1,121 @@
+"""Which families of transformers the engine runs: docs/engine.md says so, and each is tried.
+
+Tiny random models, read in pieces over 48 tokens, where every limit of their attention is 8 tokens: what is
+loaded has the logits of transformers' own pass, and the rest is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from architectures import LIMIT, SIZES, tiny, verdict
+from tiny_models import LLAMA, perturb
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from specops.engine import limits
+from specops.engine.generic import GenericModel
+from specops.engine.model import load_model
+from specops.errors import ModelError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "engine.md").read_text(encoding="utf-8")
+QUICK = ["mixtral", "qwen2_moe", "gpt_neox"]
+
+
+def listed(heading: str) -> list[str]:
+    """The families that docs/engine.md names in the paragraph which begins with **heading**."""
+    (paragraph,) = re.findall(rf"^\*\*{heading}\*\*.*?(?=\n\n)", PAGE, re.DOTALL | re.MULTILINE)
+    return re.findall(r"`([\w-]+)`", paragraph)
+
+
+RUN, WITHOUT, REFUSED = listed("Identical"), listed("Identical without"), listed("Refused")
+slow = [pytest.param(family, marks=pytest.mark.slow) for family in RUN if family not in QUICK]
+
+
+def test_the_page_lists_families() -> None:
+    assert len(RUN) >= 50
+    assert len(WITHOUT) >= 10
+    assert len(REFUSED) >= 50
+    assert not set(RUN) & set(WITHOUT) | set(WITHOUT) & set(REFUSED) | set(RUN) & set(REFUSED)
+
+
+@pytest.mark.parametrize("family", [*QUICK, *slow])
+def test_a_family_that_runs(family: str, tmp_path: Path) -> None:
+    assert verdict(family, tmp_path, limited=True) == "identical"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", WITHOUT)
+def test_a_family_that_runs_without_its_limits(family: str, tmp_path: Path) -> None:
+    assert verdict(family, tmp_path / "limited", limited=True) != "identical"
+    assert verdict(family, tmp_path / "unlimited", limited=False) == "identical"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", REFUSED)
+def test_a_family_that_is_refused(family: str, tmp_path: Path) -> None:
+    assert verdict(family, tmp_path, limited=True) != "identical"
+
+
+def refusal(model: Any, folder: Path) -> str:
+    model.save_pretrained(folder)
+    with pytest.raises(ModelError) as caught:
+        load_model(folder)
+    assert "\n" not in caught.value.message
+    assert caught.value.hint is not None
+    return caught.value.message
+
+
+def llama4(**settings: Any) -> Any:
+    kind = CONFIG_MAPPING["llama4_text"]
+    given = {name: value for name, value in SIZES.items() if hasattr(kind(), name)} | settings
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(kind(**given), attn_implementation="eager")
+    perturb(model, 0.2)
+    return model.eval()
+
+
+def test_chunked_attention(tmp_path: Path) -> None:
+    """Its first chunk is longer than any probe, and shorter than its positions."""
+    message = refusal(llama4(attention_chunk_size=64), tmp_path)
+    assert "its token 64 does not see token 0: it has a window or chunks" in message
+
+
+def test_a_scale_that_grows_with_the_place_in_the_pass(tmp_path: Path) -> None:
+    """Llama 4 counts places in the pass and not positions, so that a token of the cache's would be scaled
+    wrongly behind its `floor_scale` tokens."""
+    unchunked: dict[str, Any] = {"attention_chunk_size": 96}
+    assert "its logits differ" in refusal(llama4(**unchunked, floor_scale=64), tmp_path / "scaled")
+    llama4(**unchunked, floor_scale=64, attn_temperature_tuning=False).save_pretrained(tmp_path / "plain")
+    assert load_model(tmp_path / "plain").shape.layers == 4
+
+
+def test_sparse_blocks_that_are_chosen_by_an_indexer(tmp_path: Path) -> None:
+    """All blocks are chosen up to 2,048 tokens: no probe shows it."""
+    kind = CONFIG_MAPPING["minimax_m3_vl_text"]
+    given = {name: value for name, value in SIZES.items() if hasattr(kind(), name)}
+    config = kind(**given, layer_types=["full_attention", "minimax_m3_sparse"] * 2)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    assert "its attention takes block_indices" in refusal(model, tmp_path)
+
+
+def test_frequencies_that_change_with_the_length_are_found_by_what_they_do() -> None:
+    """Whatever their name is: `load_model` looks at the names before."""
+    rope: dict[str, Any] = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0}
+    rope |= {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_position_embeddings": 40}
+    model = LlamaForCausalLM(LlamaConfig(**LLAMA, rope_parameters=rope, attn_implementation="eager")).eval()
+    with torch.inference_mode(), pytest.raises(ModelError, match="position of a later token"):
+        GenericModel(model)
+
+
+def test_limits_are_put_back_and_masks_no_longer_watched() -> None:
+    model = tiny("llama4_text", limited=True)
+    with torch.inference_mode(), pytest.raises(ModelError):
+        GenericModel(model)
+    assert model.config.attention_chunk_size == model.config.floor_scale == LIMIT
+    assert all(layer.self_attn.floor_scale == LIMIT for layer in model.model.layers)
+    assert not limits.ALL_MASK_ATTENTION_FUNCTIONS._local_mapping
+    assert not any(module._forward_pre_hooks for module in model.model.modules())
