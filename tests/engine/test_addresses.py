@@ -33,7 +33,8 @@ class Watch:
         def remembered(tensor: Tensor) -> int:
             address, storage = given(tensor), tensor.untyped_storage()
             integers = tensor.numel() if tensor.dtype == torch.int64 else 0
-            self._storages[address] = StorageWeakRef(storage), integers
+            if address:  # of an empty tensor it is 0
+                self._storages[address] = StorageWeakRef(storage), integers
             return address
 
         monkeypatch.setattr(Tensor, "data_ptr", remembered)
