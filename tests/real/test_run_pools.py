@@ -42,6 +42,9 @@ def of_this_machine(folder: Path, standard: str, speculative: str, model: str) -
         "prometheus": f"http://{ports['prometheus']}",
     }
     file["route"] |= {"listen": ports["listen"], "admin": ports["admin"], "workers": 1}
+    file["route"]["speculate"] = (
+        True  # the comparison of a random draft deploys nothing, and the drill needs traffic
+    )
     if os.geteuid() == 0:
         file["route"]["user"] = "root"  # workers write the switch's file into a folder of the test's own
     file["guard"] |= {"listen": ports["guard"]}
