@@ -21,6 +21,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from specops.engine import Sampling, compiled, load_engine, one_call
 
 PLAIN = ("_norm", "_add_norm", "_gate", "_sample", "recurrent")
+BY_HEADS = ("_store_of", "_attend_of", "eagle_of")
+"""These give the compiled function for a number of heads."""
 
 
 class Watch:
@@ -40,9 +42,11 @@ class Watch:
         monkeypatch.setattr(Tensor, "data_ptr", remembered)
         for name in PLAIN:
             monkeypatch.setattr(compiled, name, self._watched(getattr(compiled, name)))
-        heads, eagle = compiled._of_heads, compiled.eagle_of
-        monkeypatch.setattr(compiled, "_of_heads", lambda *of: tuple(map(self._watched, heads(*of))))
-        monkeypatch.setattr(compiled, "eagle_of", lambda *of: self._watched(eagle(*of)))
+        for name in BY_HEADS:
+            monkeypatch.setattr(compiled, name, self._watching(getattr(compiled, name)))
+
+    def _watching(self, of: Callable[..., Callable[..., None]]) -> Callable[..., Callable[..., None]]:
+        return lambda *heads: self._watched(of(*heads))
 
     def _watched(self, call: Callable[..., None]) -> Callable[..., None]:
         def watched(*arguments: Any) -> None:
