@@ -18,6 +18,9 @@ VLLM := .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
+# Where it is set, each process that tests start would compile specops again: a quarter of the CPU time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-vllm faults check bench generate venv vllm-venv clean
 
 demo: $(VENV)/.serve

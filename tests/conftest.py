@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import fork_server
 from hypothesis import settings
 from suite_report import SuiteReport
 
@@ -71,6 +74,26 @@ def _mix_waiting_and_computing(items: list[pytest.Item]) -> None:
     computing = [file for file in files if file.parent.name not in WAITING]
     place = {file: number / len(some) for some in (waiting, computing) for number, file in enumerate(some)}
     items.sort(key=lambda item: place[item.path])
+
+
+PRELOADING = Path(__file__).parent / "preloading"
+
+
+@pytest.fixture(scope="session")
+def forked_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers of the embedded engine that start from here on are forked from a process that has its imports,
+    also those that specops starts (see preloading/sitecustomize.py)."""
+    pytest.importorskip("torch", reason="needs the engine extra")
+    log = tmp_path_factory.mktemp("fork-server") / "log"
+    threads = {"OMP_NUM_THREADS": "1"}
+    with (
+        fork_server(Path(sys.executable), PRELOADING / "imports.py", threads, log) as variables,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for path in variables.values():
+            patch.setenv("EMBEDDED_FORK_SERVER", path)  # removed by tests of what a start itself takes
+            patch.setenv("PYTHONPATH", str(PRELOADING), prepend=os.pathsep)
+        yield
 
 
 CHAT_TEMPLATE = (

@@ -102,7 +102,7 @@ def main(words: list[str]) -> None:
     if words[0] == "--serve":
         words = _serve(Path(words[1]), words[2])  # returns in forked processes only
     elif path := os.environ.get(VARIABLE):
-        _request(path, words)
+        request(path, words)
     _run(words)
 
 
@@ -126,7 +126,7 @@ class Program(NamedTuple):
     environment: dict[str, str]
 
 
-def _request(path: str, words: Sequence[str]) -> None:
+def request(path: str, words: Sequence[str]) -> None:
     """Have the fork server run `words`, and end this process as that program ends."""
     with socket.socket(socket.AF_UNIX) as server:
         try:

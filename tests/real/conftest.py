@@ -20,6 +20,11 @@ from specops.progress import Silent
 Write = Callable[..., Path]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked(forked_servers: None) -> None:
+    """Here the claims are about what servers do, and what specops does with them."""
+
+
 @pytest.fixture(scope="session")
 def server(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One speculating server for the tests that need no pool of their own."""

@@ -120,7 +120,9 @@ def embedded(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
     pool = {"engine": "embedded", "target": str(tiny_pair[0]), "threads": 1}
     speculation = {"draft": str(tiny_pair[1]), "tree": "chain:3"}
     path = write_rollout(folder, pool, pool | {"speculation": speculation}, sweep={"k": [2]})
-    done = specops("sweep", path, "--out", folder, "--plot", folder / "sweep.svg", "--json", "--quiet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("EMBEDDED_FORK_SERVER", raising=False)  # forked servers share memory
+        done = specops("sweep", path, "--out", folder, "--plot", folder / "sweep.svg", "--json", "--quiet")
     assert done.returncode in (Exit.YES, Exit.NO, Exit.UNDECIDED), done.stderr
     assert json.loads(done.stdout) == json.loads((folder / "sweep.json").read_text())
     assert (folder / "sweep.svg").stat().st_size > 1000

@@ -123,6 +123,7 @@ def test_a_walk_sweeps_on_the_cluster_that_its_rollout_file_names(cluster, tmp_p
     assert notes.said("sweep: not run again")
 
 
+@pytest.mark.slow  # a walk sweeps on a cluster in any case
 def test_what_a_lost_node_did_not_measure_is_measured_by_another(cluster, tmp_path) -> None:
     settings, notes, kept = sweep_of(tmp_path, jobs=4), Notes(), []
     dead: list[str] = []
@@ -154,6 +155,7 @@ def test_what_a_lost_node_did_not_measure_is_measured_by_another(cluster, tmp_pa
     assert f"{dead[0]} was lost on the way: Ray does not reach it any more" in notes.told
 
 
+@pytest.mark.slow  # a walk sweeps on a cluster in any case
 def test_ctrl_c_stops_the_servers_and_keeps_what_was_measured(cluster, tmp_path) -> None:
     settings, kept = sweep_of(tmp_path, jobs=1), []
 

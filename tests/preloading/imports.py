@@ -1,0 +1,21 @@
+"""What the fork server for the embedded engine runs (tests/forked.py): the imports of a server's two processes."""
+
+from importlib import import_module
+
+for name in (
+    "jinja2.sandbox",
+    "torch",
+    "specops.cli.app",
+    "specops.cli.serve",
+    "specops.edge.server",
+    "specops.edge.serving",
+    "specops.edge.verifying",
+    "specops.engine.load",
+    "specops.engine.offload",
+    "specops.engine.ranks",
+    "specops.engine.tokenizer",
+    "specops.serve.binding",
+    "specops.serve.run",
+    "specops.serve.worker",
+):
+    import_module(name)
