@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +43,9 @@ class Server:
     model: str
     group: int | None = None
     """Its process group; None for one that specops did not start."""
+
+    ended: Callable[[], bool] = lambda: False
+    """Whether its process has ended; of one that specops did not start, that is not known."""
 
 
 @contextmanager
@@ -79,7 +82,7 @@ def running(
     try:
         group = _group(keeper)
         server = _wait_until_up(name, keeper, address, log, progress, start_timeout_s)
-        yield replace(server, group=group)
+        yield replace(server, group=group, ended=lambda: keeper.poll() is not None)
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "while it was measured")
     except EnvironmentFailure as error:

@@ -36,11 +36,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(json.dumps({"data": [{"id": "fake"}]}))
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        (folder / f"asked-{k}").touch()
         if k == DIES:
             print("CUDA out of memory", file=sys.stderr, flush=True)
             os._exit(137)
-        time.sleep(60 if k == HANGS and body["max_tokens"] > 8 else 0)
+        if k == HANGS and body["max_tokens"] > 8:
+            (folder / "hangs").touch()
+            time.sleep(60)
         chunks = [{"choices": [{"index": 0, "text": "word "}]}] * 3
         chunks.append({"choices": [], "usage": {"completion_tokens": 3}})
         self.answer("".join(f"data: {json.dumps(chunk)}\\n\\n" for chunk in chunks) + "data: [DONE]\\n\\n")
@@ -191,8 +192,7 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     path = fake_rollout(tmp_path, HANGS)
     words = [sys.executable, "-m", "specops", "sweep", str(path), "--out", str(tmp_path), "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
-        wait_for((tmp_path / f"asked-{HANGS}").exists, "a request")
-        time.sleep(0.3)  # into the first cell: the request that only sees whether it answers is quick
+        wait_for((tmp_path / "hangs").exists, "a measured request")
         running.send_signal(number)
         running.wait(60)
         assert running.stderr is not None
@@ -205,15 +205,18 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     assert [cell["setting"] for cell in whole] == ["standard", "standard"]
 
 
-@pytest.mark.slow  # since the confirmation it waits out the timeout of a request: to be looked into
 def test_a_child_that_is_killed_takes_its_workers_along_and_the_sweep_goes_on(tmp_path: Path) -> None:
     path = fake_rollout(tmp_path, HANGS)
     words = [sys.executable, "-m", "specops", "sweep", str(path), "--out", str(tmp_path), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
-        wait_for((tmp_path / f"asked-{HANGS}").exists, "a request")
+        wait_for((tmp_path / "hangs").exists, "a measured request")
         os.kill(pids(tmp_path)[2], signal.SIGKILL)  # the second server; each has a worker
         assert running.stdout is not None
         kept = json.loads(running.stdout.read())["data"]["kept"]
     none_left(tmp_path)
     assert [one["setting"] for one in kept["failed"]] == [f"k={HANGS}"]
+    assert len(pids(tmp_path)) == 3 * 2  # the standard twice, and what failed is not started again
+    (killed,) = [cell["cell"] for cell in kept["cells"] if cell["setting"] != "standard"]
+    assert not killed["complete"]
+    assert len(killed["rows"]) < 5  # of 10: the rest is not sent to a server that is not there
     assert [(c["setting"], c["turn"]) for c in kept["cells"] if c["cell"]["complete"]][-1] == ("standard", 1)

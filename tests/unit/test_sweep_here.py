@@ -74,3 +74,17 @@ def test_a_rung_that_was_begun_is_closed(measured) -> None:
 
 def test_without_its_standard_nothing_is_measured(measured) -> None:
     assert measured(RUNG, dies="standard") == [("standard", 0)]
+
+
+def test_a_setting_that_failed_is_not_started_again_in_the_rung(measured) -> None:
+    again = [replace(job, turn=1) for job in reversed(OTHERS)]
+    found = measured(replace(RUNG, jobs=(*OTHERS, *again)), dies="k=4")
+    assert found == [
+        ("standard", 0),
+        ("k=3", 0),
+        ("k=4", 0),
+        ("k=5", 0),
+        ("k=5", 1),
+        ("k=3", 1),
+        ("standard", 1),
+    ]

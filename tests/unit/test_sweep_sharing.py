@@ -127,7 +127,8 @@ def test_only_the_cells_that_a_lost_machine_had_not_measured_are_given_to_anothe
 
 
 def test_a_job_that_was_lost_too_often_has_failed() -> None:
-    sharing = Sharing(rung(1))
+    one = job("k=0")
+    sharing = Sharing(Rung(job(STANDARD), (one, replace(one, turn=1))))
     for tries in range(1, MOST_TRIES + 1):
         machine = f"m{tries}"
         do(sharing, machine, sharing.next_for(machine, 0.0))
@@ -196,6 +197,33 @@ def test_the_second_start_of_a_setting_has_its_turn() -> None:
     standard, one = job(STANDARD), job("k=0")
     sharing = Sharing(Rung(standard, (one, replace(one, turn=1))))
     assert alone(sharing, "a") == [(STANDARD, 0), ("k=0", 0), ("k=0", 1), (STANDARD, 1)]
+
+
+def test_a_setting_that_failed_is_not_started_again() -> None:
+    standard, one, other = job(STANDARD), job("k=0"), job("k=1")
+    jobs = (one, other, replace(other, turn=1), replace(one, turn=1))
+    sharing = Sharing(Rung(standard, jobs))
+    do(sharing, "a", sharing.next_for("a", 0.0))
+    sharing.kept("a", failed(sharing.next_for("a", 0.0), "a"))
+    sharing.finished("a", 0.0)
+    assert alone(sharing, "a") == [("k=1", 0), ("k=1", 1), (STANDARD, 1)]
+
+
+def test_a_setting_that_failed_elsewhere_is_not_given_to_another_machine_when_one_is_lost() -> None:
+    standard, one = job(STANDARD), job("k=0")
+    sharing = Sharing(Rung(standard, (one, replace(one, turn=1))))
+    for machine in "ab":
+        errand = sharing.next_for(machine, 0.0)
+        for cell in errand.job.cells:
+            sharing.kept(machine, measured(errand, cell, machine))
+    for machine in "ab":
+        sharing.finished(machine, 0.0)
+    sharing.next_for("a", 0.0)
+    sharing.kept("b", failed(sharing.next_for("b", 0.0), "b"))
+    sharing.finished("b", 0.0)
+    assert sharing.lost("a", "its worker of Ray died") is None
+    assert sharing.jobs_left == 0
+    assert alone(sharing, "b") == [(STANDARD, 1)]
 
 
 @given(st.data())

@@ -29,11 +29,15 @@ class Here:
         if MACHINE not in rung.begun and not self._measure(rung.standard, 0, keep):
             return
         longest_s = time.time() - began
+        failed: set[str] = set()
         for number, job in enumerate(rung.jobs):
+            if job.setting.name in failed:
+                continue
             began = time.time()
             if number >= ALWAYS and not rung.has_time_for(job, began, longest_s):
                 break
-            self._measure(job, job.turn, keep)
+            if not self._measure(job, job.turn, keep):
+                failed.add(job.setting.name)
             longest_s = max(longest_s, time.time() - began)
         if rung.jobs or MACHINE in rung.begun:
             self._measure(rung.standard, 1, keep)

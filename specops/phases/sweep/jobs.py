@@ -135,5 +135,5 @@ class Executor(Protocol):
     def run(self, rung: Rung, keep: Keep) -> None:
         """Every job of the rung once, on some machine, that machine's standard before its first (turn 0)
         and after its last (turn 1); one server at a time on a device. A machine that measured no job does
-        not measure the standard again. A server that does not come up, or dies, is a FailedJob, and the rung
-        goes on."""
+        not measure the standard again. A server that does not come up, or dies, is a FailedJob: the rung goes
+        on without further jobs of that setting."""

@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from specops.config import EndpointPool
@@ -33,6 +33,9 @@ from specops.progress import Progress, Silent
 
 LOG_LINES = 20
 """Kept of the log of a server that failed."""
+
+LOOK_S = 0.1
+"""Seconds between two looks at whether the server's process has ended."""
 
 
 def measure_job(
@@ -105,6 +108,19 @@ class _Running:
         self.up_s = 0.0
 
     async def ask(self, server: Server) -> None:
+        """Measure all cells. A server whose process ends is not sent the rest of the requests."""
+        work = asyncio.create_task(self._cells(server))
+        try:
+            while not server.ended() and not work.done():
+                await asyncio.wait([work], timeout=LOOK_S)
+        finally:
+            stopped = work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
+        if stopped:
+            raise EndpointError("its server ended")
+
+    async def _cells(self, server: Server) -> None:
         footprint = Footprint(server.group)
         try:
             async with AsyncExitStack() as clients:

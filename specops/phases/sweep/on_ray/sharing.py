@@ -38,6 +38,9 @@ class Sharing:
         self._out: dict[str, Errand] = {}
         self._measured: dict[str, set[CellKey]] = {}
         self._failed: set[str] = set()
+        """Machines whose errand failed."""
+
+        self._failed_settings: set[str] = set()
         self._began: dict[str, float] = {}
         self._longest_s = 0.0
         self._opened = set(rung.begun)
@@ -89,6 +92,7 @@ class Sharing:
         """The machine measured this of its errand; whether it is a job's cell that was not there yet."""
         if isinstance(record, FailedJob):
             self._failed.add(machine)
+            self._give_up(record.setting)
             return False
         measured, key = self._measured[machine], _key_of(record)
         if not record.cell.complete or key in measured:
@@ -125,9 +129,16 @@ class Sharing:
             self._tries[job.setting.name] += 1
             if self._tries[job.setting.name] == MOST_TRIES:
                 told = f"its machine was lost {MOST_TRIES} times; the last: {why}"
+                self._give_up(job.setting.name)
                 return self._failure(job, job.turn, machine, told)
-            self._queue.appendleft(replace(job, cells=rest))
+            if job.setting.name not in self._failed_settings:
+                self._queue.appendleft(replace(job, cells=rest))
         return None
+
+    def _give_up(self, setting: str) -> None:
+        """A setting that failed is not started again in this rung."""
+        self._failed_settings.add(setting)
+        self._queue = deque(job for job in self._queue if job.setting.name != setting)
 
     @property
     def unclosed(self) -> set[str]:
