@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +32,11 @@ def prompts_file(tmp_path: Path) -> Path:
     ]
     path.write_text(json.dumps(items))
     return path
+
+
+@pytest.fixture
+def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No speed is called a drift, and no client a bottleneck: for tests of other things, whose servers answer
+    within a millisecond, so that a busy machine shows both."""
+    monkeypatch.setattr("specops.load.steadiness.NOTABLE", math.inf)
+    monkeypatch.setattr("specops.load.record.client_bound", lambda _: None)

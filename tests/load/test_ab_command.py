@@ -16,6 +16,8 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 from specops import results
 from specops.errors import Exit
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 
 def words_of(stub: Stub, other: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
     arms = ["--arm", f"old={stub.base_url}#stub", "--arm", f"new={other.base_url}"]

@@ -13,6 +13,8 @@ from stub import CHUNKS, Reply, Stub, stream
 from specops import results
 from specops.load.settings import BaselineSettings
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 
 def asked(stub: Stub) -> list[str]:
     return [request["messages"][0]["content"] for request in stub.requests]

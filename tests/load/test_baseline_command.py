@@ -16,6 +16,8 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
 from specops import results
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 
 def words_of(stub: Stub, prompts: Path, out: Path, *more: str) -> list[str]:
     base = ["baseline", "--base-url", stub.base_url]

@@ -18,6 +18,7 @@ from specops.prometheus import exposition
 from specops.results import Result
 
 
+@pytest.mark.usefixtures("any_speed")
 def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: Path) -> None:
     def flaky(body: Body) -> Reply:
         number = len(stub.requests)
@@ -33,6 +34,7 @@ def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: P
     assert run(stub, prompts_file, max_error_share=0.5).verdict == "yes"
 
 
+@pytest.mark.usefixtures("any_speed")
 def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
     def busy(body: Body) -> Reply:
         return fault(429, "x", Retry_After="0.2") if len(stub.requests) == 4 else Reply(stream(body, CHUNKS))
@@ -89,6 +91,7 @@ def test_prompts_that_cannot_be_sent_are_refused_before_the_first_request(stub: 
     assert stub.requests == []
 
 
+@pytest.mark.usefixtures("any_speed")
 def test_one_bad_answer_does_not_cost_the_result(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
     def odd(body: Body) -> Reply:
         chunks = {3: [("\ud83d", 1)], 5: [("x" * 9, 1), ("\ude00", 1)]}.get(len(stub.requests), CHUNKS)
@@ -169,18 +172,20 @@ def test_the_api_key_is_sent_and_kept_nowhere(
 
 
 def test_a_server_that_is_slower_in_the_end_is_undecided_and_measured_again(
-    stub: Stub, prompts_file: Path
+    stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("specops.load.steadiness.NOTABLE", 3.0)  # more than a busy machine adds
+
     def slower(body: Body) -> Reply:
         late = len(stub.requests) > 1 + 12
-        return Reply(stream(body, CHUNKS), gap_s=0.012 if late else 0.003)
+        return Reply(stream(body, CHUNKS), gap_s=0.06 if late else 0.003)
 
     stub.answer = slower
     found = run(stub, prompts_file, repeats=2)
     assert found.verdict == "undecided"
     assert "the server was not steady: TPOT at 1 stream was " in found.reason
     (change,) = (one for one in found.data["steadiness"] if one["drift"])
-    assert 1.15 < change["low"] <= change["ratio"] <= change["high"]
+    assert 3.0 < change["low"] <= change["ratio"] <= change["high"]
     sent = len(stub.requests)
     again = run(stub, prompts_file, found, repeats=2)
     assert (again.verdict, len(stub.requests)) == ("yes", 2 * sent)
@@ -196,6 +201,7 @@ def test_a_client_that_is_the_bottleneck_decides_nothing(
     assert found.data["cells"][0]["client_bound"] == "the client was the bottleneck: so"
 
 
+@pytest.mark.usefixtures("any_speed")
 def test_a_slow_tail_is_on_the_page(stub: Stub, prompts_file: Path) -> None:
     def tail(body: Body) -> Reply:
         return Reply(stream(body, CHUNKS), first_s=1.0 if len(stub.requests) == 9 else 0.02)

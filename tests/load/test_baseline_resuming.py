@@ -15,6 +15,8 @@ from specops.phases.baseline import measure
 from specops.progress import Silent
 from specops.results import Result
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 
 def test_an_interrupted_run_goes_on_with_the_cells_it_lacks(stub: Stub, prompts_file: Path) -> None:
     partials: list[Result] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from stub import CHUNKS, Reply, fault, running_stub, stream
+from stub import CHUNKS, Body, Reply, fault, running_stub, stream
 from sweeping import cells, found, order, run, wanted
 
 from specops.errors import ServerError
@@ -13,11 +13,18 @@ from specops.phases.sweep.wanted import Wanted
 from specops.prometheus import exposition
 from specops.results import Result
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 
 @pytest.fixture
 def third():
     with running_stub() as server:
         yield server
+
+
+def slower(body: Body) -> Reply:
+    """By far more than a busy machine is."""
+    return Reply(stream(body, CHUNKS), first_s=0.1)
 
 
 def stopped_after(rows: int, what: Wanted) -> Result:
@@ -109,6 +116,7 @@ def test_an_endpoint_that_fails_ends_its_own_cells_only(stub, other, third, prom
     well = other.answer
     dead = fault(500, "the engine is dead")
     other.answer = lambda body: dead if len(other.requests) > 4 else well(body)
+    third.answer = slower  # so that it is not picked for the confirmation
     result = run(wanted((stub, other, third), prompts_file, measure={"repeats": 2}))
     (failure,) = found(result).failed
     assert (failure.rung, failure.setting, failure.turn) == (0, "k=3", 0)

@@ -19,6 +19,8 @@ from specops.load.settings import BaselineSettings
 from specops.phases.baseline import measure
 from specops.progress import Silent
 
+pytestmark = pytest.mark.usefixtures("any_speed")
+
 Call = Callable[..., tuple[int, str, str]]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from specops.config import EndpointPool
@@ -115,10 +115,12 @@ class _Running:
                 await asyncio.wait([work], timeout=LOOK_S)
         finally:
             stopped = work.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
+            await asyncio.wait([work])
+            error = None if work.cancelled() else work.exception()
         if stopped:
-            raise EndpointError("its server ended")
+            raise EndpointError("its server ended") from error
+        if error is not None:
+            raise error
 
     async def _cells(self, server: Server) -> None:
         footprint = Footprint(server.group)
