@@ -47,7 +47,7 @@ def canary(
     Exit 1 where it does not, 4 where that cannot be told. What only the speculative pool lacks becomes a rule
     of the router.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     if (rollout is None) == (standard is None and speculative is None):
         raise UsageError("the canary asks the pools of a rollout file, or two addresses", hint=HINT)
@@ -61,7 +61,7 @@ def canary(
     from specops.phases.canary import canary as ask
 
     wanted = _checks(only)
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out) if rollout else out or Path("runs") / file.rollout
     with progress(quiet) as shown:
         result = ask(file, folder, shown, only=wanted, api_key_env=api_key_env)
     results.write(folder / FILE, result)

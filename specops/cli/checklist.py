@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from specops.cli.default_command import FirstUnlessNamed
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 
 RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
-Folder = Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")]
 
 checklist = typer.Typer(
     cls=FirstUnlessNamed,
@@ -23,7 +22,7 @@ checklist = typer.Typer(
 @checklist.command()
 def show(
     rollout: RolloutFile,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -32,7 +31,7 @@ def show(
 
     Exit 0 where all are passed or attested, 1 where one failed, 4 where some are open. Nothing else changes.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from datetime import UTC, datetime
@@ -41,7 +40,7 @@ def show(
     from specops.cli.checklist_page import page
     from specops.phases.checklist.checklist import FILE, checklist
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     result = checklist(file, rollout, folder, datetime.now(UTC))
     results.write(folder / FILE, result)
     print_json(result) if as_json else typer.echo("\n".join(page(result, folder)))
@@ -54,7 +53,7 @@ def attest(
     rollout: RolloutFile,
     by: Annotated[str, typer.Option(help="Who says so.")],
     note: Annotated[str | None, typer.Option(help="Such as where it was shared, and with whom.")] = None,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -63,7 +62,7 @@ def attest(
     for the rollout file as it is now."""
     from pydantic import ValidationError
 
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from datetime import UTC, datetime
@@ -78,7 +77,7 @@ def attest(
         known = item in (spec.name for spec in ITEMS)
         why = f"{item} is decided by what is measured" if known else f"there is no item {item!r}"
         raise UsageError(f"{why}, and cannot be attested", hint=f"what can be: {', '.join(attestable)}")
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     try:
         made = attest(file, folder, item, by, note, datetime.now(UTC))
     except ValidationError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 
 if TYPE_CHECKING:
     from specops.phases.diagnose.finding import Symptom
@@ -25,7 +25,7 @@ def diagnose(
         bool,
         typer.Option(help="Send a few streamed requests to the speculative pool, to see how text comes."),
     ] = True,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -35,7 +35,7 @@ def diagnose(
     Every question gets an answer: a cause with what mends it, ruled out, or what would show it. Writes
     diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 where nothing could be seen.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def diagnose(
     from specops.phases.diagnose.looking.gather import gather
 
     symptoms = _symptoms(symptom or [])
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
         seen = gather(file, folder, datetime.now(UTC), shown, requests=requests)
     result = diagnose(seen, symptoms)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from specops.cli.guard_simulate import simulate
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 from specops.errors import Exit
 
 MOST_MINUTES = 365 * 24 * 60
@@ -18,7 +18,6 @@ guard = typer.Typer(
     help="Take speculation off when it stops paying, and bring it back carefully.", no_args_is_help=True
 )
 RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
-Folder = Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
 ]
@@ -28,7 +27,7 @@ DryRun = Annotated[
 def run(
     rollout: RolloutFile,
     dry_run: DryRun = False,
-    out: Folder = None,
+    out: FolderOption = None,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
@@ -36,33 +35,33 @@ def run(
 
     SIGTERM or Ctrl-C ends it after the turn that it is in, and leaves traffic as it is.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from specops.cli.progress import progress
     from specops.phases import guard as phase
 
     with progress(quiet) as shown:
-        phase.run(file, out or Path("runs") / file.rollout, shown.note, dry_run=dry_run)
+        phase.run(file, run_folder(rollout, file.rollout, out), shown.note, dry_run=dry_run)
 
 
 @guard.command()
 def once(
     rollout: RolloutFile,
     dry_run: DryRun = False,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """One evaluation and what it decides, for a timer of one's own. Exit 0 healthy, 1 bad, 4 otherwise."""
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from specops.cli.guard_page import page
     from specops.phases import guard as phase
 
-    found = phase.once(file, out or Path("runs") / file.rollout, dry_run=dry_run)
+    found = phase.once(file, run_folder(rollout, file.rollout, out), dry_run=dry_run)
     print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
     verdict = found.evaluation.verdict if found.evaluation else "unknown"
     raise typer.Exit({"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED))
@@ -71,19 +70,19 @@ def once(
 @guard.command()
 def status(
     rollout: RolloutFile,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """How the guard stands: by the one that runs, or by the journal of one that does not."""
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from specops.cli.guard_page import page
     from specops.phases import guard as phase
 
-    found = phase.standing(out or Path("runs") / file.rollout)
+    found = phase.standing(run_folder(rollout, file.rollout, out))
     print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
 
 
@@ -100,7 +99,7 @@ def override(
         float | None,
         typer.Option("--for", min=0.1, max=MOST_MINUTES, help="Minutes; left out: until it is ended."),
     ] = None,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -108,7 +107,7 @@ def override(
     """A person's decision comes before the guard's. It works while a guard runs, and while none does."""
     from pydantic import ValidationError
 
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.errors import UsageError
 
     file = load(rollout)
@@ -123,7 +122,7 @@ def override(
         asked = Asked(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
         raise wrong_option(error, "guard override") from error
-    found = phase.override(file, out or Path("runs") / file.rollout, asked)
+    found = phase.override(file, run_folder(rollout, file.rollout, out), asked)
     print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
     raise typer.Exit(Exit.ENVIRONMENT if found.unconfirmed else Exit.YES)
 
@@ -142,7 +141,7 @@ def drill(
         float,
         typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
     ] = 60.0,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -151,7 +150,7 @@ def drill(
 
     Whatever happens, Ctrl-C too, traffic is handed back. Exit 0 where it moved, came back and lost nothing.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from specops import results
@@ -159,7 +158,7 @@ def drill(
     from specops.cli.progress import progress
     from specops.phases.guard_drill import FILE, drill
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
         result = drill(file, folder, shown, limit_s=limit)
     results.write(folder / FILE, result)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 from specops.errors import Exit
 
 
@@ -33,7 +33,7 @@ def simulate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the week that is made up.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -43,7 +43,7 @@ def simulate(
     What is replayed is a trace, the last days of Prometheus, or a week made up from baseline.json. Exit 1
     where the guard would have fallen back falsely, or not where it should have, as far as the truth is known.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.errors import UsageError
 
     if trace is not None and last is not None:
@@ -59,7 +59,7 @@ def simulate(
     from specops.guard.simulation import simulate as simulation
     from specops.prometheus.api import Api
 
-    plan, rules = plan_of(file, out or Path("runs") / file.rollout), Rules.of(file.guard)
+    plan, rules = plan_of(file, run_folder(rollout, file.rollout, out)), Rules.of(file.guard)
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:

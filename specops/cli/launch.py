@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
 
 launch = typer.Typer(
     help="Render how pools are started; lint commands that start them.", no_args_is_help=True
@@ -17,13 +17,13 @@ launch = typer.Typer(
 @launch.command()
 def render(
     rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Write start scripts, a Compose file and Kubernetes manifests for both pools, and judge them."""
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
@@ -31,7 +31,7 @@ def render(
     from specops.cli.progress import progress
     from specops.phases.launch import render
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
         result = render(file, folder, shown)
     results.write(folder / "launch.json", result)

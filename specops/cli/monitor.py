@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
 
 monitor = typer.Typer(
     help="Render rules, alerts and a dashboard; check that a Prometheus has what they need.",
@@ -18,13 +18,13 @@ monitor = typer.Typer(
 @monitor.command()
 def render(
     rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Write a scrape configuration, rules, alerts, their routing and a dashboard, by what was measured."""
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
@@ -32,7 +32,7 @@ def render(
     from specops.cli.progress import progress
     from specops.phases.monitor.render import render
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
         result = render(file, folder, shown)
     results.write(folder / "monitor.json", result)

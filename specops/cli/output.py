@@ -19,6 +19,9 @@ from specops.errors import SpecopsError
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Also write the answer to this file.")]
+FolderOption = Annotated[
+    Path | None, typer.Option("--out", help="The run folder; default: runs/NAME beside the rollout file.")
+]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 # `main` looks for --debug on the command line itself, since a command may fail before it is parsed.
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.default_command import FirstUnlessNamed
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
-Folder = Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")]
 Zone = Annotated[
     str | None, typer.Option("--tz", help="Of days and hours, as Asia/Seoul; default: report.timezone.")
 ]
@@ -45,7 +44,7 @@ def make(
         str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one question.")] = 60.0,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -54,7 +53,7 @@ def make(
 
     Exit 0 once it is written, whatever it says; 4 where Prometheus has nothing of the window.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.errors import UsageError
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
@@ -74,7 +73,7 @@ def make(
     from specops.phases.report.write import read, write
     from specops.prometheus.api import Api
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     settings = file.report
     asked = window_of(window or settings.window, end, _zone(tz or settings.timezone), datetime.now(UTC))
     api = Api(url, timeout_s=timeout_s)
@@ -101,13 +100,13 @@ def schedule(
         str | None, typer.Option(help='When: "Mon 09:00", or "09:00" daily; default: report.at.')
     ] = None,
     tz: Zone = None,
-    out: Folder = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Render a file for /etc/cron.d, and a systemd service with its timer. Nothing is installed."""
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.config.report import AT
     from specops.errors import UsageError
 
@@ -120,7 +119,7 @@ def schedule(
     when = at or file.report.at
     if re.fullmatch(AT, when) is None:
         raise UsageError(f"{when!r} is no time of a week", hint='--at "Mon 09:00", or 09:00 for every day')
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     zone = _zone(tz or file.report.timezone)
     made = schedule(file, rollout, folder, when, zone, datetime.now(UTC))
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
 
 route = typer.Typer(
     help="Render the router for NGINX, try it, and ask it why a request goes where it goes.",
@@ -15,13 +15,15 @@ route = typer.Typer(
 )
 
 RolloutArgument = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
-RunOption = Annotated[Path | None, typer.Option("--run", help="The run folder; default: runs/NAME.")]
+RunOption = Annotated[
+    Path | None, typer.Option("--run", help="The run folder; default: runs/NAME beside the rollout file.")
+]
 
 
 @route.command()
 def render(
     rollout: RolloutArgument,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     native: Annotated[
         bool, typer.Option("--native", help="Without Lua. The file's head says what that cannot do.")
     ] = False,
@@ -30,14 +32,14 @@ def render(
     debug: DebugFlag = False,
 ) -> None:
     """Write the folder that NGINX runs from, with thresholds from what was measured."""
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
     from specops.cli.route_page import rendered
     from specops.phases.route.render import render
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     result = render(file, folder, without_lua=native)
     results.write(folder / "route.json", result)
     if as_json:
@@ -76,7 +78,7 @@ def check(
     from specops import results
     from specops.cli.progress import progress
     from specops.cli.route_page import checked
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.errors import UsageError
     from specops.phases.route.cases import read
     from specops.phases.route.check import check_config, check_rollout
@@ -90,7 +92,7 @@ def check(
     with progress(quiet) as shown:
         if rollout is not None:
             file = load(rollout)
-            result = check_rollout(file, run or Path("runs") / file.rollout, more, nginx, shown)
+            result = check_rollout(file, run_folder(rollout, file.rollout, run), more, nginx, shown)
         else:
             assert config is not None
             result = check_config(config, more, nginx, shown)
@@ -125,13 +127,13 @@ def explain(
 ) -> None:
     """Say which pool a request goes to, and why, by the file that NGINX decides by. Nothing is sent."""
     from specops.cli.route_page import explained
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)
     from specops.phases.route.explain import explain, read_request
 
     asked = read_request(request, remote_addr)
-    found = explain(file, run or Path("runs") / file.rollout, asked, in_flight=in_flight, percent=percent)
+    found = explain(file, run_folder(rollout, file.rollout, run), asked, in_flight=in_flight, percent=percent)
     if as_json:
         print_json(found)
     else:

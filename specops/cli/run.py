@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
+from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 from specops.cli.progress import progress
 from specops.phases import Phase
 
@@ -17,7 +17,7 @@ def run(
     only: Annotated[Phase | None, typer.Option("--only", help="Phase to run alone.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder; default: runs/NAME.")] = None,
+    out: FolderOption = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
@@ -27,13 +27,13 @@ def run(
     Stops at the first failed gate, skips unchanged phases and those that do not apply, resumes interrupted
     ones. The page begins with what each load showed and the decision, by traffic class and load.
     """
-    from specops.config import load
+    from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops.cli.page import page
     from specops.phases import playbook
 
-    folder = out or Path("runs") / file.rollout
+    folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as report:
         walk = playbook.run(file, rollout, folder, report, only=only, fresh=fresh, go_on=go_on)
     if as_json:

@@ -45,7 +45,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The result, or its folder; default: runs/NAME. It is resumed.")
+        Path | None, typer.Option(help="The result, or its folder; default: the run folder. It is resumed.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
     as_json: JsonFlag = False,
@@ -53,7 +53,7 @@ def sweep(
     debug: DebugFlag = False,
 ) -> None:
     """Which K, or which tree, at which load; and the concurrency at which it stops paying."""
-    from specops.config import load
+    from specops.config import load, run_folder
     from specops.phases.sweep.wanted import wanted_of
 
     file = _overridden(
@@ -69,7 +69,7 @@ def sweep(
     )
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
-    path = _path(out, file.rollout)
+    path = _path(run_folder(rollout, file.rollout, out))
     wanted = wanted_of(file, rollout.parent, _endpoints(attach or [], file))
     if dry_run:
         from specops.phases.sweep.forecast import forecast
@@ -93,9 +93,7 @@ def sweep(
     raise typer.Exit(result.exit_code)
 
 
-def _path(out: Path | None, rollout: str) -> Path:
-    if out is None:
-        return Path("runs") / rollout / FILE
+def _path(out: Path) -> Path:
     return out if out.suffix == ".json" and not out.is_dir() else out / FILE
 
 

@@ -8,6 +8,7 @@ rollout.py   what is measured, and the whole; sweep.py, canary.py, deploy.py
 addresses.py where things answer; monitor.py, route.py, guard.py: what watches, routes and switches;
              report.py, costs.py: what is reported of it; edge.py: drafting elsewhere
 reading.py   from a file to a Rollout, or to an error that says where and what
+run_folder.py  where its results are stored
 """
 
 from specops.config.addresses import Addresses
@@ -22,6 +23,7 @@ from specops.config.reading import load
 from specops.config.report import Report
 from specops.config.rollout import Ab, Measure, Rollout, Slo
 from specops.config.route import Route
+from specops.config.run_folder import run_folder
 from specops.config.section import PORT, ExistingPath, Section
 from specops.config.sglang import SglangPool, SglangSpeculation
 from specops.config.sweep import Sweep
@@ -59,4 +61,5 @@ __all__ = [
     "VllmPool",
     "VllmSpeculation",
     "load",
+    "run_folder",
 ]

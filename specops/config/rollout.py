@@ -89,7 +89,8 @@ class Slo(Section):
 
 class Rollout(Section):
     rollout: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Its name; results go to runs/NAME."
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Its name; results go to runs/NAME beside this file.",
     )
     prompts: ExistingPath | None = Field(
         default=None, description="The prompt set; left out: the one that ships."
