@@ -17,6 +17,7 @@ The message is one sentence that says what was being done and what went wrong; t
 from __future__ import annotations
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -27,6 +28,14 @@ class Exit(IntEnum):
     USAGE = 2
     ENVIRONMENT = 3
     UNDECIDED = 4
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM ended a measurement whose partial results are in the file `path`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
 
 
 class SpecopsError(Exception):

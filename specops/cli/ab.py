@@ -24,7 +24,7 @@ from specops.cli.load_options import (
 )
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
 from specops.cli.progress import progress
-from specops.errors import SpecopsError, UsageError
+from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
@@ -197,33 +197,15 @@ def _compare(
 ) -> Result:
     from specops import results
     from specops.phases.ab.measure import compare
+    from specops.phases.partial_results import partial_results
 
     previous = results.read(out) if out.exists() and not fresh else None
     if previous is not None:
         _refuse_unusable(previous, arms, asked, settings, out)
-    kept = False
-
-    def keep(partial: Result) -> None:
-        nonlocal kept
-        results.write(out, partial)
-        kept = True
-
-    with progress(quiet) as shown:
-        try:
-            result = compare(
-                arms,
-                asked,
-                settings,
-                shown,
-                logs=out.parent / "logs",
-                previous=previous,
-                on_partial=keep,
-            )
-        except (KeyboardInterrupt, SpecopsError):
-            if kept:
-                shown.note(f"what was measured is in {out}; the same command goes on from there")
-            raise
-        results.write(out, result)
+    logs = out.parent / "logs"
+    with progress(quiet) as shown, partial_results(out, shown, resumed=previous is not None) as keep:
+        result = compare(arms, asked, settings, shown, logs=logs, previous=previous, on_partial=keep)
+        keep(result)
     return result
 
 

@@ -24,6 +24,7 @@ from specops.cli.doctor import doctor
 from specops.cli.edge import edge
 from specops.cli.guard import guard
 from specops.cli.init import init
+from specops.cli.interruption import Commands, sigterm_as_ctrl_c
 from specops.cli.launch import launch
 from specops.cli.monitor import monitor
 from specops.cli.plan import plan
@@ -37,6 +38,7 @@ from specops.errors import Exit, SpecopsError
 
 app = typer.Typer(
     name="specops",
+    cls=Commands,
     help="Measure, roll out and guard speculative decoding for LLM serving.",
     no_args_is_help=True,
     add_completion=False,
@@ -73,10 +75,11 @@ app.add_typer(checklist, name="checklist")
 
 
 def main() -> None:
-    """Entry point. Wrong usage is typer's to report (exit 2); Ctrl-C exits with 130."""
+    """Entry point. Typer reports wrong usage (exit 2). Ctrl-C exits with 130, SIGTERM with 143."""
     debug = "--debug" in sys.argv
     try:
-        app(prog_name="specops")
+        with sigterm_as_ctrl_c():
+            app(prog_name="specops")
     except Exception as error:
         if isinstance(error, SpecopsError):
             output.print_error(error)

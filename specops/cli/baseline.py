@@ -24,7 +24,7 @@ from specops.cli.load_options import (
 )
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json, print_table
 from specops.cli.progress import progress
-from specops.errors import SpecopsError, UsageError
+from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.load.settings import BaselineSettings
@@ -74,6 +74,7 @@ def baseline(
     """Measure an OpenAI-compatible endpoint: TTFT, TPOT, latency, throughput, acceptance."""
     from specops import results
     from specops.phases.baseline import measure
+    from specops.phases.partial_results import partial_results
 
     fields: dict[str, Any] = {
         "base_url": base_url,
@@ -108,21 +109,9 @@ def baseline(
     previous = results.read(out) if out.exists() and not fresh else None
     if previous is not None:
         _refuse_unusable(previous, settings, out)
-    kept = False
-
-    def keep(partial: Result) -> None:
-        nonlocal kept
-        results.write(out, partial)
-        kept = True
-
-    with progress(quiet) as shown:
-        try:
-            result = measure(settings, shown, previous, keep)
-        except (KeyboardInterrupt, SpecopsError):
-            if kept:
-                shown.note(f"what was measured is in {out}; the same command goes on from there")
-            raise
-        results.write(out, result)
+    with progress(quiet) as shown, partial_results(out, shown, resumed=previous is not None) as keep:
+        result = measure(settings, shown, previous, keep)
+        keep(result)
     if as_json:
         print_json(result)
     else:

@@ -33,6 +33,7 @@ def canary(
     endpoint: EndpointOption = "chat",
     prompts: PromptsOption = None,
     only: Annotated[str, typer.Option(help="Checks to make, by commas; all without.")] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ask anew what was asked before.")] = False,
     api_key_env: ApiKeyOption = None,
     out: Annotated[
         Path | None,
@@ -44,8 +45,8 @@ def canary(
 ) -> None:
     """Check that the speculative pool answers as the standard one, whatever is asked of it.
 
-    Exit 1 where it does not, 4 where that cannot be told. What only the speculative pool lacks becomes a rule
-    of the router.
+    Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where that cannot be told. What only
+    the speculative pool lacks becomes a rule of the router.
     """
     from specops.config import load, run_folder
 
@@ -57,18 +58,39 @@ def canary(
         file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
     from specops.cli.canary_page import page
-    from specops.phases.canary import FILE
+    from specops.phases.canary import FILE, inputs, resumable
     from specops.phases.canary import canary as ask
+    from specops.phases.partial_results import partial_results
 
     wanted = _checks(only)
     folder = run_folder(rollout, file.rollout, out) if rollout else out or Path("runs") / file.rollout
+    path = folder / FILE
+    previous = results.read(path) if path.exists() and not fresh else None
+    if previous is not None and not resumable(previous, inputs(file, wanted), str(path)):
+        previous = None
     with progress(quiet) as shown:
-        result = ask(file, folder, shown, only=wanted, api_key_env=api_key_env)
-    results.write(folder / FILE, result)
+
+        def set_aside() -> None:
+            if path.exists():
+                shown.note(f"the earlier canary is now {results.set_aside(path)}")
+
+        with partial_results(path, shown, resumed=previous is not None, before_first=set_aside) as keep:
+            keep(
+                ask(
+                    file,
+                    folder,
+                    shown,
+                    only=wanted,
+                    api_key_env=api_key_env,
+                    previous=previous,
+                    on_partial=keep,
+                )
+            )
+    result = results.read(path)
     if as_json:
         print_json(result)
     else:
-        typer.echo("\n".join(page(result, folder / FILE, rollout)))
+        typer.echo("\n".join(page(result, path, rollout)))
     raise typer.Exit(result.exit_code)
 
 

@@ -11,7 +11,7 @@ import typer
 from specops.cli.load_options import names
 from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
 from specops.cli.progress import progress
-from specops.errors import SpecopsError, UsageError
+from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.config import EndpointPool, Rollout
@@ -172,6 +172,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
 
 def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bool) -> Result:
     from specops import results
+    from specops.phases.partial_results import partial_results
     from specops.phases.sweep.forecast import samples_of
     from specops.phases.sweep.machines import machines
     from specops.phases.sweep.sweep import sweep
@@ -180,24 +181,16 @@ def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bo
     previous = results.read(path) if path.exists() and not fresh else None
     if previous is not None:
         _refuse_unusable(previous, wanted, path)
-    kept = False
-
-    def keep(partial: Result) -> None:
-        nonlocal kept
-        if fresh and not kept and path.exists():
-            shown.note(f"the earlier sweep is now {results.set_aside(path)}")
-        results.write(path, partial)
-        kept = True
-
     with progress(quiet) as shown:
-        try:
+
+        def set_aside() -> None:
+            if path.exists():
+                shown.note(f"the earlier sweep is now {results.set_aside(path)}")
+
+        with partial_results(path, shown, resumed=previous is not None, before_first=set_aside) as keep:
             with machines(wanted, on, path.parent / "logs" / "sweep", shown) as executor:
                 result = sweep(wanted, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
-        except (KeyboardInterrupt, SpecopsError):
-            if kept:
-                shown.note(f"what was measured is in {path}; the same command goes on from there")
-            raise
-        results.write(path, result)
+            keep(result)
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ def drill(rollout: Rollout, folder: Path, progress: Progress, *, limit_s: float)
     """Through the guard that runs, or by itself where none does. Leaves traffic as it was."""
     routers = counting(rollout)
     switch = Switch(targets(rollout, folder / GUARD), routers)
-    with _sigterm_as_ctrl_c(), _hands(rollout, folder) as hands:
+    with _hands(rollout, folder) as hands:
         seen = rehearse(hands, switch, routers, limit_s=limit_s, progress=progress)
     verdict, reason = judged(seen)
     settings = {
@@ -120,12 +119,3 @@ def _hands(rollout: Rollout, folder: Path) -> Iterator[Hands]:
     with guarding(rollout, folder, blind) as (guard, _):
         guard.resume()
         yield _Own(guard)
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -179,18 +180,25 @@ def test_a_server_that_slows_down_is_reported(stub, other, prompts_file, tmp_pat
     assert "old" not in {drift["arm"] for drift in flagged if drift["kind"] == "slow-down"}
 
 
-def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub, other, prompts_file, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [(signal.SIGINT, 130, "Ctrl-C"), pytest.param(signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow)],
+)
+def test_a_signal_leaves_a_valid_partial_that_resumes(
+    number, code, name, stub, other, prompts_file, tmp_path
+) -> None:
     out = tmp_path / "ab.json"
     other.answer = lambda body: Reply(stream(body, CHUNKS), hang=len(other.requests) > 16)
     words = words_of(stub, other, prompts_file, out, "--looks", "1")
     process = [sys.executable, "-m", "specops", *words]
     with subprocess.Popen(process, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(other.requests) > 16, 60)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         shown, said = process.communicate(timeout=60)
-    assert (process.returncode, shown) == (130, "")
+    assert (process.returncode, shown) == (code, "")
     assert "Traceback" not in said
-    assert f"what was measured is in {out}; the same command goes on from there" in said
+    assert f"stopped by {name}; partial results are in {out}\n" in said
+    assert f"go on with: {shlex.join(['specops', *words])}\n" in said
     partial = results.read(out)
     assert partial.verdict == "partial"
     whole = [visit for visit in partial.data["visits"] if visit["cell"]["complete"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -182,7 +183,8 @@ def test_ctrl_c_in_the_warm_up_leaves_an_earlier_result_alone(
         process.kill()
     assert process.returncode == 130
     assert out.read_bytes() == before
-    assert "what was measured" not in stderr
+    assert "stopped by Ctrl-C; no partial results\n" in stderr
+    assert stderr.rstrip().endswith("--fresh --warmup 2"), "without --fresh it would show the earlier result"
 
 
 def test_a_result_that_cannot_be_written_is_kept_elsewhere(
@@ -206,7 +208,12 @@ def test_a_damaged_earlier_result_exits_with_3_and_stays(
     assert call(stub, prompts_file, out, "--fresh").returncode == 0
 
 
-def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_a_signal_leaves_a_valid_partial_that_resumes(
+    number: signal.Signals, code: int, name: str, stub: Stub, prompts_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "b.json"
     first_cell = 1 + 12  # and the probe
 
@@ -215,21 +222,23 @@ def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Pa
         return Reply(stream(body, CHUNKS)[: 2 if hang else None], hang=hang)
 
     stub.answer = answer
+    words = as_a_process(stub, prompts_file, out, "--model", "stub", "--repeats", "3")
     process = subprocess.Popen(
-        as_a_process(stub, prompts_file, out, "--model", "stub", "--repeats", "3"),
+        [*words, "--fresh"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
         wait_until(lambda: len(stub.requests) > first_cell + 5, 30)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode not in (0, 1, 2, 3)
+    assert process.returncode == code
     assert "Traceback" not in stderr
-    assert f"what was measured is in {out}" in stderr
+    again = shlex.join(["specops", *words[3:]])
+    assert stderr.endswith(f"stopped by {name}; partial results are in {out}\ngo on with: {again}\n")
     wait_until(lambda: stub.in_flight == 0)  # the request in flight was dropped
     partial = results.read(out)
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 cells")
@@ -237,7 +246,7 @@ def test_ctrl_c_leaves_a_valid_partial_that_resumes(stub: Stub, prompts_file: Pa
     assert errors == [[None] * 12, [None] * 5 + ["interrupted"]]  # the request in flight was sent, and counts
     stub.answer = lambda body: Reply(stream(body, CHUNKS))
     stub.requests.clear()
-    done = call(stub, prompts_file, out, "--model", "stub", "--repeats", "3")
-    assert done.returncode == 0, done.stderr
+    done = specops(*shlex.split(again)[1:])
+    assert done.returncode in (0, 4), done.stderr
     assert len(stub.requests) == 1 + 2 * 12
     assert results.read(out).data["cells"][0] == partial.data["cells"][0]

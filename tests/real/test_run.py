@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -209,7 +210,13 @@ def test_an_empty_prompt_set_is_wrong_usage(written) -> None:
     assert "hint: " in done.stderr
 
 
-def test_ctrl_c_keeps_what_was_measured_and_stops_the_server(written, tiny_pair, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [(signal.SIGINT, 130, "Ctrl-C"), pytest.param(signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow)],
+)
+def test_a_signal_keeps_what_was_measured_and_stops_the_server(
+    number, code, name, written, tiny_pair, tmp_path
+) -> None:
     path = written(pools=pools(tiny_pair), measure=MEASURE | {"repeats": 500})
     words = [sys.executable, "-m", "specops", "run", str(path), "--out", str(tmp_path / "run")]
     result = tmp_path / "run" / "baseline.json"
@@ -221,11 +228,12 @@ def test_ctrl_c_keeps_what_was_measured_and_stops_the_server(written, tiny_pair,
             assert specops.poll() is None, specops.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        specops.send_signal(signal.SIGINT)
+        specops.send_signal(number)
         out, said = specops.communicate(timeout=60)
-    assert specops.returncode == 130
+    assert specops.returncode == code
     assert out == ""
-    assert f"what was measured is in {result}, and the same command resumes" in said
+    assert f"stopped by {name}; partial results are in {result}\n" in said
+    assert f"go on with: {shlex.join(['specops', *words[3:]])}\n" in said
     assert "Traceback" not in said
     partial = results.read(result)
     assert partial.verdict == "partial"

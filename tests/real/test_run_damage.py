@@ -15,7 +15,7 @@ from walking import PROMPTS, Notes, walk
 from specops import results
 from specops.cli import app
 from specops.config import load
-from specops.errors import Exit, FileError
+from specops.errors import Exit, FileError, Stopped
 from specops.phases import playbook
 
 
@@ -36,12 +36,12 @@ def test_a_stop_before_anything_was_measured_leaves_the_earlier_result(written, 
     file = walked.parent / "run" / "baseline.json"
     earlier, files = file.read_bytes(), sorted(file.parent.glob("*.json"))
     monkeypatch.setattr("specops.phases.baseline.warm_up", stopped)
-    changed, notes = written(prompts=PROMPTS[:12]), Notes()
-    with pytest.raises(KeyboardInterrupt):
-        playbook.run(load(changed), changed, file.parent, notes, only="baseline")
+    changed = written(prompts=PROMPTS[:12])
+    with pytest.raises(KeyboardInterrupt) as stop:
+        playbook.run(load(changed), changed, file.parent, Notes(), only="baseline")
     assert file.read_bytes() == earlier
     assert sorted(file.parent.glob("*.json")) == files
-    assert notes.said("stopped before anything was measured")
+    assert not isinstance(stop.value, Stopped), "there is nothing to resume"
 
 
 def test_a_full_disk_is_the_environments_failure_and_the_result_is_rescued(

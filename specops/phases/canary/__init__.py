@@ -10,6 +10,6 @@ paste.py          the request that shows it, for a shell
 conformance.py    the whole: `canary` for a rollout, `conform` for two servers
 """
 
-from specops.phases.canary.conformance import FILE, canary, conform, inputs, judged
+from specops.phases.canary.conformance import FILE, canary, conform, inputs, judged, resumable
 
-__all__ = ["FILE", "canary", "conform", "inputs", "judged"]
+__all__ = ["FILE", "canary", "conform", "inputs", "judged", "resumable"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,14 @@ from specops.launch.process import Server
 from specops.load.endpoint import Endpoint
 from specops.load.pace import Pace
 from specops.load.settings import BaselineSettings
+from specops.load.workload import PromptSet
 from specops.phases.canary.asking import Gone, Pool
 from specops.phases.canary.checks import CHECKS
 from specops.phases.canary.finding import Conformance, Finding, Outcome, Unsupported
 from specops.phases.canary.pair import Check, Pair, spread
 from specops.phases.canary.paste import pasted
-from specops.phases.inputs import inputs_of_settings, settings_of
+from specops.phases.inputs import changed, inputs_of_settings, settings_of
+from specops.phases.measurement import checked
 from specops.progress import Progress
 from specops.results import Result, Verdict
 
@@ -39,16 +41,20 @@ def canary(
     *,
     only: Sequence[CheckName] = (),
     api_key_env: str | None = None,
+    previous: Result | None = None,
+    on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """Of the rollout's pools, started here where that is specops's to do. Logs go to `folder`/logs.
 
-    `only` names the checks to make; none named makes all but those that the rollout file skips.
+    `only` names the checks to make; none named makes all but those that the rollout file skips. Checks that
+    `previous` holds are not made again: see `resumable`. `on_partial` gets a valid result after every check.
     Raises ConfigError, PromptsError, and EndpointError or ServerError for a pool that never answers.
     """
     pools = rollout.pools
     for pool in (pools.standard, pools.speculative):
         check_pool(pool)  # before the other has been started, which takes minutes
     asked = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
+    read = inputs(rollout, only)
     result: Result | None = None
     try:
         with (
@@ -63,14 +69,33 @@ def canary(
                 progress=progress,
             ) as speculative,
         ):
-            result = conform(standard, speculative, asked, rollout.canary, progress, folder=folder, only=only)
+            result = conform(
+                standard,
+                speculative,
+                asked,
+                rollout.canary,
+                progress,
+                folder=folder,
+                only=only,
+                previous=previous,
+                on_partial=lambda partial: on_partial(partial.model_copy(update={"inputs": read})),
+            )
     except ServerError as error:
         if result is None:  # it did not come up
             raise
         progress.note(error.message)  # that it ended while it was asked is in the result
         if error.hint:
             progress.note(error.hint)
-    return result.model_copy(update={"inputs": inputs(rollout, only)})
+    return result.model_copy(update={"inputs": read})
+
+
+def resumable(previous: Result, read: dict[str, str], name: str) -> bool:
+    """Whether a canary of the inputs `read` goes on from `previous`: a partial result of the same inputs.
+    FileError where the result, called `name` in the message, is damaged."""
+    if previous.verdict != "partial" or changed(previous, read) is not None:
+        return False
+    checked(Conformance, previous.data, f"{name} is damaged: data")
+    return True
 
 
 def inputs(rollout: Rollout, only: Sequence[CheckName] = ()) -> dict[str, str]:
@@ -90,6 +115,8 @@ def conform(
     *,
     folder: Path,
     only: Sequence[CheckName] = (),
+    previous: Result | None = None,
+    on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """The same of two servers that answer. `asked` says with which prompts, at which route and how fast;
     requests too long to be pasted are kept in `folder`/canary."""
@@ -99,8 +126,28 @@ def conform(
     prompts = asked.prompt_set()
     if len(prompts.prompts) < 2:
         raise UsageError("the canary needs two prompts", hint=f"{prompts.path} has one; add others")
-    found = asyncio.run(_asked(standard, speculative, asked, settings, progress, checks, folder))
+    known = Conformance.model_validate(previous.data) if previous is not None else None
+
+    def partial(found: Conformance) -> None:
+        reason = f"stopped after {len(found.checks)} of {len(checks)} checks"
+        on_partial(_result(found, asked, settings, prompts, only, "partial", reason))
+
+    found = asyncio.run(
+        _asked(standard, speculative, asked, settings, progress, checks, folder, known, partial)
+    )
     verdict, reason = judged(found.checks)
+    return _result(found, asked, settings, prompts, only, verdict, reason)
+
+
+def _result(
+    found: Conformance,
+    asked: BaselineSettings,
+    settings: Canary,
+    prompts: PromptSet,
+    only: Sequence[CheckName],
+    verdict: Verdict,
+    reason: str,
+) -> Result:
     count = {status: sum(one.status == status for one in found.checks) for status in ("pass", "fail")}
     return Result(
         phase=PHASE,
@@ -157,7 +204,13 @@ async def _asked(
     progress: Progress,
     checks: Sequence[Check],
     folder: Path,
+    known: Conformance | None,
+    partial: Callable[[Conformance], None],
 ) -> Conformance:
+    """Every check's finding. `known` holds findings that stand; `partial` gets all so far, after each check
+    that both pools survived."""
+    before = {one.name: one for one in known.checks} if known is not None else {}
+    sent = known.requests if known is not None else {}
     prompts = asked.prompt_set()
     pace = Pace(asked.max_rps)
     async with AsyncExitStack() as stack:
@@ -171,10 +224,25 @@ async def _asked(
             f"the canary asks {one.endpoint.base_url} and {other.endpoint.base_url}, each at most "
             f"{settings.concurrency} requests at a time"
         )
+        if before:
+            progress.note(f"{len(before)} of {len(checks)} checks stand; the others are made")
         progress.start("checking that both pools answer alike", len(checks))
         found: list[Finding] = []
         gone: Gone | None = None
+
+        def so_far() -> Conformance:
+            return Conformance(
+                checks=found,
+                unsupported=unsupported(found),
+                requests={pool.name: sent.get(pool.name, 0) + pool.sent for pool in (one, other)},
+                prompts=prompts.provenance(),
+            )
+
         for check in checks:
+            if check.name in before:
+                found.append(before[check.name])
+                progress.advance()
+                continue
             if gone is None:
                 try:
                     outcome = await check.run(pair)
@@ -186,12 +254,9 @@ async def _asked(
                 outcome = Outcome("undecided", f"not asked: {gone}")
             found.append(_finding(check, outcome, pair, folder))
             progress.advance()
-    return Conformance(
-        checks=found,
-        unsupported=unsupported(found),
-        requests={pool.name: pool.sent for pool in (one, other)},
-        prompts=prompts.provenance(),
-    )
+            if gone is None:
+                partial(so_far())
+        return so_far()
 
 
 def _at(asked: BaselineSettings, server: Server) -> Endpoint:

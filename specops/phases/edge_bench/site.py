@@ -163,6 +163,7 @@ class _Host:
 
 def _child(work: Callable[..., None], pipe: Pipe, others: Sequence[Pipe], given: Sequence[Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the bench says when
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it here, where Ctrl-C is ignored
     for other in others:  # or an end that the bench closes would stay open here
         other.close()
     work(pipe, *given)

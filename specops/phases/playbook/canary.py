@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from specops import results
 from specops.errors import ServerError
 from specops.phases import Phase
-from specops.phases.canary import canary, inputs
+from specops.phases.canary import canary, inputs, resumable
 from specops.phases.inputs import changed
-from specops.phases.playbook.keeping import earlier, set_aside, written
+from specops.phases.playbook.keeping import keeping
 from specops.phases.playbook.step import Given, Skipped, Step
 from specops.phases.playbook.together import apart
 
@@ -14,13 +15,15 @@ PHASE: Phase = "canary"
 
 
 def run(at: Given) -> Step | Skipped:
-    asked = inputs(at.rollout)
-    previous = earlier(at, PHASE)
-    if previous is not None and changed(previous, asked) is None and previous.verdict != "undecided":
-        return Step(PHASE, at.path(PHASE), previous, reused=True)
+    asked, path = inputs(at.rollout), at.path(PHASE)
+    previous = results.read(path) if path.exists() and not at.fresh else None
+    if previous is not None and not resumable(previous, asked, str(path)):
+        if changed(previous, asked) is None and previous.verdict in ("yes", "no"):
+            return Step(PHASE, path, previous, reused=True)
+        previous = None
     try:
-        result = canary(at.rollout, at.folder, at.progress)
+        with keeping(PHASE, path, previous, asked, at.progress) as keep:
+            keep(canary(at.rollout, at.folder, at.progress, previous=previous, on_partial=keep))
     except ServerError as error:
         return apart(at, PHASE, error)
-    set_aside(PHASE, at.path(PHASE), at.progress)
-    return written(at, PHASE, result)
+    return Step(PHASE, path, results.read(path))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from specops import results
 from specops.phases import Phase
 from specops.phases.inputs import changed
+from specops.phases.partial_results import Keep, partial_results
 from specops.phases.playbook.step import Given, Step
 from specops.progress import Progress
 from specops.results import Result
-
-Keep = Callable[[Result], None]
 
 
 def unchanged(
@@ -60,20 +59,10 @@ def keeping(
     phase: Phase, path: Path, previous: Result | None, inputs: dict[str, str], progress: Progress
 ) -> Iterator[Keep]:
     """What writes a result to `path`, of these inputs. What is there of others is set aside for the first."""
-    kept = previous is not None
-
-    def keep(result: Result) -> None:
-        nonlocal kept
-        if not kept:
-            set_aside(phase, path, progress)
-        results.write(path, result.model_copy(update={"phase": phase, "inputs": inputs}))
-        kept = True
-
-    try:
-        yield keep
-    except KeyboardInterrupt:
-        if kept:
-            progress.note(f"{phase}: stopped; what was measured is in {path}, and the same command resumes")
-        else:
-            progress.note(f"{phase}: stopped before anything was measured")
-        raise
+    with partial_results(
+        path,
+        progress,
+        resumed=previous is not None,
+        before_first=lambda: set_aside(phase, path, progress),
+    ) as keep:
+        yield lambda result: keep(result.model_copy(update={"phase": phase, "inputs": inputs}))

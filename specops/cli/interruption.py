@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM end every command in the same way: servers stop, partial results stay, one line says how
+to resume."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from specops.errors import Stopped
+
+_received: list[signal.Signals] = []
+"""The signals that asked this command to end."""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Within the block SIGTERM does what Ctrl-C does at that moment. Nothing changes outside the main thread,
+    where Python does not handle signals.
+
+    Whatever handles SIGINT is called, since asyncio replaces it while a loop runs. Where SIGINT is ignored,
+    as in a shell's background job, SIGTERM still ends the command.
+    """
+    _received.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    _received.append(signal.Signals(number))
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+    else:
+        raise KeyboardInterrupt
+
+
+class Commands(TyperGroup):
+    """The group of all commands: says how to go on with one that was interrupted."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            by = _received[0] if _received else signal.SIGINT
+            print(message(by, sys.argv[1:], stopped), file=sys.stderr, flush=True)
+            raise typer.Exit(128 + by) from None
+
+
+def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt) -> str:
+    """What stopped the command, where its partial results are, and the command that goes on.
+
+    --fresh would discard the partial results, so it is left out where there are some.
+    """
+    name = "Ctrl-C" if by == signal.SIGINT else by.name
+    if isinstance(stopped, Stopped):
+        again = shlex.join(["specops", *(word for word in words if word != "--fresh")])
+        return f"stopped by {name}; partial results are in {stopped.path}\ngo on with: {again}"
+    return f"stopped by {name}; no partial results\ngo on with: {shlex.join(['specops', *words])}"
