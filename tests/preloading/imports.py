@@ -1,4 +1,4 @@
-"""What the fork server for the embedded engine runs (tests/forked.py): the imports of a server's two processes."""
+"""What the fork server for the embedded engine runs (tests/forked.py): the imports of its two processes."""
 
 from importlib import import_module
 
