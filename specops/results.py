@@ -1,8 +1,9 @@
 """Results: what a phase leaves behind, written whole or not at all.
 
 Every result is one JSON file in the run folder: {schema, specops, created, phase, inputs, settings,
-environment, verdict, reason, summary, data}. `inputs` maps a name to the SHA-256 of what was read, so
-that results link to each other and a phase whose inputs have not changed need not run again.
+environment, verdict, reason, summary, data, sha256}. `inputs` maps a name to the SHA-256 of what was read,
+so that results link to each other and a phase whose inputs have not changed need not run again. `sha256` is
+the hash of all other fields: a result that was edited by hand is refused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from specops import __version__
 from specops.errors import Exit, FileError
 
 SCHEMA = 1
+
+HASH = "sha256"
+"""The key of a result's file that holds the hash of the others."""
 
 Verdict = Literal["yes", "no", "undecided", "partial"]
 """`partial`: the phase was stopped before its end; what it had measured is in `data`."""
@@ -67,12 +71,12 @@ class Result(BaseModel):
 
 
 def write(path: Path, result: Result) -> None:
-    """Write `result` whole: to a temporary file beside `path`, flushed to the disk, then renamed.
+    """Write `result` and its hash: to a temporary file beside `path`, flushed to the disk, then renamed.
 
     When the disk is full the previous file stays as it was, and the new result is kept in the system's
     temporary folder if there is room; the error says where.
     """
-    text = result.model_dump_json(by_alias=True, indent=1)
+    text = written(result)
     try:
         _replace(path, text)
     except OSError as error:
@@ -82,6 +86,17 @@ def write(path: Path, result: Result) -> None:
             f"could not write {path} ({os.strerror(error.errno or 0)}); {where}",
             hint="free some space, move the file there, and run the same command again to resume",
         ) from error
+
+
+def written(result: Result) -> str:
+    """The text of the file of `result`: one JSON object, with the hash of its other fields as the last."""
+    return sealed(json.loads(result.model_dump_json(by_alias=True)))
+
+
+def sealed(fields: dict[str, Any]) -> str:
+    """The same of `fields` that may have been read from such a file; its hash is computed anew."""
+    content = {name: value for name, value in fields.items() if name != HASH}
+    return json.dumps(content | {HASH: sha256(content)}, indent=1, ensure_ascii=False)
 
 
 def set_aside(path: Path) -> Path:
@@ -120,7 +135,8 @@ def _rescue(name: str, text: str) -> Path | None:
 
 
 def read(path: Path) -> Result:
-    """Read a result; a damaged, foreign or newer file is refused by name, never half-read."""
+    """The result at `path`. Raises FileError, which names the file, for one that is damaged, foreign or
+    newer, and for one whose content does not match its hash."""
     try:
         raw = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -142,8 +158,9 @@ def read(path: Path) -> Result:
             f"{path} has schema {version}; this specops reads schema {SCHEMA}",
             hint="use the specops version that wrote it, or run its phase again with --fresh",
         )
+    recorded = fields.pop(HASH, None)
     try:
-        return Result.model_validate(fields)
+        result = Result.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -151,6 +168,17 @@ def read(path: Path) -> Result:
             f"{path} is damaged: {where}: {first['msg']}",
             hint="remove it and run its phase again, or restore it from a copy",
         ) from error
+    if recorded is None:
+        raise FileError(
+            f"{path} has no hash of its content: an earlier version of specops wrote it",
+            hint="run its phase again with --fresh",
+        )
+    if recorded != sha256(fields):
+        raise FileError(
+            f"{path} was changed after it was written: its content does not match its hash {recorded!s:.12}",
+            hint="restore it from a copy, or run its phase again with --fresh",
+        )
+    return result
 
 
 def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:

@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel
 
 from specops.errors import SpecopsError
+from specops.results import Result, written
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Also write the answer to this file.")]
@@ -28,8 +29,10 @@ DebugFlag = Annotated[bool, typer.Option("--debug", help="Show the traceback of 
 
 
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON document on stdout. A pydantic model is printed as it is written to disk (by alias)."""
-    if isinstance(value, BaseModel):
+    """One JSON document on stdout. A result or another pydantic model is printed as it is written to disk."""
+    if isinstance(value, Result):
+        typer.echo(written(value))
+    elif isinstance(value, BaseModel):
         typer.echo(value.model_dump_json(by_alias=True, indent=1))
     else:
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))

@@ -133,7 +133,7 @@ def test_a_damaged_result_is_named_and_fresh_gets_past_it(stub, other, prompts_f
     assert call(stub, other, prompts_file, out).returncode in (0, 1, 4)
     fields = json.loads(out.read_text())
     fields["data"]["visits"][0]["cell"]["rows"] = 3
-    out.write_text(json.dumps(fields))
+    out.write_text(results.sealed(fields))
     asked = len(stub.requests)
     done = call(stub, other, prompts_file, out)
     assert done.returncode == Exit.ENVIRONMENT

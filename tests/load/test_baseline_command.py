@@ -148,7 +148,7 @@ def test_damaged_cells_are_named_by_their_file(stub: Stub, prompts_file: Path, t
     assert call(stub, prompts_file, out, "--repeats", "1").returncode == 0
     fields = json.loads(out.read_text())
     fields["data"]["cells"] = 3
-    out.write_text(json.dumps(fields))
+    out.write_text(results.sealed(fields))
     done = call(stub, prompts_file, out, "--repeats", "1")
     assert (done.returncode, f"{out} is damaged: data.cells" in done.stderr) == (3, True)
 

@@ -173,7 +173,7 @@ def test_damage_is_told_before_anything_is_asked(stub, other, rollout, call) -> 
     path = rollout.parent / "sweep.json"
     fields = json.loads(path.read_text())
     fields["data"]["kept"]["cells"][0]["turn"] = "first"
-    path.write_text(json.dumps(fields))
+    path.write_text(results.sealed(fields))
     stub.requests.clear()
     code, _, err = call(*attach(stub, other), "--repeats", "1")
     assert code == Exit.ENVIRONMENT

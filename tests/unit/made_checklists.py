@@ -29,8 +29,8 @@ from specops.results import Result
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-ATTESTED = ("routing", "monitoring", "runbook-shared", "guard-running")
-"""Of what there is nobody here to ask: no router, no Prometheus, no guard."""
+ATTESTED = ("routing", "monitoring", "weekly-report-scheduled", "runbook-shared", "guard-running")
+"""Of what there is nobody here to ask: no router, no Prometheus, no cron, no guard."""
 WRITTEN: dict[str, Any] = {
     "rollout": "made",
     "pools": POOLS,

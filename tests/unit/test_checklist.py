@@ -69,7 +69,6 @@ def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
         ("ab", {"acceptance", "speedup", "routing", "monitoring"}),
         ("guard-drill", {"fallback-tested"}),
         ("canary", {"canary"}),
-        ("reports/2026-11-21", {"weekly-report-scheduled"}),
     ],
 )
 def test_what_is_not_there_or_damaged_opens_what_rests_on_it(file: str, opened: set[str], made: Made) -> None:
@@ -115,6 +114,39 @@ def test_evidence_grows_old(complete: Made) -> None:
     assert old >= {"baseline", "draft-compatible", "k-swept", "acceptance", "speedup", "canary", "capacity"}
     assert "30 days old" in items["baseline"].found
     assert items["runbook-shared"].status == "attested"
+
+
+@pytest.mark.parametrize(
+    ("file", "item"),
+    [
+        ("baseline", "baseline"),
+        ("drafts", "draft-compatible"),
+        ("sweep", "k-swept"),
+        ("ab", "speedup"),
+        ("canary", "canary"),
+        ("guard-drill", "fallback-tested"),
+        ("route", "routing"),
+        ("monitor", "monitoring"),
+        ("reports/2026-11-21", "weekly-report-scheduled"),
+    ],
+)
+def test_what_was_edited_or_is_dated_in_the_future_is_refused_by_name(
+    file: str, item: str, made: Made
+) -> None:
+    """An attestation does not help: it is for what no file shows."""
+    path = made.folder / f"{file}.json"
+    whole = path.read_text()
+    kept = results.read(path)
+    path.write_text(whole.replace('"made up"', '"as it should be"', 1).replace(kept.reason, "good", 1))
+    found = made.checked()[1][item]
+    assert found.status == "open"
+    assert f"{path.name} was changed after it was written" in found.found
+    results.write(path, kept.model_copy(update={"created": NOW + timedelta(days=1500)}))
+    found = made.checked()[1][item]
+    assert found.status == "open"
+    assert f"{path.name} is dated 2030-12-30, in the future" in found.found
+    results.write(path, kept.model_copy(update={"created": NOW + timedelta(minutes=4)}))
+    assert "in the future" not in made.checked()[1][item].found, "another machine's clock"
 
 
 def test_results_of_another_rollout_are_no_evidence(made: Made) -> None:

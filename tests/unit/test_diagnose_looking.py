@@ -24,6 +24,7 @@ from specops.load.observation import Observation
 from specops.phases.diagnose.looking import device, results, started, stream
 from specops.phases.diagnose.observations import Baseline, Compared, FallBacks, Gpu, Lint, Logged, Stream
 from specops.phases.monitor.before import before
+from specops.results import sealed
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 VLLM = {"engine": "vllm", "model": "meta-llama/Llama-3.1-70B-Instruct"}
@@ -61,7 +62,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
         alone | same | {"mixed": False},
         alone | same | {"mixed": True, "equal": 1},
     ]
-    (tmp_path / "ab.json").write_text(json.dumps(kept))
+    (tmp_path / "ab.json").write_text(sealed(kept))
     found = results.compared(tmp_path)
     assert isinstance(found, Compared)
     assert (found.equal, found.compared, found.control, found.mixed) == (1, 8, 1.0, True)

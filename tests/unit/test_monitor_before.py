@@ -12,6 +12,7 @@ import yaml
 from calling import specops
 from made_monitoring import ADDRESSES, POOLS, rollout
 
+from specops import results
 from specops.config import Rollout
 from specops.phases.monitor.before import before
 from specops.results import Result, write
@@ -112,7 +113,7 @@ def test_a_sweep_that_recommends_nothing_has_no_break_even_to_give(tmp_path: Pat
 )
 def test_a_baseline_that_does_not_count_is_told_and_left_out(spoil: Any, said: str, tmp_path: Path) -> None:
     path = folder_with(tmp_path, "baseline") / "baseline.json"
-    path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
+    path.write_text(results.sealed(spoil(json.loads(path.read_text()))))
     known = before(rollout(), tmp_path)
     assert known.loads == ()
     assert said in known.missing["baseline"]

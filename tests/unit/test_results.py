@@ -53,6 +53,24 @@ def test_nothing_but_the_result_is_left_in_the_folder(tmp_path) -> None:
     assert read(tmp_path / "baseline.json").reason == "again"
 
 
+def test_a_result_that_was_edited_is_refused_by_name(tmp_path) -> None:
+    path = tmp_path / "ab.json"
+    write(path, result(data={"speedup": 1.05, "ratio": 0.1, "name": "위키"}, created="2026-11-21T12:00:00Z"))
+    text = path.read_text()
+    for before, after in (("1.05", "1.95"), ('"yes"', '"no"'), ("2026-11-21", "2026-11-22")):
+        path.write_text(text.replace(before, after))
+        with pytest.raises(FileError, match=r"ab\.json was changed after it was written") as caught:
+            read(path)
+        assert "--fresh" in (caught.value.hint or "")
+    path.write_text(json.dumps(json.loads(text), indent=4))
+    assert read(path).data["speedup"] == 1.05, "its layout does not count"
+    fields = json.loads(text)
+    del fields["sha256"]
+    path.write_text(json.dumps(fields))
+    with pytest.raises(FileError, match=r"ab\.json has no hash of its content"):
+        read(path)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
 def test_a_truncated_result_is_damaged_by_name(tmp_path, share) -> None:
     path = tmp_path / "baseline.json"

@@ -5,7 +5,8 @@ looking.py       the run folder, read for evidence: of this rollout as it is now
 item.py          an item, before it is looked at and after
 measured.py      items decided by what was measured; memory.py, GPU memory with the KV cache
 operated.py      items of what runs: router, Prometheus, guard, canary
-scheduled.py     whether something makes the weekly report
+scheduled.py     whether something makes the weekly report: crontab.py, how often a line of cron fires;
+                 shell_command.py, whether a command makes a report
 attestations.py  what only a person can say
 items.py         the items in their order
 checklist.py     each looked at, and the verdict

@@ -9,7 +9,7 @@ import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from specops import results
 from specops.config import Rollout
@@ -21,15 +21,21 @@ VALID_DAYS = 90
 
 
 class Attestation(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """`until` is computed, never read: what the file says of it does not count."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     item: str
     by: str = Field(min_length=1, max_length=200, pattern=r"\S")
     note: str | None = Field(default=None, max_length=2000)
     at: AwareDatetime
-    until: AwareDatetime
     rollout: str
     """SHA-256 of what the rollout file says; comments and order do not count."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def until(self) -> datetime:
+        return self.at + timedelta(days=VALID_DAYS)
 
 
 class _File(BaseModel):
@@ -65,7 +71,6 @@ def attest(
         by=by,
         note=note,
         at=now,
-        until=now + timedelta(days=VALID_DAYS),
         rollout=content(rollout),
     )
     kept = _File(attestations=[*read(folder), made])

@@ -10,13 +10,13 @@ from typing import get_args
 
 from specops import results
 from specops.config import Rollout
-from specops.errors import SpecopsError
+from specops.errors import FileError, SpecopsError
 from specops.phases.checklist import attestations
 from specops.phases.checklist.attestations import Attestation
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Checked, Item, Spec, Status
 from specops.phases.checklist.items import ITEMS
-from specops.phases.checklist.looking import FRESH_DAYS, Look
+from specops.phases.checklist.looking import CLOCK_SKEW, FRESH_DAYS, Look
 from specops.results import Result, Verdict
 
 PHASE = "checklist"
@@ -40,6 +40,8 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
 
 def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
     status: Status
+    refused = False
+    """A file is damaged, was changed, or is dated in the future: no attestation takes its place."""
     try:
         decided = spec.look(look)
         status = "passed" if decided.passed else "failed"
@@ -50,7 +52,8 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         decide = why.decide or spec.command
     except SpecopsError as error:
         status, found, evidence, decide = "open", error.message, [], error.hint or spec.command
-    if status == "open" and spec.attestable:
+        refused = isinstance(error, FileError)
+    if status == "open" and spec.attestable and not refused:
         one = attestations.latest(list(said), spec.name)
         if one is not None:
             why_not = _why_not(one, look)
@@ -74,7 +77,9 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
 
 
 def _why_not(one: Attestation, look: Look) -> str | None:
-    """Why an attestation does not count any more."""
+    """Why an attestation does not count."""
+    if one.at - look.now > CLOCK_SKEW:
+        return f"dated {one.at:%Y-%m-%d}, in the future"
     if look.now >= one.until:
         return f"which counted until {one.until:%Y-%m-%d}"
     if one.rollout != attestations.content(look.rollout):

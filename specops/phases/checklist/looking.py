@@ -11,6 +11,7 @@ from typing import Any
 
 from specops import results
 from specops.config import EmbeddedPool, EndpointPool, Rollout
+from specops.errors import FileError
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.canary import inputs as asked_by_canary
 from specops.phases.checklist.evidence import Evidence, Open
@@ -20,6 +21,7 @@ from specops.phases.sweep.wanted import wanted_of
 from specops.prometheus.api import Api
 from specops.results import Result
 
+CLOCK_SKEW = timedelta(minutes=5)
 FRESH_DAYS = 30
 """Older results are no evidence: engines come out every few weeks, and traffic changes."""
 
@@ -151,12 +153,18 @@ class Look:
             raise Open(f"there is no {path.name}")
         result = results.read(path)
         evidence = self.file(path, result.created, result.reason)
+        self.refuse_future(evidence)
         if result.verdict == "partial":
             raise Open(f"{path.name} was stopped before its end: {result.reason}", evidence)
         if self.now - result.created > timedelta(days=FRESH_DAYS):
             old = (self.now - result.created).days
             raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence)
         return Found(result, path, evidence)
+
+    def refuse_future(self, evidence: Evidence) -> None:
+        """FileError for evidence dated later than now. Clocks of two machines may differ by CLOCK_SKEW."""
+        if evidence.created - self.now > CLOCK_SKEW:
+            raise FileError(f"{evidence.source} is dated {evidence.created:%Y-%m-%d}, in the future")
 
     @property
     def _embedded(self) -> bool:

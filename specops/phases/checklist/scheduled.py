@@ -1,45 +1,88 @@
-"""Whether something makes the weekly report: a cron job, an enabled systemd timer, or a report that is there.
+"""Whether something makes the weekly report: a cron job or a systemd timer that fires, and the last report.
 
-Only what this user may read here is seen: where another machine makes it, its report in the run folder tells.
+A schedule counts where its program is there, where it fires at least every 8 days and where its daemon runs.
+Only files that this user may read on this machine are examined: where another machine makes the report, a
+person attests it.
 """
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from specops import results
-from specops.errors import SpecopsError
+from specops.phases.checklist.crontab import PATH, fires_within, jobs
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Look
+from specops.phases.checklist.shell_command import reports, runs
+from specops.results import Result
 
 REPORTS = "reports"
 FRESH = timedelta(days=8)
 """Of a weekly report: the next is due after seven."""
 ANSWER_S = 5.0
+DAEMONS = ("cron", "crond", "fcron")
+_UTC_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
+
+
+def _said(*words: str) -> str | None:
+    """What a program prints, in UTC; None where it is missing, fails or takes longer than ANSWER_S."""
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=ANSWER_S, env=os.environ | {"TZ": "UTC"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def _own_crontab() -> str:
     """Of this user; empty where there is none, or no cron."""
-    try:
-        asked = subprocess.run(["crontab", "-l"], capture_output=True, text=True, timeout=ANSWER_S)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return asked.stdout if asked.returncode == 0 else ""
+    return _said("crontab", "-l") or ""
+
+
+def _cron_runs() -> bool:
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if name.read_text().strip() in DAEMONS:
+                return True
+        except OSError:
+            continue  # it has ended
+    return False
+
+
+def _timer_runs(timer: Path) -> bool:
+    """Whether systemd waits for the timer, as its own manager says."""
+    own = ["--user"] if timer.is_relative_to(Path.home()) else []
+    return _said("systemctl", *own, "is-active", timer.name) is not None
+
+
+def _calendar(expression: str) -> list[datetime]:
+    """The next times of an OnCalendar, in UTC; empty where it has none, or systemd cannot tell."""
+    said = _said("systemd-analyze", "calendar", "--iterations=10", expression) or ""
+    return sorted({datetime.strptime(time, "%Y-%m-%d %H:%M:%S") for time in _UTC_TIME.findall(said)})
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a schedule may be."""
+    """Where a schedule may be, and who says that it is carried out."""
 
     crontab: Callable[[], str] = _own_crontab
-    cron_files: Sequence[Path] = (Path("/etc/crontab"), Path("/etc/cron.d"), Path("/etc/cron.weekly"))
+    cron_files: Sequence[Path] = (Path("/etc/crontab"), Path("/etc/cron.d"))
+    weekly: Path = Path("/etc/cron.weekly")
     systemd: Sequence[Path] = (Path("/etc/systemd/system"), Path.home() / ".config/systemd/user")
+    cron_runs: Callable[[], bool] = _cron_runs
+    timer_runs: Callable[[Path], bool] = _timer_runs
+    calendar: Callable[[str], Sequence[datetime]] = _calendar
 
 
 @dataclass(frozen=True)
@@ -48,77 +91,153 @@ class Scheduled:
     file: Path | None
     """None of a user's own crontab, which only cron hands out."""
 
+    problem: str | None = None
+    """Why it makes no weekly report all the same."""
+
+    decide: str | None = None
+    """The command that solves the problem."""
+
 
 def weekly_report(look: Look) -> Decided:
     return by(look, Places())
 
 
 def by(look: Look, places: Places) -> Decided:
-    """The item, by what is scheduled in `places` and the reports that there are."""
+    """The item, by what is scheduled in `places` and the last report. Open where nothing is scheduled that
+    works, and where the last report is missing, old or not a yes."""
+    found = list(scheduled(look.path, places, look.now))
+    job = next((one for one in found if one.problem is None), None)
     latest = _latest(look)
-    fresh = latest is not None and look.now - latest.created <= FRESH
-    job = next(scheduled(look.path, places), None)
-    evidence = [latest] if latest is not None else []
-    if job is not None:
-        path = job.file
-        when = datetime.fromtimestamp(path.stat().st_mtime, UTC) if path else look.now
-        evidence.insert(0, look.file(path, when, job.what) if path else look.probed("crontab -l", job.what))
-        return Decided(True, job.what, tuple(evidence))
-    if fresh and latest is not None:
-        return Decided(True, f"{latest.source} is no older than a week", tuple(evidence))
-    idle = next(_timers(look.path, places, enabled=False), None)
-    if idle is not None:
-        timer = idle.file
-        assert timer is not None
-        raise Open(f"{timer} is installed, and not enabled", decide=f"systemctl enable --now {timer.name}")
-    old = f", and {latest.source} is too old" if latest is not None else f", and no report is in {REPORTS}/"
-    raise Open(f"no cron job and no timer here makes it{old}", *evidence)
+    evidence = [] if latest is None else [latest[1]]
+    if job is None:
+        bad = next(iter(found), None)
+        if bad is not None:
+            raise Open(f"{bad.what}: {bad.problem}", *evidence, decide=bad.decide)
+        raise Open("no cron job and no systemd timer on this machine makes it", *evidence)
+    path = job.file
+    since = datetime.fromtimestamp(path.stat().st_mtime, UTC) if path else look.now
+    evidence.insert(0, look.file(path, since, job.what) if path else look.probed("crontab -l", job.what))
+    make = "specops report {rollout}"
+    if latest is None:
+        if look.now - since > FRESH:
+            raise Open(
+                f"{job.what}; it is there since {since:%Y-%m-%d}, and no report is in {REPORTS}/",
+                *evidence,
+                decide=make,
+            )
+        return Decided(True, f"{job.what}; no report is due yet", tuple(evidence))
+    last, shown = latest
+    if look.now - last.created > FRESH:
+        days = (look.now - last.created).days
+        raise Open(f"{job.what}; the last report, {shown.source}, is {days} days old", *evidence, decide=make)
+    if last.verdict != "yes":
+        raise Open(
+            f"the last report, {shown.source}, is {last.verdict}: {last.reason}", *evidence, decide=make
+        )
+    return Decided(True, f"{job.what}; the last report is {shown.source}", tuple(evidence))
 
 
-def _latest(look: Look) -> Evidence | None:
-    found: list[Evidence] = []
+def _latest(look: Look) -> tuple[Result, Evidence] | None:
+    """The last report. FileError for one that is damaged, was changed, or is dated in the future."""
+    found: list[tuple[Result, Evidence]] = []
     for path in sorted((look.folder / REPORTS).glob("*.json")):
-        try:
-            result = results.read(path)
-        except SpecopsError:
-            continue  # a damaged one is no report
+        result = results.read(path)
         if result.phase == "report":
-            found.append(look.file(path, result.created, result.reason))
-    return max(found, key=lambda one: one.created, default=None)
+            evidence = look.file(path, result.created, result.reason)
+            look.refuse_future(evidence)
+            found.append((result, evidence))
+    return max(found, key=lambda one: one[0].created, default=None)
 
 
-def scheduled(rollout: Path, places: Places) -> Iterator[Scheduled]:
-    """What runs `specops report` for the rollout file, in time."""
+def scheduled(rollout: Path, places: Places, now: datetime) -> Iterator[Scheduled]:
+    """What runs `specops report` for the rollout file, whether it works or not."""
     for file in _files(places.cron_files):
-        line = _calling(_text(file), rollout)
-        if line is not None:
-            yield Scheduled(f"cron runs it: {line}", file)
-    line = _calling(places.crontab(), rollout)
-    if line is not None:
-        yield Scheduled(f"cron runs it: {line}", None)
-    yield from _timers(rollout, places, enabled=True)
+        yield from _cron_jobs(_text(file), file, rollout, places, now)
+    yield from _cron_jobs(places.crontab(), None, rollout, places, now)
+    for file in _files([places.weekly]):
+        if reports(_text(file), rollout, Path("/"), PATH):
+            problem = None if os.access(file, os.X_OK) else "it is not executable"
+            yield Scheduled(f"{file} runs every week", file, problem or _no_cron(places), f"chmod +x {file}")
+    yield from _timers(rollout, places, now)
 
 
-def _timers(rollout: Path, places: Places, *, enabled: bool) -> Iterator[Scheduled]:
+def _cron_jobs(
+    text: str, file: Path | None, rollout: Path, places: Places, now: datetime
+) -> Iterator[Scheduled]:
+    for job in jobs(text, with_user=file is not None):
+        if reports(job.command, rollout, _home(job.user), job.path):
+            local = now.astimezone()
+            rare = (
+                None if fires_within(job.when, FRESH, local) else f"it does not fire every {FRESH.days} days"
+            )
+            yield Scheduled(f"cron runs it: {job.line}", file, rare or _no_cron(places))
+
+
+def _no_cron(places: Places) -> str | None:
+    return None if places.cron_runs() else "no cron daemon runs on this machine"
+
+
+def _home(user: str | None) -> Path | None:
+    """Where cron begins a job."""
+    try:
+        return Path.home() if user is None else Path(pwd.getpwnam(user).pw_dir)
+    except KeyError:
+        return None
+
+
+def _timers(rollout: Path, places: Places, now: datetime) -> Iterator[Scheduled]:
     """Timers whose service runs it. An enabled one is linked from a *.wants folder."""
     for folder in places.systemd:
         for timer in sorted(folder.glob("*.timer")):
-            if _calling(_text(timer.with_suffix(".service")), rollout) is None:
+            if not _service_reports(_text(timer.with_suffix(".service")), rollout):
                 continue
-            if any(folder.glob(f"*.wants/{timer.name}")) == enabled:
-                yield Scheduled(f"{timer.name} runs it", timer)
+            enable = f"systemctl enable --now {timer.name}"
+            problem = None
+            if not any(folder.glob(f"*.wants/{timer.name}")):
+                problem = f"{timer} is not enabled"
+            elif not places.timer_runs(timer):
+                problem = "systemd does not run it"
+            elif not _often(_values(_text(timer), "OnCalendar"), places, now):
+                problem, enable = f"its OnCalendar does not fire every {FRESH.days} days", ""
+            yield Scheduled(f"{timer.name} runs it", timer, problem, enable or None)
+
+
+def _often(expressions: Sequence[str], places: Places, now: datetime) -> bool:
+    """Whether one of the expressions fires at least every 8 days, by its next ten times."""
+    start = now.astimezone(UTC).replace(tzinfo=None)
+    for expression in expressions:
+        times = [start, *(time for time in places.calendar(expression) if time > start)]
+        if len(times) > 2 and all(after - at <= FRESH for at, after in pairwise(times)):
+            return True
+    return False
+
+
+def _service_reports(text: str, rollout: Path) -> bool:
+    folder = Path(next(iter(_values(text, "WorkingDirectory")), "/").replace("%%", "%"))
+    for command in _values(text, "ExecStart"):
+        try:
+            words = shlex.split(command.lstrip("-@:+!"))
+        except ValueError:
+            continue
+        if runs([word.replace("%%", "%").replace("$$", "$") for word in words], rollout, folder, PATH):
+            return True
+    return False
+
+
+def _values(unit: str, key: str) -> list[str]:
+    return [line.partition("=")[2].strip() for line in unit.splitlines() if line.startswith(f"{key}=")]
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:
-    """Of a folder, those that cron reads: a name with a dot is none (cron(8), as Debian has it)."""
+    """Files that cron reads: in a folder, no name with a dot, and none that others may write to (cron(8))."""
     for place in places:
         try:
-            inside = sorted(place.iterdir()) if place.is_dir() else []
+            inside = sorted(place.iterdir()) if place.is_dir() else [place] if place.is_file() else []
         except PermissionError:
             continue
-        yield from (file for file in inside if "." not in file.name)
-        if place.is_file():
-            yield place
+        for file in inside:
+            if (file == place or "." not in file.name) and not file.stat().st_mode & 0o022:
+                yield file
 
 
 def _text(path: Path) -> str:
@@ -126,30 +245,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not there, or not for this user to read
         return ""
-
-
-def _calling(text: str, rollout: Path) -> str | None:
-    """The first line that calls `specops report` with this rollout file; never a comment."""
-    for line in text.splitlines():
-        if "specops" not in line:
-            continue
-        words = _words(line)
-        if "report" in words and any(_same(word, rollout) for word in words):
-            return " ".join(line.split())
-    return None
-
-
-def _words(line: str) -> list[str]:
-    """As the shell reads them; none of a line that it does not."""
-    try:
-        return shlex.split(line, comments=True)
-    except ValueError:
-        return []
-
-
-def _same(word: str, rollout: Path) -> bool:
-    """A relative path cannot be followed without the folder that the job begins in: the name has to do."""
-    named = Path(word)
-    if named.name != rollout.name:
-        return False
-    return named.resolve() == rollout.resolve() if named.is_absolute() else True
