@@ -198,6 +198,7 @@ def _break_even(share: float | None) -> Change:
         (_changed("baseline", verdict="no", reason="9 of 9 failed"), "baseline", "failed", "9 of 9"),
         (_changed("ab", verdict="partial"), "speedup", "open", "stopped before its end"),
         (_speedup(1.35), "speedup", "open", "1.35× [1.25, 1.45] end to end for short at 8"),
+        (_speedup(1.25), "speedup", "open", "the interval includes"),
         (_speedup(1.1), "speedup", "failed", "for short at 8 streams, the least of 9"),
         (_speedup(1.45), "speedup", "passed", "1.45× [1.35, 1.55] end to end for short at 8 streams"),
         (_speedup(1.1, "edit", 0), "speedup", "failed", "for edit at 1 stream"),
@@ -230,6 +231,17 @@ def test_each_item_is_decided_by_what_its_evidence_says(
     if status == "failed":
         assert result.verdict == "no"
         assert item in result.reason
+
+
+def test_the_least_lower_end_decides_and_not_the_least_estimate(made: Made) -> None:
+    """At one load the estimate is the higher one, and its interval reaches below the gate."""
+    data = results.read(made.folder / "ab.json").data
+    levels = data["challengers"]["speculative"]["classes"]["short"]["levels"]
+    levels[0]["decision"]["speedup"] |= {"estimate": 1.4, "low": 1.35, "high": 1.45}
+    levels[1]["decision"]["speedup"] |= {"estimate": 1.6, "low": 1.25, "high": 1.95}
+    made.change("ab", data=data)
+    item = made.checked()[1]["speedup"]
+    assert (item.status, "1.60× [1.25, 1.95]" in item.found) == ("open", True), item.found
 
 
 def test_loads_that_the_router_keeps_standard_are_not_held_against_the_gate(made: Made) -> None:

@@ -54,6 +54,7 @@ ACCEPTED, DRAFTED = "num_accepted_tokens_total", "num_draft_tokens_total"
     [
         ({ACCEPTED: 0.45, DRAFTED: 5000}, True, "0.45 of the last day's traffic: above 0.30, break-even"),
         ({ACCEPTED: 0.25, DRAFTED: 5000}, False, "not above 0.30"),
+        ({ACCEPTED: 0.30, DRAFTED: 5000}, False, "0.30 of the last day's traffic: not above 0.30"),
         (
             {ACCEPTED: 0.25, DRAFTED: 900},
             True,
