@@ -24,7 +24,8 @@ def _resolve(value: object, info: Info) -> object:
     path = folder / Path(value).expanduser()
     if not path.exists():
         raise PydanticCustomError("missing_file", "{path} does not exist", {"path": str(path)})
-    return path
+    # A relative path would mean another file in another working directory.
+    return path.absolute()
 
 
 def _draft(value: object, info: Info) -> object:

@@ -116,12 +116,17 @@ class BaselineSettings(BaseModel):
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
         """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
         asked = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
-        fields = asked | {"endpoint_identity": self.identity or [self.base_url, self.model]}
+        endpoint = self.identity or [self.base_url, self.model]
+        fields = asked | self._tokenizer() | {"endpoint_identity": endpoint}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 
     def plan(self) -> dict[str, Any]:
         """What is asked, whoever is asked: of a comparison's arms all the same."""
-        return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"})
+        return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"}) | self._tokenizer()
+
+    def _tokenizer(self) -> dict[str, str | None]:
+        """By what is in the file: its path depends on where the rollout file lies."""
+        return {"tokenizer": None if self.tokenizer is None else results.sha256(self.tokenizer)}
 
     def target(self) -> Endpoint:
         return Endpoint(

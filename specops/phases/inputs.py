@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from specops import __version__
 from specops.assets import asset
@@ -97,9 +97,36 @@ def inputs_of_settings(
     return inputs | ({"models": sha256(models)} if models else {})
 
 
+def identity(part: BaseModel) -> str:
+    """The hash of what a rollout, or a part of it, means. Files and folders count by their content, and base
+    URLs without a slash at their end: not by how or from where they are named."""
+    return sha256(_meaning(part.model_dump(mode="python")))
+
+
+def _meaning(value: Any) -> Any:
+    match value:
+        case dict():
+            return {
+                key: inner.rstrip("/") if key == "base_url" else _meaning(inner)
+                for key, inner in value.items()
+            }
+        case list() | tuple():
+            return [_meaning(inner) for inner in value]
+        case Path() if value.is_dir():
+            return {"folder": _folder(value)}
+        case Path() if value.is_file():
+            return {"file": _file(value)}
+        case Path():
+            return str(value)  # exit:LAYERS
+        case _:
+            return value
+
+
 def _serving(pool: Pool) -> dict[str, Any]:
     """How a pool serves. The folders count by what is in them, not by where they are."""
     told = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    if isinstance(pool, EndpointPool):
+        told["base_url"] = pool.base_url.rstrip("/")
     speculation = pool.speculation if isinstance(pool, EmbeddedPool) else None
     if speculation is not None and speculation.draft is not None and speculation.folder is None:
         told["speculation"]["draft"] = str(speculation.draft)  # an exit of the target: its name says all

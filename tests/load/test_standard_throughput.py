@@ -62,7 +62,7 @@ def kept(served: Served, tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
     """Puts a baseline.json, as measured or edited, into a run folder of the test's own."""
 
     def keep(baseline: dict[str, Any]) -> Path:
-        (tmp_path / "baseline.json").write_text(json.dumps(baseline))
+        (tmp_path / "baseline.json").write_text(results.sealed(baseline))
         return tmp_path
 
     return keep

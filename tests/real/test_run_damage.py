@@ -93,7 +93,7 @@ def test_a_damaged_result_is_named_and_fresh_gets_past_it(walked) -> None:
 )
 def test_data_that_was_damaged_by_hand_is_named_with_its_file(walked, phase, change, says) -> None:
     file = walked.parent / "run" / f"{phase}.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    file.write_text(results.sealed(json.loads(file.read_text()) | change))
     with pytest.raises(FileError, match=rf"{phase}\.json is damaged: {says}") as caught:
         walk(walked)
     assert "--fresh" in str(caught.value.hint)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, computed_field
 
-from specops import results
 from specops.config import Rollout
 from specops.errors import FileError
+from specops.phases.inputs import identity
 from specops.render import files
 
 FILE = "attestations.json"
@@ -30,7 +30,7 @@ class Attestation(BaseModel):
     note: str | None = Field(default=None, max_length=2000)
     at: AwareDatetime
     rollout: str
-    """SHA-256 of what the rollout file says; comments and order do not count."""
+    """The identity of what the rollout file says; comments, order and paths do not count."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -42,10 +42,6 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     attestations: list[Attestation]
-
-
-def content(rollout: Rollout) -> str:
-    return results.sha256(rollout.model_dump(mode="json"))
 
 
 def read(folder: Path) -> list[Attestation]:
@@ -71,7 +67,7 @@ def attest(
         by=by,
         note=note,
         at=now,
-        rollout=content(rollout),
+        rollout=identity(rollout),
     )
     kept = _File(attestations=[*read(folder), made])
     text = json.dumps(kept.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"

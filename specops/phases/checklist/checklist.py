@@ -17,6 +17,7 @@ from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Checked, Item, Spec, Status
 from specops.phases.checklist.items import ITEMS
 from specops.phases.checklist.looking import CLOCK_SKEW, FRESH_DAYS, Look
+from specops.phases.inputs import identity
 from specops.results import Result, Verdict
 
 PHASE = "checklist"
@@ -82,7 +83,7 @@ def _why_not(one: Attestation, look: Look) -> str | None:
         return f"dated {one.at:%Y-%m-%d}, in the future"
     if look.now >= one.until:
         return f"which counted until {one.until:%Y-%m-%d}"
-    if one.rollout != attestations.content(look.rollout):
+    if one.rollout != identity(look.rollout):
         return "of a rollout file that has changed since"
     return None
 
@@ -94,7 +95,7 @@ def _of(one: Attestation, look: Look) -> Evidence:
 def _result(look: Look, items: list[Item]) -> Result:
     counts = Counter(item.status for item in items)
     verdict: Verdict = "no" if counts["failed"] else "undecided" if counts["open"] else "yes"
-    inputs = {"rollout": attestations.content(look.rollout)}
+    inputs = {"rollout": identity(look.rollout)}
     inputs |= {one.source: one.sha256 for item in items for one in item.evidence if one.sha256 is not None}
     return Result(
         created=look.now,

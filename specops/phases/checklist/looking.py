@@ -17,7 +17,7 @@ from specops.phases.canary import inputs as asked_by_canary
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.sweep.jobs import STANDARD
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.prometheus.api import Api
 from specops.results import Result
 
@@ -85,10 +85,11 @@ class Look:
         )
 
     def sweep(self) -> Found:
-        def inputs() -> Mapping[str, str]:
-            return wanted_of(self.rollout, self.path.parent, self._attached()).inputs()
+        return self.measured("sweep", lambda: self.wanted().inputs(), here=self._embedded)
 
-        return self.measured("sweep", inputs, here=self._embedded)
+    def wanted(self) -> Wanted:
+        """What a sweep of this rollout measures: of endpoints, those of sweep.json."""
+        return wanted_of(self.rollout, self.path.parent, self._attached())
 
     def _attached(self) -> dict[int, EndpointPool] | None:
         """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""

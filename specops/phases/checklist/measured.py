@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from specops.checkpoints.source import find
 from specops.config import Rollout
 from specops.phases.ab import report as ab_report
@@ -12,6 +10,7 @@ from specops.phases.ab.verdict import Decision
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Found, Look
+from specops.phases.inputs import identity
 from specops.phases.monitor.before import before
 from specops.phases.sweep import report as sweep_report
 from specops.phases.verify_draft.of_pool import settings_for
@@ -43,22 +42,26 @@ def draft_compatible(look: Look) -> Decided:
             found.evidence,
             decide="specops checklist attest draft-compatible {rollout} --by NAME",
         )
-    _refuse_another(found, "target", pair.target)
-    _refuse_another(found, "draft", pair.draft)
+    _refuse_another(look, found, "target", pair.target)
+    _refuse_another(look, found, "draft", pair.draft)
     if found.result.verdict == "undecided":
         raise Open(found.result.reason, found.evidence)
     return Decided(found.result.verdict == "yes", found.result.reason, (found.evidence,))
 
 
-def _refuse_another(found: Found, role: str, name: str) -> None:
-    """Open where the result is of another model than `name`, or of what that was."""
+def _refuse_another(look: Look, found: Found, role: str, name: str) -> None:
+    """Open where the result is of another model than `name`: of a folder by its files, else by its name. A
+    relative folder is relative to the rollout file."""
     was = str(found.result.settings.get(role))
-    here = Path(name).is_dir()
-    if was != name and not (here and Path(was).is_dir() and Path(was).samefile(name)):
-        raise Open(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
+    folder = look.path.parent / name
     known = found.result.inputs.get(role)
-    if here and known is not None and Side(find(name)).sha256() != known:
-        raise Open(f"drafts.json is of what {name} was: its files changed since", found.evidence)
+    if folder.is_dir() and known is not None:
+        if Side(find(str(folder))).sha256() != known:
+            raise Open(
+                f"drafts.json is of other files: {was} was compared, {name} is the {role}", found.evidence
+            )
+    elif was != name:
+        raise Open(f"drafts.json is of another {role}: {was}, not {name}", found.evidence)
 
 
 def k_swept(look: Look) -> Decided:
@@ -70,7 +73,7 @@ def k_swept(look: Look) -> Decided:
         raise Open(found.result.reason, found.evidence)
     if found.result.verdict == "no" or advice.setting is None:
         return Decided(False, found.result.reason, (found.evidence,), decide="keep every request standard")
-    ours = deployed(look, found)
+    ours = deployed(look)
     if ours is None or not any(cell.setting == ours for cell in report.cells):
         raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
     if ours == advice.setting:
@@ -85,12 +88,11 @@ def k_swept(look: Look) -> Decided:
     )
 
 
-def deployed(look: Look, found: Found) -> str | None:
-    """The setting of a sweep that is the speculative pool as the rollout file has it."""
-    ours = look.rollout.pools.speculative.model_dump(mode="json")
-    swept = found.result.settings.get("settings")
-    pools = swept if isinstance(swept, dict) else {}
-    return next((name for name, pool in pools.items() if pool == ours), None)
+def deployed(look: Look) -> str | None:
+    """The setting of the sweep that is the speculative pool as the rollout file has it; None where it was not
+    swept. The sweep's inputs are those of `look.wanted`, so its settings are too."""
+    ours = identity(look.rollout.pools.speculative)
+    return next((one.name for one in look.wanted().settings if identity(one.pool) == ours), None)
 
 
 def acceptance(look: Look) -> Decided:

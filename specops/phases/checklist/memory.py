@@ -64,7 +64,7 @@ def _live_share(look: Look) -> tuple[float, Evidence] | None:
 
 
 def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
-    name = deployed(look, found)
+    name = deployed(look)
     report = sweep_report.read(found.result, found.path.name)
     cells = [cell for cell in report.cells if cell.setting == name]
     if not cells:

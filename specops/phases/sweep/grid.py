@@ -131,7 +131,7 @@ def _embedded(
 def _folder(folder: Path, draft: str) -> Path:
     if exit_layers(draft) is not None:
         return Path(draft)
-    path = folder / Path(draft).expanduser()
+    path = (folder / Path(draft).expanduser()).absolute()
     if not path.is_dir():
         raise ConfigError(
             f"there is no folder {path}, which sweep.drafts names",
