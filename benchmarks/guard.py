@@ -32,7 +32,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,18 +41,20 @@ from typing import Any
 import numpy as np
 
 from specops.guard.evaluation import Signal, Threshold
+from specops.guard.policy import decide
 from specops.guard.rules import Rules
-from specops.guard.seeing import verdicts
+from specops.guard.seeing import noise, verdicts
 from specops.guard.seeing.baseline import Baseline, Level
 from specops.guard.seeing.look import look
-from specops.guard.seeing.noise import BAD, HEALTHY, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
+from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
 from specops.guard.seeing.plan import BREAK_EVEN_KNOWN, Plan
-from specops.guard.seeing.query import Asked
+from specops.guard.seeing.query import Asked, Seen
 from specops.guard.seeing.verdicts import FURTHER, Judged
 from specops.guard.simulation import playbook
 from specops.guard.simulation.made import Incident, World, weeks
-from specops.guard.simulation.simulate import simulate
+from specops.guard.simulation.simulate import looked, simulate, window_of
 from specops.guard.simulation.traces import Trace, windows
+from specops.guard.state import State
 from specops.prometheus.api import Api
 from specops.prometheus.series import VLLM
 
@@ -69,6 +71,9 @@ BREAK_EVENS = (0.25, 0.4, 0.5)
 BREAK_EVEN_ERROR = 0.015
 CHUNK = 25
 HOURS = 6.0
+COMPARED = float(noise.least_requests(SPREAD["tpot_cv"], 0.0, 0.2))
+"""Requests, of both pools as of one, at which the ratio of their latencies is known to half of 20%."""
+
 AGAIN = 3
 """Of each kind are walked through one evaluation at a time."""
 
@@ -76,7 +81,7 @@ AGAIN = 3
 def plan_of(break_even: float, wrong: float = 0.0) -> Plan:
     """`wrong`: by which the break-even was measured wrongly."""
     return Plan(
-        asked=Asked("bench", VLLM, VLLM, {}, routed=True),
+        asked=Asked("bench", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=break_even + wrong, source="made up"),
         break_even_known_to=BREAK_EVEN_KNOWN,
@@ -107,6 +112,10 @@ class Tally:
 class Acted:
     regressions: int = 0
     too_little_traffic: int = 0
+    standard_too_little: int = 0
+    """The standard pool has traffic, and too little to tell whether it is slower as well."""
+
+    scraped_in_part: int = 0
     load_not_measured: int = 0
     server_started: int = 0
     fell_before: int = 0
@@ -125,27 +134,58 @@ class Acted:
         return Acted(**{name: ours[name] + theirs[name] for name in ours} | {"latest_s": latest})
 
 
-def in_a_row(bad: np.ndarray[Any, Any], times: int) -> np.ndarray[Any, Any]:
-    row = bad.copy()
-    for back in range(1, times):
-        row[..., back:] &= bad[..., :-back]
-        row[..., :back] = False
-    return row
+def rows_of(bad: np.ndarray[Any, Any], times: int) -> Iterator[tuple[int, int]]:
+    """Where at least so many are bad, one after the other: the first, and one after the last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], bad, [False]]).astype(int)))
+    return ((int(begin), int(end)) for begin, end in edges.reshape(-1, 2) if end - begin >= times)
+
+
+def fell_at(trace: Trace, plan: Plan, bad: np.ndarray[Any, Any], within: Seen) -> int | None:
+    """The interval in which the guard falls back first; None where it does not.
+
+    Only within rows of bad evaluations are they walked one at a time: elsewhere no row is long enough.
+    """
+    rules = Rules(interval_s=trace.interval_s)
+    for begin, end in rows_of(bad, rules.consecutive):
+        state = State()
+        for at in range(begin, end):
+            found = looked(trace, plan, at, within, state, 0)
+            state = decide(state, found, float(trace.ts[at]), rules).state
+            if state.mode == "fallen":
+                return at
+    return None
 
 
 def judged_all(plan: Plan, trace: Trace) -> tuple[Codes, Mapping[Signal, Judged]]:
     """At each instant, further back where the window has too little traffic, as `look` does it; and what was
     judged of the window alone."""
-    window = round(plan.window_s / trace.interval_s)
+    window = window_of(trace, plan)
     judged = verdicts.judge(plan, windows(trace, window, 2 * window))
     further = verdicts.further_back(judged)
-    codes = {signal: found.codes.copy() for signal, found in judged.items()}
+    found = {signal: (one.codes.copy(), np.array(one.both_slow)) for signal, one in judged.items()}
     for many in FURTHER:
         back = verdicts.judge(plan, windows(trace, many * window, (many + 1) * window))
-        for signal, found in codes.items():
-            lacks = (further == many) & (found == NO_TRAFFIC)
-            found[lacks] = back[signal].codes[lacks]
-    return verdicts.overall(codes), judged
+        for signal, (codes, slow) in found.items():
+            lacks = (further == many) & (codes == NO_TRAFFIC)
+            codes[lacks] = back[signal].codes[lacks]
+            slow = np.broadcast_to(slow, codes.shape).copy()
+            slow[lacks] = np.broadcast_to(back[signal].both_slow, codes.shape)[lacks]
+            found[signal] = (codes, slow)
+    both_slow = np.any([np.broadcast_to(slow, further.shape) for _, slow in found.values()], axis=0)
+    return verdicts.overall({signal: codes for signal, (codes, _) in found.items()}, both_slow), judged
+
+
+def falls_of(plan: Plan, trace: Trace, codes: Codes) -> list[int | None]:
+    """Week by week, the interval in which the guard falls back first."""
+    found: list[int | None] = []
+    for week in range(len(codes)):
+        rows = any(True for _ in rows_of(codes[week] == BAD, Rules().consecutive))
+        one = trace.at(week) if rows else None
+        window = window_of(trace, plan)
+        found.append(
+            fell_at(one, plan, codes[week] == BAD, windows(one, window, 2 * window)) if one else None
+        )
+    return found
 
 
 def healthy(seed: tuple[int, int], count: int) -> Tally:
@@ -158,7 +198,7 @@ def healthy(seed: tuple[int, int], count: int) -> Tally:
     theirs = playbook.falls(trace.playbook)
     return Tally(
         weeks=count,
-        fell_back=int(in_a_row(codes == BAD, Rules().consecutive).any(axis=1).sum()),
+        fell_back=sum(at is not None for at in falls_of(plan, trace, codes)),
         bad_evaluations=int((codes == BAD).sum()),
         playbook_fell_back=int(theirs.any(axis=1).sum()),
         playbook_triggers=int(theirs.sum()),
@@ -178,33 +218,40 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
     trace = weeks(world, count, random, incident)
     seen = windows(trace, window, 2 * window)
     codes_of_all, judged = judged_all(plan, trace)
-    fell = in_a_row(codes_of_all == BAD, rules.consecutive)
+    falls = falls_of(plan, trace, codes_of_all)
     found = Acted(regressions=count)
     for at in range(count):
-        began = int(incident.began[at])
-        if fell[at, :began].any():
+        began, fell = int(incident.began[at]), falls[at]
+        if fell is not None and fell < began:
             found.fell_before += 1
             continue
-        full = slice(began + window - 1, began + window + rules.consecutive - 1)
-        codes = judged["tpot"].codes[at, full]
-        few = (codes == NO_TRAFFIC).any() or np.isnan(np.asarray(seen.tpot)[at, full]).any()
-        started = (np.nan_to_num(np.asarray(seen.restarts)[at, full]) > 0).any()
-        beyond = (codes == UNKNOWN).any()
         deadline = began + window + rules.consecutive - 1
-        found.ever_acted += int(fell[at, began:].any())
-        acted = fell[at, began : deadline + 1]
-        if few or started or beyond:
-            found.too_little_traffic += int(few)
-            found.server_started += int(started and not few)
-            found.load_not_measured += int(beyond and not few and not started)
+        full = (at, slice(began + window - 1, deadline))
+        tpot = judged["tpot"]
+        codes, low, limit = tpot.codes[full], np.asarray(tpot.low)[full], np.asarray(tpot.limit)[full]
+        gap = (codes == NO_DATA).any()
+        few = (codes == NO_TRAFFIC).any()
+        started = (np.nan_to_num(np.asarray(seen.restarts)[full]) > 0).any()
+        theirs, ours = np.asarray(tpot.standard_n)[full], np.asarray(tpot.n)[full]
+        together = ours * theirs / np.maximum(ours + theirs, 1e-9)
+        untold = (together < COMPARED).any()  # NaN, without traffic there, is not
+        beyond = ((codes == UNKNOWN) & ~(low >= limit)).any()
+        found.ever_acted += int(fell is not None)
+        acted = fell is not None and fell <= deadline
+        if gap or few or started or untold or beyond:
+            found.scraped_in_part += int(gap)
+            found.too_little_traffic += int(few and not gap)
+            found.server_started += int(started and not few and not gap)
+            found.standard_too_little += int(untold and not (gap or few or started))
+            found.load_not_measured += int(beyond and not (gap or few or started or untold))
             continue
         found.asked += 1
-        found.acted += int(acted.any())
+        found.acted += int(acted)
         exactly = incident.slower[at] == 1.2
         found.at_exactly += int(exactly)
-        found.acted_at_exactly += int(exactly and acted.any())
-        if acted.any():
-            found.latest_s = max(found.latest_s, float((int(acted.argmax()) + 1) * interval))
+        found.acted_at_exactly += int(exactly and acted)
+        if acted:
+            found.latest_s = max(found.latest_s, float((fell - began + 1) * interval))
     return found
 
 
@@ -225,10 +272,11 @@ def again(seed: int) -> dict[str, int]:
         world = replace(World(BASELINE, 0.4), length_s=length_s)
         incident = _incident(random, AGAIN, int(world.interval_s)) if hit else None
         trace = weeks(world, AGAIN, random, incident)
-        fell = in_a_row(judged_all(plan, trace)[0] == BAD, rules.consecutive)
+        falls = falls_of(plan, trace, judged_all(plan, trace)[0])
         for week in range(AGAIN):
             found = simulate(trace.at(week), plan, rules)
-            first = trace.ts[week][fell[week].argmax()] if fell[week].any() else None
+            fell = falls[week]
+            first = trace.ts[week][fell] if fell is not None else None
             differs += int((found.fallbacks[0].ts if found.fallbacks else None) != first)
             walked += 1
     return {"walked": walked, "differ": differs}
@@ -311,6 +359,8 @@ def _print(
     )
     print(
         f"regressions  {acted.regressions}: {acted.too_little_traffic} with too little traffic,"
+        f" {acted.standard_too_little} with too little beside them to compare with,"
+        f" {acted.scraped_in_part} scraped in part,"
         f" {acted.load_not_measured} at a load that was not measured, {acted.server_started} while a server"
         f" started, {acted.fell_before} fallen before"
     )

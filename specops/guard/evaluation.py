@@ -53,6 +53,16 @@ class Evaluation(_Kept):
 
     reason: str
     findings: tuple[Finding, ...] = ()
+    seen_at: float | None = None
+    """When it was asked, by Prometheus' clock; None where it did not answer."""
+
+    repeated: bool | None = None
+    """In a row of bad evaluations: whether what came since its first one, by itself, is bad as well. None
+    where there was no row, or this one is not bad."""
+
+    both_slow: bool = False
+    """The standard pool is slower than it was measured, too: speculation is not the reason."""
+
     took_ms: float = 0.0
     """Of which `prometheus_ms` was waiting for Prometheus."""
 

@@ -17,10 +17,12 @@ from specops.guard.evaluation import Evaluation
 from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, Standing
 from specops.guard.policy import decide, falls, pin, release
 from specops.guard.rules import Rules
+from specops.guard.seeing.look import Row
 from specops.guard.state import Decision, Override, State
 
-Look = Callable[[float, float | None], Evaluation]
-"""What is seen at an instant; and since when what is served is what it is, as far as is known."""
+Look = Callable[[float, float | None, Row | None], Evaluation]
+"""What is seen at an instant: since when what is served is what it is, as far as is known, and the row of bad
+evaluations so far."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Guard:
         return evaluation.ts if evaluation is not None else None
 
     @property
+    def both_slow(self) -> bool:
+        """Whether the last evaluation found both pools slow."""
+        evaluation = self._journal.standing.evaluation
+        return evaluation is not None and evaluation.both_slow
+
+    @property
     def unconfirmed(self) -> str | None:
         """What is not as it was decided; None while all is."""
         confirmed, wanted = self._journal.standing.confirmed, self.state.wanted
@@ -147,9 +155,13 @@ class Guard:
 
     def _seen(self, now: float) -> Evaluation:
         try:
-            return self._look(now, self._unchanged_since())
+            return self._look(now, self._unchanged_since(), self._row())
         except SpecopsError as error:
             return Evaluation(ts=now, verdict="unknown", reason=error.message)
+
+    def _row(self) -> Row | None:
+        began, last = self.state.row_began, self.state.row_last
+        return Row(began, last) if began is not None and last is not None else None
 
     def _unchanged_since(self) -> float | None:
         """Since the last switch, or since this journal began: where there is little traffic, as at a canary

@@ -53,6 +53,7 @@ class GuardMetrics(Collector):
         for name, told, value in (
             (series.GUARD_BAD_IN_A_ROW, "Bad evaluations in a row.", state.bad_in_a_row),
             (series.GUARD_UNCONFIRMED, "1: what it decided is not so.", self._guard.unconfirmed is not None),
+            (series.GUARD_BOTH_SLOW, "1: both pools are slow.", self._guard.both_slow),
             (series.GUARD_OVERRIDE, "1: a person's override holds.", state.override is not None),
         ):
             yield GaugeMetricFamily(name, told, value=value)

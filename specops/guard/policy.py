@@ -25,13 +25,15 @@ from specops.guard.hysteresis import short_of
 from specops.guard.rules import Rules
 from specops.guard.state import FULL, Decision, Event, Mode, Override, State
 
+NO_ROW: Mapping[str, object] = {"bad_in_a_row": 0, "row_began": None, "row_last": None}
+
 
 def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
     """The state after `evaluation`, made at `now`."""
     state, released = _passed(state, now, rules)
     if (apart := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
-            state = state.model_copy(update={"bad_in_a_row": 0})
+            state = state.model_copy(update=NO_ROW)
         why = f"{_word(evaluation)}: {apart:.0f} s after the last evaluation, too soon to add to a row"
         return Decision(state=state, why=why, events=released)
     state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
@@ -50,7 +52,7 @@ def falls(before: State, after: State) -> bool:
 def pin(state: State, override: Override, now: float, rules: Rules) -> Decision:
     """A person's decision, which holds until its time is over or somebody ends it."""
     state, _ = _passed(state, now, rules)
-    state = state.model_copy(update={"override": override, "bad_in_a_row": 0, "healthy_in_a_row": 0})
+    state = state.model_copy(update={**NO_ROW, "override": override, "healthy_in_a_row": 0})
     until = "until it is ended" if override.left_s is None else f"for {override.left_s / 60:.0f} min"
     return Decision(
         state=state, why=f"{override.by} pinned {override.pool} {until}: {override.why}", events=("override",)
@@ -105,17 +107,29 @@ def _too_close(state: State, now: float, rules: Rules) -> float | None:
 
 
 def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
-    """The rows, with this evaluation. What tells nothing ends a row of bad ones, and leaves the healthy."""
-    bad, healthy = state.bad_in_a_row, state.healthy_in_a_row
+    """The rows, with this evaluation. What tells nothing ends a row of bad ones, and leaves the healthy.
+
+    A further bad one counts where the samples that came since the first are bad by themselves: windows
+    overlap, and one spike is in several of them.
+    """
     if evaluation.verdict == "bad":
-        bad, healthy = bad + 1, 0
-    else:
-        bad = 0
-        if evaluation.verdict == "healthy" and not (
-            state.mode == "canary" and short_of(evaluation, rules.margin)
-        ):
-            healthy += 1
-    return state.model_copy(update={"bad_in_a_row": bad, "healthy_in_a_row": healthy})
+        return state.model_copy(update=_bad_row(state, evaluation) | {"healthy_in_a_row": 0})
+    healthy = state.healthy_in_a_row
+    if evaluation.verdict == "healthy" and not (
+        state.mode == "canary" and short_of(evaluation, rules.margin)
+    ):
+        healthy += 1
+    return state.model_copy(update={**NO_ROW, "healthy_in_a_row": healthy})
+
+
+def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
+    at = evaluation.seen_at
+    stepped_back = state.row_last is not None and at is not None and at < state.row_last
+    if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: what is fresh is not known
+        return {"bad_in_a_row": 1, "row_began": at, "row_last": at}
+    if evaluation.repeated is False:
+        return {}
+    return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": at}
 
 
 Outcome = tuple[State, str, tuple[Event, ...]]
@@ -181,7 +195,7 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         update={
             "mode": "held" if gave_up else "fallen",
             "percent": stays,
-            "bad_in_a_row": 0,
+            **NO_ROW,
             "healthy_in_a_row": 0,
             "wait_s": 0.0 if gave_up else rules.wait_s(state.attempts),
         }
@@ -201,7 +215,7 @@ def _at_step(state: State, percent: int) -> State:
         update={
             "mode": "canary",
             "percent": percent,
-            "bad_in_a_row": 0,
+            **NO_ROW,
             "healthy_in_a_row": 0,
             "wait_s": 0.0,
         }
@@ -222,7 +236,7 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
     assert state.override is not None
     who = f"{state.override.by} pinned {state.override.pool}"
     if state.override.pool == "standard":
-        state = state.model_copy(update={"bad_in_a_row": 0, "healthy_in_a_row": 0})
+        state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0}
         said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on when that ends"
@@ -233,7 +247,9 @@ def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[
 
 def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
     if evaluation.verdict == "bad":
-        return f"{state.bad_in_a_row} of {rules.consecutive} in a row ({evaluation.reason})"
+        waits = ", and what came since the first is not bad by itself yet"
+        said = waits if evaluation.repeated is False else ""
+        return f"{state.bad_in_a_row} of {rules.consecutive} in a row{said} ({evaluation.reason})"
     return f"{_standing(state)} ({evaluation.reason})"
 
 

@@ -34,6 +34,12 @@ class State(_Kept):
     """Of what may be speculative, what the guard lets be; an override comes before it."""
 
     bad_in_a_row: int = 0
+    row_began: float | None = None
+    """Of the first of them, by Prometheus' clock; None without a row, or where it was not told."""
+
+    row_last: float | None = None
+    """Of the last of them that counted."""
+
     healthy_in_a_row: int = 0
     attempts: int = 0
     """To come back, since it was last on for good."""

@@ -19,7 +19,7 @@ from specops.guard.guard import Gate, Guard, Look
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, holder, locked
 from specops.guard.rules import Rules
-from specops.guard.seeing.look import look
+from specops.guard.seeing.look import Row, look
 from specops.guard.seeing.plan import plan_of
 from specops.guard.service import Settings, bind, serve
 from specops.guard.status import Status, status
@@ -104,12 +104,7 @@ def through(rollout: Rollout, running: Holder, asked: Asked) -> Status:
 def guarding(
     rollout: Rollout, folder: Path, see: Look, *, dry_run: bool = False
 ) -> Iterator[tuple[Guard, Lock]]:
-    if rollout.guard.cooldown_s < rollout.monitor.window_s:
-        window = f"monitor.window_s, the {rollout.monitor.window_s} s that rates are taken over"
-        raise ConfigError(
-            f"guard.cooldown_s is less than {window}: a step back would be judged by what was before it",
-            hint="set guard.cooldown_s to monitor.window_s or more",
-        )
+    _whole_windows(rollout)
     where = folder / GUARD
     switch = Switch(targets(rollout, where), counting(rollout))
     with locked(where, f"{DRY}.{LOCK}" if dry_run else LOCK) as lock:
@@ -124,6 +119,24 @@ def guarding(
         yield guard, lock
 
 
+def _whole_windows(rollout: Rollout) -> None:
+    """Raises ConfigError where a step would be judged by samples from before it."""
+    guard, window_s = rollout.guard, rollout.monitor.window_s
+    window = f"monitor.window_s, the {window_s} s that rates are taken over"
+    if guard.cooldown_s < window_s:
+        raise ConfigError(
+            f"guard.cooldown_s is less than {window}: a step back would be judged by what was before it",
+            hint="set guard.cooldown_s to monitor.window_s or more",
+        )
+    held_s = guard.hold_evaluations * guard.interval_s
+    if held_s < window_s:
+        raise ConfigError(
+            f"guard.hold_evaluations x guard.interval_s is {held_s} s, less than {window}:"
+            " a step would be judged by what was before it",
+            hint=f"set guard.hold_evaluations to {math.ceil(window_s / guard.interval_s)} or more",
+        )
+
+
 def _looking(rollout: Rollout, folder: Path) -> Look:
     url = rollout.addresses.prometheus
     if url is None:
@@ -132,10 +145,10 @@ def _looking(rollout: Rollout, folder: Path) -> Look:
             hint="add addresses.prometheus, such as http://127.0.0.1:9090",
         )
     api, plan = Api(url), plan_of(rollout, folder)
-    return lambda now, since: look(api, plan, now, since)
+    return lambda now, since, row: look(api, plan, now, since, row)
 
 
-def blind(now: float, since: float | None) -> Evaluation:
+def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
     """For who carries out what a person decided, and looks at nothing."""
     raise AssertionError
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daemons import Daemon, program, prometheus
@@ -42,6 +42,15 @@ class Pool:
     """What has been otherwise for the last `then_s`."""
 
     then_s: float = 900.0
+    then_until_s: float = -AHEAD_S
+    """Seconds ago from which it has been as before again."""
+
+    away: tuple[float, float] | None = None
+    """From so many seconds ago until so many nothing was scraped: Prometheus was away."""
+
+    silent: tuple[float, float] | None = None
+    """The same, while Prometheus was there: `up` is 0."""
+
     nan: bool = False
     """Sums are not a number."""
 
@@ -64,23 +73,23 @@ class Pool:
             ago = now - at
             if self.restarted_s_ago is not None and 0 <= self.restarted_s_ago - ago < self.every_s:
                 totals = dict.fromkeys(totals, 0.0)
-            then = self.then is not None and ago < self.then_s
-            does = Pool(self.rollout, **self._changed()) if then else self
+            then = self.then is not None and self.then_until_s <= ago < self.then_s
+            does = replace(self, **dict(self.then or {})) if then else self
             for name, grows in does._grown().items():
                 totals[name] += grows * self.every_s
             if ago < self.until_s_ago:
                 return
-            yield f"up{{{target}}} 1 {at}"
+            if _within(self.away, ago):
+                continue
+            yield f"up{{{target}}} {int(not _within(self.silent, ago))} {at}"
+            if _within(self.silent, ago):
+                continue
             yield f"{self.prefix}num_requests_running{labels} {round(does.requests_per_s * does.e2e)} {at}"
             for name, total in totals.items():
                 value = "NaN" if self.nan and name.endswith("_sum") else f"{total:.6f}"
                 own = name.partition("{")
                 matchers = labels if not own[1] else f"{labels[:-1]},{own[2]}"
                 yield f"{self.prefix}{own[0]}{matchers} {value} {at}"
-
-    def _changed(self) -> dict[str, float]:
-        same = ("requests_per_s", "tokens", "ttft", "tpot", "drafted", "acceptance", "aborted")
-        return {name: getattr(self, name) for name in same} | dict(self.then or {})
 
     def _grown(self) -> dict[str, float]:
         """Each second."""
@@ -101,6 +110,10 @@ class Pool:
             "request_time_per_output_token_seconds_sum": rate * self.tpot,
             "request_time_per_output_token_seconds_count": rate,
         } | (drafts if self.speculates else {})
+
+
+def _within(span: tuple[float, float] | None, ago: float) -> bool:
+    return span is not None and span[1] <= ago < span[0]
 
 
 @contextmanager
@@ -144,3 +157,5 @@ def routed(rollout: str, rates: Mapping[tuple[str, str, str, str], float], now: 
         for at in range(int(now) - PAST_S, int(now) + AHEAD_S, SCRAPE_S):
             total = math.floor(rate * (at - now + PAST_S))
             yield f"specops_route_requests_total{{{labels}}} {total} {at}"
+    for at in range(int(now) - PAST_S, int(now) + AHEAD_S, SCRAPE_S):
+        yield f'specops_route_speculative_percent{{specops_rollout="{rollout}"}} 100 {at}'

@@ -65,7 +65,7 @@ def play(folder: Path, turns: int, kill_at: int | None = None) -> int:
         journal = Journal(folder / "journal.jsonl")
         done = journal.standing.last.id if journal.standing.last else 0
 
-        def look(now: float, since: float | None) -> Evaluation:
+        def look(now: float, since: float | None, row: object) -> Evaluation:
             at = journal.standing.last.id if journal.standing.last else 0
             return Evaluation(ts=now, verdict=STORY[at], reason="the story")
 

@@ -73,7 +73,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 def plan(rollout: str, **changes: object) -> Plan:
     made = Plan(
-        asked=Asked(rollout=rollout, series=VLLM, standard=VLLM, labels={}, routed=False),
+        asked=Asked(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
         window_s=300.0,
         min_acceptance=Threshold(value=0.5, source="sweep.json"),
         baseline=Baseline(LEVELS, "baseline.json"),
@@ -123,7 +123,7 @@ def test_a_pool_that_pays_is_healthy_with_its_figures(asked: Api) -> None:
         ("gone", "no_data", {"acceptance", "tpot"}, "no target of the speculative pool"),
         ("never-there", "no_data", {"acceptance", "tpot"}, "no target of the speculative pool"),
         ("renamed", "no_data", {"acceptance", "tpot"}, "vllm:e2e_request_latency_seconds_count"),
-        ("just-gone", "no_traffic", {"tpot"}, "requests that a verdict takes"),
+        ("just-gone", "no_data", {"tpot"}, "10% of the scrapes of the last 300 s are there (threshold 90%"),
         ("restarted", "healthy", {"acceptance", "tpot", "e2e"}, "1 of its servers started lately"),
         ("slow-since-a-start", "healthy", {"acceptance"}, "1 of its servers started lately"),
     ],
@@ -167,7 +167,7 @@ def test_without_a_baseline_acceptance_alone_is_judged(asked: Api) -> None:
 
 def test_by_the_router_a_request_that_failed_over_is_an_error(asked: Api) -> None:
     by_router = {
-        name: Asked(rollout=name, series=VLLM, standard=VLLM, labels={}, routed=True)
+        name: Asked(rollout=name, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True)
         for name in ("behind-a-router", "failing-over")
     }
     healthy = seen(asked, "", asked=by_router["behind-a-router"])
@@ -178,7 +178,9 @@ def test_by_the_router_a_request_that_failed_over_is_an_error(asked: Api) -> Non
 
 
 def test_of_classes_a_bad_one_is_named_and_all_traffic_is_judged_by_itself(asked: Api) -> None:
-    by_router = Asked(rollout="behind-a-router", series=VLLM, standard=VLLM, labels={}, routed=True)
+    by_router = Asked(
+        rollout="behind-a-router", series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True
+    )
     times = Baseline(LEVELS, "baseline.json", (("chat", LEVELS), ("code", LEVELS)))
     found = seen(asked, "", asked=by_router, baseline=times)
     classes = {one.traffic_class: (one.verdict, one.n) for one in found.findings if one.traffic_class}

@@ -39,7 +39,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
     job = {"job_name": "pool", "scrape_interval": "500ms", "static_configs": [target]}
     config.write_text(json.dumps({"scrape_configs": [job]}))
     plan = Plan(
-        asked=Asked("live", VLLM, VLLM, {}, routed=False),
+        asked=Asked("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
         window_s=120.0,  # all that Prometheus has
         min_acceptance=Threshold(value=0.0001, source="the test"),
         baseline=Missing("there is none"),

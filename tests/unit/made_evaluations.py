@@ -10,7 +10,14 @@ THRESHOLDS = {"acceptance": 0.4, "tpot": 1.2, "errors": 0.05}
 VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")
 
 
-def seen(verdict: str, signal: str = "acceptance", value: float | None = None, of: str | None = None) -> Any:
+def seen(
+    verdict: str,
+    signal: str = "acceptance",
+    value: float | None = None,
+    of: str | None = None,
+    seen_at: float | None = None,
+    repeated: bool | None = None,
+) -> Any:
     finding = Finding.model_validate(
         {
             "signal": signal,
@@ -21,4 +28,11 @@ def seen(verdict: str, signal: str = "acceptance", value: float | None = None, o
             "why": f"{signal} was {verdict}",
         }
     )
-    return Evaluation(ts=0, verdict="healthy" if of else finding.verdict, reason="r", findings=(finding,))
+    return Evaluation(
+        ts=0,
+        verdict="healthy" if of else finding.verdict,
+        reason="r",
+        findings=(finding,),
+        seen_at=seen_at,
+        repeated=repeated,
+    )

@@ -19,7 +19,7 @@ from specops.errors import FileError
 from specops.guard.evaluation import Threshold
 from specops.guard.seeing import baseline, verdicts
 from specops.guard.seeing.baseline import Baseline, Missing
-from specops.guard.seeing.look import evaluate
+from specops.guard.seeing.look import Row, evaluate, repeated
 from specops.guard.seeing.noise import VERDICTS
 from specops.guard.seeing.plan import Plan, plan_of
 from specops.guard.seeing.query import FIGURES, OfClass, Seen, read, together
@@ -73,6 +73,7 @@ def seen(**changes: Any) -> Seen:
         "tpot_n": 900.0, "e2e": 1.92, "e2e_n": 900.0, "tokens": 101.0, "load": 4.0, "spread": 0.0,
         "gauged": 20.0, "restarts": 0.0, "targets": 1.0, "up": 1.0, "asked": 900.0, "failed": 0.0,
         "cancelled": 0.0, "others_asked": 100.0, "others_failed": 0.0,
+        "covered": 1.0, "sampled": 1.0, "counted": 1.0,
     }  # fmt: skip
     return Seen(**known | changes)
 
@@ -227,7 +228,7 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     ]  # fmt: skip
     together_ = Seen(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
     judged = verdicts.judge(plan, together_)
-    many = verdicts.overall({signal: found.codes for signal, found in judged.items()})
+    many = verdicts.together(judged)
     alone = [evaluate(plan, one, float(one.ts)).verdict for one in windows]
     assert [VERDICTS[code] for code in many] == alone
 
@@ -257,3 +258,116 @@ def test_clients_that_may_have_left_are_errors_only_beside_a_pool_that_they_stay
     found = evaluate(plan, seen(failed=300.0, cancelled=cancelled, others_asked=others), 1000.0)
     (errors,) = (one for one in found.findings if one.signal == "errors")
     assert (errors.verdict, found.verdict) == (verdict, verdict)
+
+
+STANDARD = {
+    "standard_tpot": 0.026, "standard_tpot_n": 400.0, "standard_e2e": 2.7, "standard_e2e_n": 400.0,
+    "standard_tokens": 101.0, "standard_load": 4.0, "standard_spread": 0.0, "standard_gauged": 20.0,
+    "standard_covered": 1.0, "standard_sampled": 1.0,
+}  # fmt: skip
+SLOWER = {"tpot": 0.026 * 1.4, "e2e": 0.1 + 0.026 * 1.4 * 100}
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"covered": 0.9, "sampled": 0.9, "counted": 0.9}, "healthy"),
+        ({"covered": 0.89}, "no_data"),
+        ({"sampled": 0.89}, "no_data"),
+        ({"covered": math.nan}, "no_data"),
+    ],
+)
+def test_a_window_counts_where_nine_tenths_of_its_scrapes_are_there(plan: Plan, changes, verdict) -> None:
+    found = evaluate(plan, seen(**changes), 1000.0)
+    assert found.verdict == verdict
+    bad = evaluate(plan, seen(**{**SLOWER, "acceptance": 0.0, **changes}), 1000.0)
+    assert bad.verdict == {"healthy": "bad"}.get(verdict, verdict)
+
+
+def test_errors_are_counted_by_the_routers_though_the_pool_is_gone(plan: Plan) -> None:
+    failing = {"failed": 800.0, "covered": 0.0, "sampled": math.nan}
+    assert evaluate(plan, seen(**failing), 1000.0).verdict == "bad"
+    assert evaluate(plan, seen(**{**failing, "counted": 0.5}), 1000.0).verdict == "no_data"
+
+
+def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Plan) -> None:
+    found = evaluate(plan, seen(classes={"long": OfClass(9.0, 4000.0)}, covered=0.5), 1000.0)
+    assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
+
+
+@pytest.mark.parametrize(
+    ("standard", "verdict", "both_slow"),
+    [
+        ({}, "bad", False),  # as fast as it was measured: speculation alone is slow
+        ({"standard_tpot": 0.026 * 1.4, "standard_e2e": 3.74}, "unknown", True),
+        # Both are slow, and the speculative pool is surely slower still.
+        ({"standard_tpot": 0.026 * 1.1, "standard_e2e": 2.96}, "bad", False),
+        ({"standard_tpot_n": 0.0, "standard_e2e_n": 0.0}, "bad", False),  # no traffic: the baseline alone
+        ({"standard_tpot_n": 1.0, "standard_e2e_n": 1.0}, "healthy", False),  # too few to tell
+        ({"standard_covered": 0.5}, "healthy", False),
+        ({"standard_sampled": 0.5}, "healthy", False),
+        ({"standard_covered": 0.0, "standard_sampled": math.nan}, "healthy", False),
+        # Never scraped, or without such series at all: there is no standard pool to compare with.
+        ({"standard_covered": math.nan, "standard_sampled": math.nan}, "bad", False),
+        (
+            {"standard_sampled": math.nan, "standard_tpot_n": math.nan, "standard_e2e_n": math.nan},
+            "bad",
+            False,
+        ),
+        # At more than was measured, what it should take is not known, only that it is not less.
+        ({"standard_load": 40.0, "standard_tpot": 0.2, "standard_e2e": 20.0}, "healthy", False),
+        ({"standard_load": 40.0}, "bad", False),
+    ],
+)
+def test_the_standard_pool_s_live_latency_is_looked_at_first(
+    plan: Plan, standard, verdict, both_slow
+) -> None:
+    """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
+    found = evaluate(plan, seen(**{**SLOWER, **STANDARD, **standard}), 1000.0)
+    assert (found.verdict, found.both_slow) == (verdict, both_slow)
+    latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
+    assert latencies == {"bad" if verdict == "bad" else "unknown"}
+    if both_slow:
+        assert found.reason.startswith("both pools are slow: not speculation's doing; TPOT: 1.40 times")
+        assert "the standard pool takes 1.40 times its own (n=400)" in found.reason
+
+
+def test_both_slow_does_not_hide_an_acceptance_that_is_bad(plan: Plan) -> None:
+    both = {**SLOWER, **STANDARD, "standard_tpot": 0.026 * 1.4, "standard_e2e": 3.74}
+    found = evaluate(plan, seen(**both, acceptance=0.1), 1000.0)
+    assert (found.verdict, found.both_slow) == ("bad", False)
+
+
+@pytest.mark.parametrize(
+    ("targets", "restarts", "verdict"),
+    [
+        (1.0, 0.0, "bad"),
+        (1.0, 1.0, "unknown"),
+        (9.0, 1.0, "unknown"),
+        (10.0, 1.0, "bad"),
+        (math.nan, 1.0, "unknown"),
+    ],
+)
+def test_a_pool_is_not_slow_while_a_tenth_of_its_servers_has_just_started(
+    plan: Plan, targets: float, restarts: float, verdict: str
+) -> None:
+    found = evaluate(plan, seen(**SLOWER, targets=targets, restarts=restarts), 1000.0)
+    assert {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")} == {verdict}
+    assert (found.verdict == "bad") == (verdict == "bad")
+
+
+def test_what_follows_a_bad_window_is_judged_at_95_per_cent_and_by_few_requests(plan: Plan) -> None:
+    few = {"finished": 20.0, "tpot_n": 20.0, "e2e_n": 20.0, "drafted": 1300.0, "asked": 20.0}
+    bad = evaluate(plan, seen(**SLOWER), 1000.0)
+    assert {one.signal for one in bad.findings if one.verdict == "bad"} == {"tpot", "e2e"}
+    assert evaluate(plan, seen(**SLOWER, **few), 1000.0).verdict == "no_traffic"
+    assert repeated(plan, bad, seen(**SLOWER, **few))
+    assert not repeated(plan, bad, seen(**few)), "well again"
+    assert not repeated(plan, bad, seen(**SLOWER, **few, covered=0.7)), "a gap is no data"
+    assert not repeated(plan, bad, seen(**{**SLOWER, **few, "tpot_n": 15.0, "e2e_n": 15.0}))
+    assert not repeated(plan, bad, seen(**few, acceptance=0.0)), "another signal than was bad"
+
+
+def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
+    assert Row(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
+    assert Row(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0

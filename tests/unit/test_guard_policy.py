@@ -48,6 +48,26 @@ def test_three_bad_in_a_row_fall_back_and_two_do_not() -> None:
     assert played.events == ("fell_back",)
 
 
+def test_a_bad_window_that_only_shares_samples_with_the_first_is_the_same_observation() -> None:
+    played = Played().see("bad", seen_at=1000.0)
+    assert (played.state.row_began, played.state.row_last) == (1000.0, 1000.0)
+    played.see("bad", 20, repeated=False, seen_at=1060.0)
+    assert (played.at, played.state.bad_in_a_row) == (("on", 100), 1)
+    assert played.state.row_last == 1000.0
+    assert played.last is not None
+    assert "not bad by itself yet" in played.last.why
+    played.see("bad", repeated=True, seen_at=1120.0)
+    assert (played.state.row_began, played.state.row_last) == (1000.0, 1120.0)
+    assert played.see("bad", repeated=True, seen_at=1180.0).at == ("fallen", 0)
+    assert played.state.row_began is None
+
+
+def test_a_row_begins_again_where_prometheus_clock_went_back() -> None:
+    played = Played().see("bad", seen_at=1000.0).see("bad", repeated=True, seen_at=1060.0)
+    played.see("bad", repeated=False, seen_at=500.0)
+    assert (played.state.bad_in_a_row, played.state.row_began) == (1, 500.0)
+
+
 @pytest.mark.parametrize("between", ["healthy", "no_data", "no_traffic", "unknown"])
 def test_whatever_is_not_bad_ends_the_row(between) -> None:
     assert Played().see("bad", 2).see(between).see("bad", 2).at == ("on", 100)
@@ -177,6 +197,28 @@ def test_a_clock_that_jumps_restores_nothing_early_and_does_not_hang(jump) -> No
     left = played.see("no_traffic").state.wait_s
     assert left >= 600 - 5 * 60
     assert played.see("no_traffic", int(left / 60)).at == ("canary", 5)
+
+
+@pytest.mark.parametrize(("away_s", "wanted"), [(599.0, 0), (601.0, 100)])
+def test_an_override_s_time_runs_while_no_guard_does(away_s: float, wanted: int) -> None:
+    override = Override(pool="standard", by="ada", why="a look", left_s=600)
+    state = pin(State(), override, 1000.0, RULES).state
+    decision = decide(state, seen("healthy"), 1000.0 + away_s, RULES)
+    assert decision.state.wanted == wanted, "all of the time that passed counts, not an interval of it"
+    if decision.state.override is not None:
+        assert decision.state.override.left_s == pytest.approx(1.0)
+    else:
+        assert decision.events == ("released",)
+
+
+def test_an_override_loses_no_time_to_a_clock_that_went_back_nor_to_another_pin() -> None:
+    override = Override(pool="standard", by="ada", why="a look", left_s=600)
+    state = pin(State(at=5000.0), override, 5000.0, RULES).state
+    back = decide(state, seen("healthy"), 1000.0, RULES).state
+    assert back.override == override
+    later = pin(back, override.model_copy(update={"left_s": 300.0}), 1100.0, RULES).state
+    assert later.override is not None
+    assert later.override.left_s == 300.0, "the time of a new pin begins with it"
 
 
 def test_a_persons_override_comes_first_and_ends_by_itself() -> None:

@@ -20,14 +20,15 @@ from specops.guard.evaluation import Threshold
 from specops.guard.rules import Rules
 from specops.guard.seeing import verdicts
 from specops.guard.seeing.baseline import Baseline, Level
-from specops.guard.seeing.noise import BAD
+from specops.guard.seeing.noise import VERDICTS
 from specops.guard.seeing.plan import Plan
 from specops.guard.seeing.query import FIGURES, Asked, Seen
 from specops.guard.simulation import playbook, traces
 from specops.guard.simulation.made import Incident, World, weeks
 from specops.guard.simulation.playbook import Answers
-from specops.guard.simulation.simulate import simulate
+from specops.guard.simulation.simulate import looked, simulate
 from specops.guard.simulation.traces import Trace, windows
+from specops.guard.state import State
 from specops.load.arrivals import Level as Load
 from specops.prometheus.series import VLLM
 from specops.results import Result
@@ -42,7 +43,7 @@ BASELINE = Baseline(
     "made up",
 )
 PLAN = Plan(
-    asked=Asked("made-up", VLLM, VLLM, {}, routed=True),
+    asked=Asked("made-up", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="made up"),
     baseline=BASELINE,
@@ -103,15 +104,15 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ("", "line 1: it is empty"),
         ("no json", "line 1: Expecting value"),
         ('{"a": 1}', "line 1: there is no 'trace'"),
-        ('{"trace": 9, "interval_s": 60}', "reads 1"),
-        ('{"trace": 1, "interval_s": 60}', "it has no interval"),
-        ('{"trace": 1, "interval_s": "nan"}\n{"ts": 1}', "line 1: nan s is no interval"),
-        ('{"trace": 1, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
-        ('{"trace": 1, "interval_s": 60}\n{"ts": 1e30}', "is no instant"),
-        ('{"trace": 1, "interval_s": 60}\n{"ts": 120}\n{"ts": 60}', "line 3: 60 is no instant after 120"),
-        ('{"trace": 1, "interval_s": 60}\n{"ts": 1, "speed": 3}', "line 2: unknown: speed"),
-        ('{"trace": 1, "interval_s": 60}\n{"ts": 1, "tpot": "fast"}', "line 2: could not convert"),
-        ('{"trace": 1, "interval_s": 60}\n[1]', "line 2"),
+        ('{"trace": 9, "interval_s": 60}', "reads 2"),
+        ('{"trace": 2, "interval_s": 60}', "it has no interval"),
+        ('{"trace": 2, "interval_s": "nan"}\n{"ts": 1}', "line 1: nan s is no interval"),
+        ('{"trace": 2, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
+        ('{"trace": 2, "interval_s": 60}\n{"ts": 1e30}', "is no instant"),
+        ('{"trace": 2, "interval_s": 60}\n{"ts": 120}\n{"ts": 60}', "line 3: 60 is no instant after 120"),
+        ('{"trace": 2, "interval_s": 60}\n{"ts": 1, "speed": 3}', "line 2: unknown: speed"),
+        ('{"trace": 2, "interval_s": 60}\n{"ts": 1, "tpot": "fast"}', "line 2: could not convert"),
+        ('{"trace": 2, "interval_s": 60}\n[1]', "line 2"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -130,11 +131,13 @@ def test_a_regression_is_acted_on_within_the_window_and_three_intervals(in_accep
     assert (first.rightly, found.verdict) == ("yes", "yes")
 
 
-def test_one_evaluation_at_a_time_ends_as_all_at_once_do() -> None:
+def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
     made = hit(1.4, in_acceptance=False)
-    codes = verdicts.judge(PLAN, windows(made, 5, 10))["tpot"].codes
-    row_of_bad = (codes == BAD) & (np.roll(codes, 1) == BAD) & (np.roll(codes, 2) == BAD)
-    assert simulate(made, PLAN, Rules()).fallbacks[0].ts == made.ts[row_of_bad.argmax()]
+    within = windows(made, 5, 10)
+    codes = verdicts.together(verdicts.judge(PLAN, within))
+    for at in range(200, 300):
+        alone = looked(made, PLAN, at, within, State(), at + 1).verdict
+        assert alone == VERDICTS[codes[at]], at
 
 
 def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_takes_them_so() -> None:
@@ -143,6 +146,8 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
     for name, figures in nothing.items():
         figures[100:130] = np.nan if name not in ("finished", "drafted", "tpot_n", "e2e_n") else 0.0
         figures[200:215] = np.nan
+        if name in ("covered", "sampled", "counted"):
+            figures[100:130] = 1.0
     answers = replace(made.playbook, acceptance=np.where(np.arange(480) == 0, 0.7, made.playbook.acceptance))
     answers.acceptance[104:130] = 0.0
     quiet = replace(made, each=Seen(ts=made.ts, **nothing), playbook=answers)

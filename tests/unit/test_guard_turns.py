@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from made_evaluations import seen
 
 from specops.config import Rollout, load
 from specops.config.guard import Guard as Section
@@ -18,11 +19,12 @@ from specops.guard.guard import Gate, Guard
 from specops.guard.journal import FILE, Entry, Journal, history
 from specops.guard.metrics import GuardMetrics
 from specops.guard.rules import Rules
+from specops.guard.seeing.look import Row
 from specops.guard.state import Override
 from specops.guard.status import status
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, Demand
-from specops.phases.guard import gate
+from specops.phases.guard import blind, gate, guarding
 from specops.phases.throughput import Rate
 from specops.prometheus import series
 
@@ -60,7 +62,7 @@ class World:
     def started(self, *, dry_run: bool = False) -> Guard:
         return Guard(
             rules=Rules(cooldown_s=120, hold=1, steps=(30,)),
-            look=lambda now, _: Evaluation.model_validate(
+            look=lambda now, *_: Evaluation.model_validate(
                 {"ts": now, "verdict": next(self.verdicts), "reason": "r"}
             ),
             switch=Switch([self.a, self.b]),
@@ -103,6 +105,59 @@ def test_what_the_standard_pool_cannot_carry_stays(world) -> None:
     world.gate = Gate(said="no", floor=40)
     world.see("bad", "bad", "bad")
     assert world.percents == [40, 40]
+
+
+@pytest.mark.parametrize(("signal", "left"), [("errors", 0), ("tpot", 40)])
+def test_where_requests_fail_all_move_whatever_the_capacity(world, signal: str, left: int) -> None:
+    world.gate = Gate(said="no", floor=40)
+    world.guard._look = lambda now, *_: seen("bad", signal).model_copy(update={"ts": now})
+    for _ in range(3):
+        world.now += 60
+        world.guard.turn()
+    assert world.percents == [left, left]
+
+
+def test_both_pools_slow_is_told_and_nothing_is_switched(world) -> None:
+    slow = Evaluation(ts=60.0, verdict="unknown", reason="both pools are slow", both_slow=True)
+    world.guard._look = lambda now, *_: slow
+    for _ in range(5):
+        world.now += 60
+        world.guard.turn()
+    assert world.percents == [100, 100]
+    assert f"{series.GUARD_BOTH_SLOW} 1.0" in GuardMetrics(world.guard).render().decode()
+    world.guard._look = lambda now, *_: Evaluation(ts=now, verdict="healthy", reason="r")
+    world.guard.turn()
+    assert f"{series.GUARD_BOTH_SLOW} 0.0" in GuardMetrics(world.guard).render().decode()
+
+
+def test_a_row_is_told_to_the_next_look(world) -> None:
+    rows: list[object] = []
+
+    def look(now: float, since: float | None, row: object) -> Evaluation:
+        rows.append(row)
+        return Evaluation(ts=now, verdict="bad", reason="r", seen_at=now + 5, repeated=None)
+
+    world.guard._look = look
+    for world.now in (60.0, 120.0):
+        world.guard.turn()
+    assert rows == [None, Row(began=65.0, last=65.0)]
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"cooldown_s": 299}, "guard.cooldown_s is less than"),
+        ({"hold_evaluations": 4}, "guard.hold_evaluations x guard.interval_s is 240 s, less than"),
+        ({"interval_s": 59}, "set guard.hold_evaluations to 6 or more"),
+    ],
+)
+def test_a_step_is_not_judged_by_what_was_before_it(tmp_path, section, said) -> None:
+    pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+    addresses = {"routers": ["127.0.0.1:9"]}
+    file = Rollout.model_validate({"rollout": "r", "pools": pools, "guard": section, "addresses": addresses})
+    with pytest.raises(ConfigError) as refused, guarding(file, tmp_path, blind):
+        raise AssertionError
+    assert said in f"{refused.value.message} {refused.value.hint}"
 
 
 def test_a_router_that_is_down_is_named_and_switched_once_it_is_back(world) -> None:
@@ -170,7 +225,7 @@ def test_a_dry_run_decides_and_acts_on_nothing(world) -> None:
 
 
 def test_an_evaluation_that_fails_is_unknown(world) -> None:
-    def fails(now: float, since: float | None) -> Evaluation:
+    def fails(now: float, since: float | None, row: object) -> Evaluation:
         raise EndpointError("nobody answers")
 
     world.guard._look = fails
@@ -180,7 +235,7 @@ def test_an_evaluation_that_fails_is_unknown(world) -> None:
 def test_it_looks_back_to_the_last_switch_or_to_its_beginning(world) -> None:
     asked: list[float | None] = []
 
-    def look(now: float, since: float | None) -> Evaluation:
+    def look(now: float, since: float | None, row: object) -> Evaluation:
         asked.append(since)
         return Evaluation(ts=now, verdict="bad", reason="r")
 

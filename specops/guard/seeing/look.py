@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from specops.errors import EndpointError
 from specops.guard.evaluation import Evaluation, Finding, Signal, Threshold, Verdict
 from specops.guard.seeing import verdicts
@@ -20,17 +22,32 @@ NAMES = {"acceptance": "acceptance", "tpot": "TPOT", "e2e": "E2E", "errors": "er
 
 
 @dataclass(frozen=True)
+class Row:
+    """Bad evaluations, one after the other; instants by Prometheus' clock."""
+
+    began: float
+    """When the first was made: its window ends there."""
+
+    last: float
+    """When the last that counted was made."""
+
+    def fresh_s(self, now: float, window_s: float) -> float:
+        """Seconds that came since the first, of which at most half a window was in the last that counted."""
+        return min(now - self.began, now - self.last + window_s / 2)
+
+
+@dataclass(frozen=True)
 class Window:
     seconds: float
     seen: Seen
 
 
-def look(api: Api, plan: Plan, now: float, since: float | None = None) -> Evaluation:
+def look(api: Api, plan: Plan, now: float, since: float | None = None, row: Row | None = None) -> Evaluation:
     """What Prometheus has of the speculative pool at `now`, this machine's time.
 
     Where the last window has too little traffic for a signal, it looks further back, but not beyond `since`:
-    when what is served came to be what it is, as far as the guard knows. Never raises: where Prometheus does
-    not answer, it is unknown.
+    when what is served came to be what it is, as far as the guard knows. In a `row` of bad evaluations it
+    looks as well at what came since the first. Never raises: where Prometheus does not answer, it is unknown.
     """
     began = time.perf_counter()
     asking = 0.0
@@ -45,18 +62,31 @@ def look(api: Api, plan: Plan, now: float, since: float | None = None) -> Evalua
             asking += time.perf_counter() - asked_at
 
     try:
-        window = ask(plan.window_s)
+        window, used_s = ask(plan.window_s), plan.window_s
         found = evaluate(plan, window.seen, now)
         further = further_back(plan, window.seen) if since is not None and found.findings else 0
         longer = min(further * plan.window_s, now - since) if since is not None else 0.0
         if longer > plan.window_s:
-            found = evaluate(plan, window.seen, now, ask(math.floor(longer)))
+            used_s = math.floor(longer)
+            found = evaluate(plan, window.seen, now, ask(used_s))
+        if found.verdict == "bad" and row is not None:
+            fresh_s = math.floor(row.fresh_s(float(window.seen.ts), used_s))
+            again = fresh_s > 0 and repeated(plan, found, ask(fresh_s).seen)
+            found = found.model_copy(update={"repeated": again})
     except EndpointError as error:
         found = Evaluation(ts=now, verdict="unknown", reason=error.message)
     took = time.perf_counter() - began
     return found.model_copy(
         update={"took_ms": round(took * 1000, 3), "prometheus_ms": round(asking * 1000, 3)}
     )
+
+
+def repeated(plan: Plan, found: Evaluation, fresh: Seen) -> bool:
+    """Whether a signal that `found` has as bad is bad in the `fresh` samples, too, which no bad evaluation
+    before it had."""
+    again = verdicts.judge(plan, fresh, repeats=True)
+    bad = {one.signal for one in found.findings if one.verdict == "bad" and one.traffic_class is None}
+    return any(word(again[signal].codes) == "bad" for signal in bad)
 
 
 def further_back(plan: Plan, seen: Seen) -> int:
@@ -81,15 +111,25 @@ def evaluate(plan: Plan, seen: Seen, now: float, longer: Window | None = None) -
         for signal, found in verdicts.judge(plan, longer.seen).items():
             if word(judged[signal].codes) == "no_traffic":
                 judged[signal], of[signal] = found, longer
-    verdict = word(verdicts.overall({signal: found.codes for signal, found in judged.items()}))
+    verdict = word(verdicts.together(judged))
+    both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
     findings = [_finding(plan, of[signal], signal, found) for signal, found in judged.items()]
     told = [found.why for found in findings if found.verdict == verdict]
     if verdict == "no_data":
         told = [_no_data(plan, seen)]
+    if both_slow:
+        told = ["both pools are slow: not speculation's doing", *told]
     if seen.restarts > 0:
         told.append(f"{seen.restarts:.0f} of its servers started lately")
     findings += _classes(plan, short, longer)
-    return Evaluation(ts=now, verdict=verdict, reason="; ".join(told), findings=tuple(findings))
+    return Evaluation(
+        ts=now,
+        verdict=verdict,
+        reason="; ".join(told),
+        findings=tuple(findings),
+        seen_at=float(seen.ts),
+        both_slow=both_slow,
+    )
 
 
 def _classes(plan: Plan, short: Window, longer: Window | None) -> Iterator[Finding]:
@@ -167,10 +207,28 @@ def _unknown(plan: Plan, seen: Seen, signal: Signal, judged: Judged) -> str:
         return f"a server has {_load(seen)} at a time, and the baseline was measured with {between}"
     if bool(verdicts.starting(seen)):
         return f"{_ratio(judged)} times the baseline's, but servers started lately"
+    if not math.isnan(float(judged.standard_n)):
+        return f"{_ratio(judged)} times the baseline's; {_standard(judged)}"
     return f"{_ratio(judged)} times the baseline's, as far as the load is known"
 
 
+def _standard(judged: Judged) -> str:
+    n, times = float(judged.standard_n), float(judged.standard)
+    if math.isnan(times):
+        return (
+            "the standard pool has samples missing, or a load that was not measured, so it cannot be compared"
+        )
+    takes = f"the standard pool takes {times:.2f} times its own (n={n:.0f})"
+    return takes if bool(judged.both_slow) else f"{takes}, too few to tell whether both pools are slow"
+
+
 def _no_data(plan: Plan, seen: Seen) -> str:
+    share = min(float(np.nan_to_num(seen.covered)), float(np.nan_to_num(seen.sampled)))
+    if seen.up > 0 and share > 0:
+        return (
+            f"{share:.0%} of the scrapes of the last {plan.window_s:.0f} s are there (threshold"
+            f" {verdicts.COVERED:.0%}, one every {plan.asked.scrape_s:g} s)"
+        )
     if math.isnan(seen.targets):
         return "Prometheus has no target of the speculative pool: is it scraped, with the labels of monitor?"
     if seen.up == 0:

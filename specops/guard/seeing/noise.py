@@ -47,6 +47,9 @@ HEALTHY, NO_TRAFFIC, NO_DATA, UNKNOWN, BAD = range(len(VERDICTS))
 Z = 4.0
 """One evaluation in 30,000 errs by more, to one side. There are 10,080 in a week."""
 
+AGAIN = 2.0
+"""The same of what repeats a bad window, in samples of its own: 95%. Both err at once in one of a million."""
+
 OF_BASELINE = 2.0
 """Standard errors of the baseline's mean that may make a pool look as if it did not pay: 95%."""
 
@@ -66,19 +69,19 @@ LEAST = 16
 them begins at half."""
 
 
-def margin(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
+def margin(n: Numbers, cv: Numbers, error: Numbers, regression: float, z: float = Z) -> Numbers:
     """To how much a ratio of about 1 + `regression` is known from `n` requests: a, above.
 
     `cv` is the standard deviation of one request over the mean, `error` the standard error of the baseline's
     mean over it.
     """
-    return (1 + regression) * np.sqrt(_of_window(n, cv) + np.square(OF_BASELINE * error))
+    return (1 + regression) * np.sqrt(_of_window(n, cv, z) + np.square(OF_BASELINE * error))
 
 
-def bad_from(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
+def bad_from(n: Numbers, cv: Numbers, error: Numbers, regression: float, z: float = Z) -> Numbers:
     """The ratio from which on it is bad: the later of the two clauses."""
-    pays_not = 1 + margin(n, cv, error, regression)
-    return np.maximum(pays_not, 1 + regression - _excluding(n, cv, error, regression))
+    pays_not = 1 + margin(n, cv, error, regression, z)
+    return np.maximum(pays_not, 1 + regression - _excluding(n, cv, error, regression, z))
 
 
 def surely_seen(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
@@ -86,14 +89,14 @@ def surely_seen(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> N
     return bad_from(n, cv, error, regression) + _excluding(n, cv, error, regression)
 
 
-def _excluding(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
+def _excluding(n: Numbers, cv: Numbers, error: Numbers, regression: float, z: float = Z) -> Numbers:
     """b, above."""
-    return np.asarray((1 + regression) * np.sqrt(_of_window(n, cv) + np.square(Z * error)))
+    return np.asarray((1 + regression) * np.sqrt(_of_window(n, cv, z) + np.square(Z * error)))
 
 
-def _of_window(n: Numbers, cv: Numbers) -> Numbers:
-    """The square of Z standard errors of a mean of `n` requests, over the mean."""
-    return np.asarray(Z * Z * CLUSTERED * np.square(cv) / np.maximum(n, 1e-9))
+def _of_window(n: Numbers, cv: Numbers, z: float) -> Numbers:
+    """The square of `z` standard errors of a mean of `n` requests, over the mean."""
+    return np.asarray(z * z * CLUSTERED * np.square(cv) / np.maximum(n, 1e-9))
 
 
 def least_requests(cv: Numbers, error: Numbers, regression: float) -> Numbers:
@@ -133,16 +136,24 @@ def acceptance_error(rate: Numbers, drafted: Numbers, requests: Numbers) -> Numb
     return error
 
 
-def acceptance_margin(rate: Numbers, drafted: Numbers, requests: Numbers, known_to: float) -> Numbers:
+def acceptance_margin(
+    rate: Numbers, drafted: Numbers, requests: Numbers, known_to: float, z: float = Z
+) -> Numbers:
     """Of a rate, and of a threshold that is itself known to `known_to`."""
     error = acceptance_error(np.clip(rate, 0.0, 1.0), drafted, requests)
-    return np.asarray(np.sqrt(np.square(Z * error) + known_to**2))
+    return np.asarray(np.sqrt(np.square(z * error) + known_to**2))
 
 
 def acceptance(
-    rate: Numbers, drafted: Numbers, requests: Numbers, least: float, threshold: float, known_to: float = 0.0
+    rate: Numbers,
+    drafted: Numbers,
+    requests: Numbers,
+    least: float,
+    threshold: float,
+    known_to: float = 0.0,
+    z: float = Z,
 ) -> Codes:
-    above = rate + acceptance_margin(rate, drafted, requests, known_to)
+    above = rate + acceptance_margin(rate, drafted, requests, known_to, z)
     return _first(
         (np.isnan(drafted) | np.isnan(requests), NO_DATA),
         (np.less(requests, least) | np.less_equal(drafted, 0), NO_TRAFFIC),
@@ -152,7 +163,12 @@ def acceptance(
 
 
 def errors(
-    failed: Numbers, requests: Numbers, other_failed: Numbers, other_requests: Numbers, limit: float
+    failed: Numbers,
+    requests: Numbers,
+    other_failed: Numbers,
+    other_requests: Numbers,
+    limit: float,
+    z: float = Z,
 ) -> Codes:
     """Bad where the share is surely above `limit`, and surely above the other pool's where that has any."""
     share = failed / np.maximum(requests, 1.0)
@@ -163,16 +179,16 @@ def errors(
     return _first(
         (np.isnan(failed) | np.isnan(requests), NO_DATA),
         (np.less(requests, LEAST), NO_TRAFFIC),
-        (np.greater(wilson_low(share, requests), limit) & (share - others > Z * np.sqrt(both)), BAD),
+        (np.greater(wilson_low(share, requests, z), limit) & (share - others > z * np.sqrt(both)), BAD),
     )
 
 
-def wilson_low(share: Numbers, n: Numbers) -> Numbers:
-    """Lower end of Wilson's interval at Z standard errors."""
+def wilson_low(share: Numbers, n: Numbers, z: float = Z) -> Numbers:
+    """Lower end of Wilson's interval at `z` standard errors."""
     n = np.maximum(n, 1.0)
-    centre = share + Z * Z / (2 * n)
-    half = Z * np.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
-    return np.asarray((centre - half) / (1 + Z * Z / n))
+    centre = share + z * z / (2 * n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return np.asarray((centre - half) / (1 + z * z / n))
 
 
 def _error_of(share: Numbers, n: Numbers) -> Numbers:

@@ -51,6 +51,7 @@ def plan_of(rollout: Rollout, folder: Path) -> Plan:
             series=exposed(rollout, "speculative"),
             standard=exposed(rollout, "standard"),
             labels=rollout.monitor.labels,
+            scrape_s=float(rollout.monitor.scrape_interval_s),
             routed=bool(rollout.addresses.routers),
         ),
         window_s=float(rollout.monitor.window_s),

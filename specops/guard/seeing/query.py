@@ -14,9 +14,20 @@ from typing import Any
 from specops.guard.seeing.noise import Numbers
 from specops.prometheus.api import Sample
 from specops.prometheus.promql import Signals, selector
-from specops.prometheus.series import POOL, ROLLOUT, ROUTE_DURATION, ROUTE_REQUESTS, Series
+from specops.prometheus.series import (
+    POOL,
+    ROLLOUT,
+    ROUTE_DURATION,
+    ROUTE_PERCENT,
+    ROUTE_REQUESTS,
+    Series,
+)
 
 SIGNAL = "specops_signal"
+STANDARD = "standard_"
+HISTORY = "1d"
+"""How far back earlier samples of a server are looked for: whether it started since, whether it is gone."""
+
 NOTHING = math.nan
 
 
@@ -79,12 +90,38 @@ class Seen:
     """The same of the standard pool."""
 
     others_failed: Numbers = NOTHING
+    covered: Numbers = NOTHING
+    """Share of the pool's scrapes that succeeded, of all that the scrape interval makes: samples of `up`."""
+
+    sampled: Numbers = NOTHING
+    """The same share of the samples of the E2E histogram."""
+
+    counted: Numbers = NOTHING
+    """The same share of what the failed requests are counted by: the routers, else the pool."""
+
+    standard_tpot: Numbers = NOTHING
+    """From here on the same figures of the standard pool."""
+
+    standard_tpot_n: Numbers = NOTHING
+    standard_e2e: Numbers = NOTHING
+    standard_e2e_n: Numbers = NOTHING
+    standard_tokens: Numbers = NOTHING
+    standard_load: Numbers = NOTHING
+    standard_spread: Numbers = NOTHING
+    standard_gauged: Numbers = NOTHING
+    standard_covered: Numbers = NOTHING
+    standard_sampled: Numbers = NOTHING
     classes: Mapping[str, OfClass] = field(default_factory=dict)
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Seen:
         """By the names of the fields; what is not given is not there."""
         return cls(**figures)
+
+    def of_standard(self) -> Seen:
+        """The standard pool's figures as those of a pool of its own."""
+        names = (name for name in FIGURES if name.startswith(STANDARD))
+        return Seen(ts=self.ts, **{name.removeprefix(STANDARD): getattr(self, name) for name in names})
 
 
 FIGURES = tuple(found.name for found in fields(Seen) if found.name not in ("ts", "classes"))
@@ -100,6 +137,9 @@ class Asked:
     labels: Mapping[str, str]
     """That every query is held to, beside those of the rollout and the pool."""
 
+    scrape_s: float
+    """Between two scrapes of a target."""
+
     routed: bool
     """Whether routers are scraped. Without them requests that an engine aborted are its errors, where another
     pool has fewer of them: clients that leave do so there too."""
@@ -110,35 +150,65 @@ class Asked:
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
         labels = {POOL: "speculative"} | self._ours
         pool, of_pool = Signals(self.series, labels, window), selector(labels)
-        e2e = f"{self.series.e2e}_count"
-        ends = f"{e2e}{of_pool}[{lately}]"
-        time_in_system = f"rate({self.series.e2e}_sum{of_pool}[{window}])"
-        timed = e2e if self.series.tpot_of_events else f"{self.series.tpot}_count"
-        running = f"{self.series.running}{of_pool}[{window}]"
+        others = {POOL: "standard"} | self._ours
+        ends = f"{self.series.e2e}_count{of_pool}"
+        earlier = f"last_over_time({ends}[{HISTORY}] offset {lately})"
+        # Smaller than before, or not there before: a counter of a server that started since.
+        again = f"min_over_time({ends}[{lately}]) < {earlier}"
+        new = f"count_over_time({ends}[{lately}]) unless {earlier}"
+        latencies = self._latencies(self.series, labels, window_s)
+        standard = self._latencies(self.standard, others, window_s)
+        return (
+            {"finished": pool.finished(), "drafted": pool.drafted(), "acceptance": pool.acceptance()}
+            | latencies
+            | {f"{STANDARD}{name}": expression for name, expression in standard.items()}
+            | {
+                "restarts": f"count(({again}) or ({new})) or vector(0)",
+                "targets": f"count(up{of_pool})",
+                "up": f"sum(up{of_pool})",
+            }
+            | (self._routed(window_s) if self.routed else self._aborted(window_s))
+        )
+
+    def _latencies(self, series: Series, labels: Mapping[str, str], window_s: float) -> dict[str, str]:
+        window = f"{round(window_s)}s"
+        pool, of_pool = Signals(series, labels, window), selector(labels)
+        e2e = f"{series.e2e}_count"
+        spent = f"{series.e2e}_sum{of_pool}[{window}]"
+        timed = e2e if series.tpot_of_events else f"{series.tpot}_count"
+        running = f"{series.running}{of_pool}[{window}]"
+        # Little's law, server by server: time spent in it over the time that its samples cover. Over the
+        # window, a gap in scraping would make a server look idle.
+        covered_s = f"clamp_max(count_over_time({spent}) * {self.scrape_s:g}, {round(window_s)})"
+        at_a_time = f"(increase({spent}) / {covered_s})"
         return {
-            "finished": pool.finished(),
-            "drafted": pool.drafted(),
-            "acceptance": pool.acceptance(),
             "tpot": pool.mean("tpot"),
             "tpot_n": _total(timed, window, labels),
             "e2e": pool.mean("e2e"),
             "e2e_n": _total(e2e, window, labels),
             "tokens": pool.answer_tokens(),
-            # Little's law: time spent in a server over the time that passed. A server counts by what it does.
-            "load": f"sum({time_in_system} ^ 2) / (sum({time_in_system}) > 0)",
+            "load": f"sum({at_a_time} ^ 2) / (sum({at_a_time}) > 0)",
             "spread": f"sum(stdvar_over_time({running})) / (sum(avg_over_time({running})) > 0)",
             "gauged": f"sum(count_over_time({running}))",
-            "restarts": f"sum(resets({ends})) + (count(count_over_time({ends})"
-            f" unless count_over_time({ends} offset {lately})) or vector(0))",
-            "targets": f"count(up{of_pool})",
-            "up": f"sum(up{of_pool})",
-        } | (self._routed(window) if self.routed else self._aborted(window))
+            # 0 where the targets of the last day are gone: only a pool that never was has no share.
+            "covered": f"{self._share(f'up{of_pool}', window_s, 'sum_over_time')}"
+            f" or count(last_over_time(up{of_pool}[{HISTORY}])) * 0",
+            "sampled": self._share(f"{e2e}{of_pool}", window_s),
+        }
+
+    def _share(self, series: str, window_s: float, function: str = "count_over_time") -> str:
+        """Samples within the window over those that the scrape interval makes. NaN where there is none."""
+        within = f"{series}[{round(window_s)}s]"
+        expected = f"(count(count_over_time({within})) * {window_s / self.scrape_s:g})"
+        return f"sum({function}({within})) / {expected}"
 
     @property
     def _ours(self) -> dict[str, str]:
         return {ROLLOUT: self.rollout, **self.labels}
 
-    def _routed(self, window: str) -> dict[str, str]:
+    def _routed(self, window_s: float) -> dict[str, str]:
+        window = f"{round(window_s)}s"
+
         def grown(*matchers: str) -> str:
             return _total(ROUTE_REQUESTS, window, self._ours, *matchers)
 
@@ -150,6 +220,7 @@ class Asked:
             return f"sum by (class) ({function}({ROUTE_DURATION}_{part}{of_pool}[{window}]))"
 
         return {
+            "counted": self._share(f"{ROUTE_PERCENT}{selector(self._ours)}", window_s),
             "asked": grown(ours),
             # A label that no request had yet is no series: then none failed.
             "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
@@ -159,10 +230,13 @@ class Asked:
             "class_n": by_class("increase", "count"),
         }
 
-    def _aborted(self, window: str) -> dict[str, str]:
+    def _aborted(self, window_s: float) -> dict[str, str]:
+        window = f"{round(window_s)}s"
         asked, failed, left = _ended(self.series, window, {POOL: "speculative"} | self._ours)
         others_asked, others_failed, _ = _ended(self.standard, window, {POOL: "standard"} | self._ours)
+        of_pool = selector({POOL: "speculative"} | self._ours)
         return {
+            "counted": self._share(f"up{of_pool}", window_s, "sum_over_time"),
             "asked": asked,
             "failed": failed,
             "cancelled": left,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,11 @@ from specops.guard.seeing.baseline import Baseline, Missing, Range
 from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
 from specops.guard.seeing.plan import Plan
 from specops.guard.seeing.query import OfClass, Seen
+from specops.prometheus.series import Series
+
+COVERED = 0.9
+"""Of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that stopped,
+and the first samples after it like a burst."""
 
 STARTING = 0.1
 """Of the servers: were these half as slow again, all would be slower by 5%, which a margin has room for."""
@@ -58,6 +63,18 @@ class Judged:
     surely: Numbers = np.nan
     """Of latencies: seen every time."""
 
+    beside: Numbers = np.nan
+    """Of latencies: the ratio to the baseline over the standard pool's in the same window, at least."""
+
+    standard: Numbers = np.nan
+    """Of latencies: how many times the baseline's the standard pool takes, at least."""
+
+    standard_n: Numbers = np.nan
+    """Requests that `standard` is of; NaN where there is no standard pool to compare with."""
+
+    both_slow: NDArray[np.bool_] | bool = False
+    """Slower than the baseline, as the standard pool surely is too, and not bad beside it."""
+
 
 def load(seen: Seen) -> Load:
     """Moments with many requests are met by many: the mean that they see is the mean over time plus variance
@@ -77,22 +94,85 @@ def starting(seen: Seen) -> NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(seen.restarts) > STARTING * servers)
 
 
-def judge(plan: Plan, seen: Seen) -> Mapping[Signal, Judged]:
-    """All traffic. What there is no yardstick for is unknown once there is traffic enough to use one."""
-    found = {"acceptance": _acceptance(plan, seen), "errors": _errors(plan, seen)}
+def scraped(seen: Seen) -> NDArray[np.bool_]:
+    """Whether the window was scraped well enough to count: `up`, and the series themselves."""
+    return _enough(seen.covered) & _enough(seen.sampled)
+
+
+def _enough(share: Numbers) -> NDArray[np.bool_]:
+    return np.asarray(np.nan_to_num(share) >= COVERED - 1e-9)
+
+
+def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, Judged]:
+    """All traffic. What there is no yardstick for is unknown once there is traffic enough to use one.
+
+    `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
+    at 95%, with as few requests as any verdict takes, and by the baseline alone.
+    """
+    found = {"acceptance": _acceptance(plan, seen, repeats), "errors": _errors(plan, seen, repeats)}
     ours = load(seen)
     for signal, value, n in (("tpot", seen.tpot, seen.tpot_n), ("e2e", seen.e2e, seen.e2e_n)):
         if isinstance(plan.baseline, Baseline):
-            times = plan.baseline
-            expected = (
-                times.tpot(ours.low, ours.high, of_tokens=plan.asked.series.tpot_of_events)
-                if signal == "tpot"
-                else times.e2e(ours.low, ours.high, seen.tokens)
-            )
-            found[signal] = _latency(plan, times, signal, value, n, expected, ours, seen)
+            expected = _expected(plan.baseline, plan.asked.series, signal, seen)
+            judged = _latency(plan, plan.baseline, signal, value, n, expected, ours, seen, repeats)
+            found[signal] = judged if repeats else _beside_standard(plan, signal, judged, seen)
         else:
             found[signal] = _no_yardstick(n)
-    return found  # type: ignore[return-value]
+    unseen = ~scraped(seen)
+    uncounted = ~_enough(seen.counted)
+    return {
+        signal: _without_data(judged, uncounted if signal == "errors" else unseen)
+        for signal, judged in found.items()
+    }  # type: ignore[return-value]
+
+
+def _without_data(judged: Judged, gone: NDArray[np.bool_]) -> Judged:
+    codes = np.where(gone, NO_DATA, judged.codes).astype(np.int8)
+    return replace(judged, codes=codes, both_slow=np.asarray(judged.both_slow & ~gone))
+
+
+def _expected(times: Baseline, series: Series, signal: str, seen: Seen) -> Range:
+    """What the baseline took at the load of the pool that `seen` has the figures of."""
+    ours = load(seen)
+    if signal == "tpot":
+        return times.tpot(ours.low, ours.high, of_tokens=series.tpot_of_events)
+    return times.e2e(ours.low, ours.high, seen.tokens)
+
+
+def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen) -> Judged:
+    """Bad by the baseline counts only where the pool is bad beside the standard pool's live latency, too:
+    where both are slower than they were measured, each at its own load, speculation is not the reason.
+
+    Without a standard pool, or with one that had no request in the window, the baseline decides alone. Where
+    it has requests, but too few to tell, or its samples are missing, the answer is unknown.
+    """
+    assert isinstance(plan.baseline, Baseline)
+    theirs = seen.of_standard()
+    value, n = (theirs.tpot, theirs.tpot_n) if signal == "tpot" else (theirs.e2e, theirs.e2e_n)
+    expected = _expected(plan.baseline, plan.asked.standard, signal, theirs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.divide(value, expected.high), np.divide(value, expected.low)
+        beside = np.divide(judged.low, high)
+        both_n = 1 / (1 / np.asarray(judged.n, dtype=float) + 1 / np.asarray(n, dtype=float))
+    cv, error = (plan.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
+    regression = plan.regression.value - 1
+    answers = _enough(theirs.covered)
+    there = ~np.isnan(theirs.covered) & ~(answers & np.isnan(theirs.sampled))
+    whole = answers & _enough(theirs.sampled)
+    quiet = whole & np.less(np.nan_to_num(n), 1.0)
+    compared = there & whole & ~quiet & np.isfinite(beside)
+    surely = compared & np.greater(beside, 1 + noise.margin(both_n, cv, 0.0, regression))
+    slow = compared & np.greater(low - noise.margin(n, cv, error, regression), 1.0)
+    open_ = (judged.codes == BAD) & there & ~quiet & ~surely
+    codes = np.where(open_, UNKNOWN, judged.codes).astype(np.int8)
+    return replace(
+        judged,
+        codes=codes,
+        beside=np.where(compared, beside, np.nan),
+        standard=np.where(compared, low, np.nan),
+        standard_n=np.where(there & ~quiet, np.nan_to_num(n), np.nan),
+        both_slow=np.asarray(open_ & slow),
+    )
 
 
 def judge_class(plan: Plan, name: str, seen: Seen, found: OfClass) -> Judged | None:
@@ -102,11 +182,13 @@ def judge_class(plan: Plan, name: str, seen: Seen, found: OfClass) -> Judged | N
         return None
     ours = load(seen)
     expected = times.as_answered(ours.low, ours.high)
-    return _latency(plan, times, "whole", found.e2e, found.n, expected, ours, seen)
+    judged = _latency(plan, times, "whole", found.e2e, found.n, expected, ours, seen)
+    return _without_data(judged, ~(scraped(seen) & _enough(seen.counted)))
 
 
-def overall(found: Mapping[Signal, Codes]) -> Codes:
-    """Bad where one signal is. Else no traffic where there was too little for one that decides, since healthy
+def overall(found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False) -> Codes:
+    """Bad where one signal is. Else unknown where both pools are slow, since nothing shows then whether
+    speculation pays; else no traffic where there was too little for one that decides, since healthy
     is what was judged by all that there is a yardstick for; then healthy where one is, unknown, no data."""
     deciding = [found[signal] for signal in DECIDING]
 
@@ -114,9 +196,21 @@ def overall(found: Mapping[Signal, Codes]) -> Codes:
         return np.any([codes == code for codes in deciding], axis=0)  # type: ignore[no-any-return]
 
     bad = any_of(BAD) | (found["errors"] == BAD)
-    cases = [bad, any_of(NO_TRAFFIC), any_of(HEALTHY), any_of(UNKNOWN)]
-    chosen = np.select(cases, [BAD, NO_TRAFFIC, HEALTHY, UNKNOWN], NO_DATA)
+    both = np.broadcast_to(np.asarray(both_slow), bad.shape)
+    cases = [bad, both, any_of(NO_TRAFFIC), any_of(HEALTHY), any_of(UNKNOWN)]
+    chosen = np.select(cases, [BAD, UNKNOWN, NO_TRAFFIC, HEALTHY, UNKNOWN], NO_DATA)
     return chosen.astype(np.int8)
+
+
+def together(judged: Mapping[Signal, Judged]) -> Codes:
+    """`overall` of what `judge` found."""
+    codes = {signal: one.codes for signal, one in judged.items()}
+    return overall(codes, both_slow(judged))
+
+
+def both_slow(judged: Mapping[Signal, Judged]) -> NDArray[np.bool_]:
+    """Whether one latency shows that both pools are slow."""
+    return np.asarray(np.any([one.both_slow for one in judged.values()], axis=0))
 
 
 def further_back(found: Mapping[Signal, Judged]) -> NDArray[np.int_]:
@@ -128,7 +222,7 @@ def further_back(found: Mapping[Signal, Judged]) -> NDArray[np.int_]:
         judged = found[signal]
         lacks = (judged.codes == NO_TRAFFIC) & np.greater(judged.n, 0)
         needed = np.where(lacks, np.maximum(needed, judged.least / np.maximum(judged.n, 1e-9)), needed)
-    needed = np.where(overall({signal: one.codes for signal, one in found.items()}) == BAD, 0.0, needed)
+    needed = np.where(together(found) == BAD, 0.0, needed)
     few, many = FURTHER
     return np.select([needed == 0, needed <= few], [0, few], many)
 
@@ -137,25 +231,29 @@ def word(codes: Codes) -> Verdict:
     return VERDICTS[int(codes)]
 
 
-def _acceptance(plan: Plan, seen: Seen) -> Judged:
+def _acceptance(plan: Plan, seen: Seen, repeats: bool = False) -> Judged:
     least = plan.min_requests or noise.least_for_acceptance()
+    z = noise.Z
+    if repeats:
+        least, z = min(noise.LEAST, least), noise.AGAIN
     known_to = plan.break_even_known_to
-    error = noise.acceptance_margin(seen.acceptance, seen.drafted, seen.finished, known_to)
+    error = noise.acceptance_margin(seen.acceptance, seen.drafted, seen.finished, known_to, z)
     if isinstance(plan.min_acceptance, Missing):
         judged = _no_yardstick(seen.finished)
         return Judged(judged.codes, seen.acceptance, seen.acceptance, seen.finished, least, error)
     codes = noise.acceptance(
-        seen.acceptance, seen.drafted, seen.finished, least, plan.min_acceptance.value, known_to
+        seen.acceptance, seen.drafted, seen.finished, least, plan.min_acceptance.value, known_to, z
     )
     return Judged(codes, seen.acceptance, seen.acceptance, seen.finished, least, error)
 
 
-def _errors(plan: Plan, seen: Seen) -> Judged:
+def _errors(plan: Plan, seen: Seen, repeats: bool = False) -> Judged:
     """Where there is no other pool to compare with, clients that may have left are no errors."""
     limit = plan.max_error_share.value
     compared = np.greater_equal(seen.others_asked, noise.LEAST)
     failed = np.asarray(seen.failed - np.where(compared, 0.0, np.nan_to_num(seen.cancelled)))
-    codes = noise.errors(failed, seen.asked, seen.others_failed, seen.others_asked, limit)
+    z = noise.AGAIN if repeats else noise.Z
+    codes = noise.errors(failed, seen.asked, seen.others_failed, seen.others_asked, limit, z)
     share = failed / np.maximum(seen.asked, 1.0)
     return Judged(codes, share, share, seen.asked, noise.LEAST, 0.0)
 
@@ -169,14 +267,18 @@ def _latency(
     expected: Range,
     ours: Load,
     seen: Seen,
+    repeats: bool = False,
 ) -> Judged:
     cv, error = (times.known(f"{figure}_{what}", ours.middle) for what in ("cv", "error"))
     regression = plan.regression.value - 1
-    known_to = noise.margin(n, cv, error, regression)
-    limit = noise.bad_from(n, cv, error, regression)
+    z = noise.AGAIN if repeats else noise.Z
+    known_to = noise.margin(n, cv, error, regression, z)
+    limit = noise.bad_from(n, cv, error, regression, z)
     least = noise.least_requests(cv, error, regression)
     if plan.min_requests is not None:
         least = np.full_like(np.asarray(least), plan.min_requests)
+    if repeats:
+        least = np.minimum(least, noise.LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.divide(value, expected.high), np.divide(value, expected.low)
     codes = noise.latency(low, high, n, least, limit)

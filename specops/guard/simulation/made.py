@@ -2,8 +2,14 @@
 
 A minute's traffic is a Poisson number of requests, by a day's curve with a weekend, bursts and slow noise.
 Its load and its latency, the baseline's at that load, go together by Little's law; acceptance is what it
-takes to be so much faster. Then what happens to a real one: hours without traffic, scrapes that fail, servers
-that start anew and are slow at first, a pool that is a little faster or slower for a quarter of an hour.
+takes to be so much faster. Then what happens to a real one: hours without traffic, servers that start anew
+and are slow at first, a pool that is a little faster or slower for a quarter of an hour.
+
+What is scraped has gaps of 1 to 30 minutes: Prometheus is away, or one pool's /metrics is. A clock of
+Prometheus that is set by some minutes is such a gap, too: samples of the time that it left out are not there,
+and samples of a time that it has already are refused. For hours both pools are slow at once, by up to three
+times: a network, a disk, a neighbour. The standard pool has a share of the traffic, in some weeks none; in
+those weeks both are never slow at once, since the baseline alone cannot tell.
 
 Noise is what the rule in noise.py assumes, or somewhat less: requests of a minute vary as if they were
 1 / `TOGETHER` as many, tokens of a request go together by `ALIKE`, and the baseline is wrong by its own
@@ -22,7 +28,7 @@ from specops.errors import UsageError
 from specops.guard.evaluation import Threshold
 from specops.guard.seeing.baseline import Baseline, Missing
 from specops.guard.seeing.plan import MIN_ACCEPTANCE, Plan
-from specops.guard.seeing.query import Seen
+from specops.guard.seeing.query import STANDARD, Seen
 from specops.guard.simulation.playbook import Answers
 from specops.guard.simulation.traces import Figures, Trace, mean_of
 
@@ -37,6 +43,9 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC).timestamp()
 """When a week begins that is shown to somebody."""
 
 SPELL_S = 12 * 3600.0
+GAPS_A_WEEK = 3.0
+"""Of Prometheus, and of each part that it scrapes."""
+
 BUSY = 0.4
 """Of the highest load that was measured: what a server has at the busiest time of a week."""
 
@@ -60,6 +69,12 @@ class World:
 
     busy: tuple[float, float] = (0.3, 1.0)
     """Of the traffic that a server has at `BUSY`, week by week."""
+
+    standard: tuple[float, float] = (0.08, 0.5)
+    """Requests of the standard pool for each one of the speculative pool, week by week."""
+
+    alone: float = 0.2
+    """Of the weeks, those in which the standard pool has no traffic."""
 
     @property
     def intervals(self) -> int:
@@ -120,13 +135,88 @@ def weeks(
         gain = np.where(after, incident.slower[:, None], gain)
         falls = after & incident.seen_in_acceptance[:, None]
         acceptance = np.where(falls, _acceptance(world, gain), acceptance)
-    load = _traffic(world, shape, random) * gain  # the faster they are answered, the fewer at a time
-    idle, unscraped, starting = (_spells(shape, random, *kind) for kind in _kinds(world))
+    traffic = _traffic(world, shape, random)
+    idle, starting, slow = (_spells(shape, random, *kind) for kind in _kinds(world))
+    others = _uniform(random, *world.standard, count) * (random.random((count, 1)) >= world.alone)
+    common = np.where(slow & (others > 0), _uniform(random, 1.05, 3.0, count), 1.0)
+    load = np.minimum(traffic * gain * common, 0.95 * world.baseline.most)  # the faster, the fewer at a time
     begins = starting & ~np.roll(starting, 1, axis=1)
     load = np.where(idle | begins, 0.0, load)  # a server that starts answers nothing at first
-    taken = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain)
-    made = _measured(world, load, taken, acceptance, unscraped, begins, random, start)
+    taken = np.where(starting, gain * _uniform(random, 1.0, 1.6, count), gain) * common
+    scraped = _scraped(world, shape, random)
+    made = _measured(world, load, taken, acceptance, scraped["speculative"], begins, random, start)
+    made = _with_standard(world, made, load, common, others, scraped["standard"], random)
+    made = _by_routers(made, scraped["router"])
     return replace(made, slower=gain)
+
+
+def _scraped(world: World, shape: tuple[int, int], random: np.random.Generator) -> dict[str, Figures]:
+    """Share of the scrapes that there are of each part, interval by interval."""
+    per_interval = max(round(world.interval_s / SCRAPE_S), 1)
+    often = GAPS_A_WEEK * world.length_s / WEEK_S
+    scrapes = (shape[0], shape[1] * per_interval)
+    minute = 60 / world.interval_s * per_interval
+    away, *own = (_spells(scrapes, random, often, 1 * minute, 30 * minute) for _ in range(4))
+    parts = zip(("speculative", "standard", "router"), own, strict=True)
+    return {part: (~(away | gone)).reshape(*shape, per_interval).mean(axis=2) for part, gone in parts}
+
+
+def _with_standard(
+    world: World,
+    made: Trace,
+    load: Figures,
+    common: Figures,
+    others: Figures,
+    scraped: Figures,
+    random: np.random.Generator,
+) -> Trace:
+    """The standard pool beside it: `others` requests for one of the other, `common` times its own latency,
+    and what it is asked is not quite the same."""
+    shape = load.shape
+    unlike = _uniform(random, 0.97, 1.03, shape[0]) * _slowly(random, shape, 0.02, 15 * 60 / world.interval_s)
+    theirs = load * _uniform(random, 0.3, 1.0, shape[0])
+    tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
+    tpot, e2e = _latencies(world.baseline, theirs, unlike * common, tokens)
+    asked = np.nan_to_num(np.asarray(made.each.finished)) * others
+    n = random.poisson(asked).astype(float)
+    scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0)) * scraped
+    nothing = (scraped == 0) | (n == 0)
+
+    def varied(mean: Figures, cv: Figures) -> Figures:
+        noise = cv * np.sqrt(TOGETHER / np.maximum(n, 1.0)) * _normal(random, shape)
+        return np.where(nothing, np.nan, mean * np.maximum(1 + noise, 0.05))
+
+    counts = np.where(scraped == 0, np.nan, n * scraped)
+    figures = {
+        "tpot": varied(tpot, np.asarray(world.baseline.known("tpot_cv", theirs))),
+        "tpot_n": counts,
+        "e2e": varied(e2e, np.asarray(world.baseline.known("e2e_cv", theirs))),
+        "e2e_n": counts,
+        "tokens": np.where(nothing, np.nan, tokens),
+        "load": varied(theirs, np.full(shape, 0.2)),
+        "spread": np.where(nothing, np.nan, _spread(scrapes, random)),
+        "gauged": np.where(scraped == 0, np.nan, scrapes),
+        "covered": scraped,
+        "sampled": np.where(scraped == 0, np.nan, scraped),
+    }
+    standard = {f"{STANDARD}{name}": values for name, values in figures.items()}
+    return replace(made, each=replace(made.each, **standard, others_asked=np.ceil(n)))
+
+
+def _by_routers(made: Trace, scraped: Figures) -> Trace:
+    """What the routers count: there while they are scraped, whichever pool is."""
+    each = made.each
+    counted = ("asked", "failed", "cancelled", "others_asked", "others_failed")
+    seen = {
+        name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
+    }
+    seen["counted"] = np.where(scraped == 0, np.nan, scraped)
+    return replace(made, each=replace(each, **seen))
+
+
+def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
+    of = np.sqrt(2 / np.maximum(scrapes, 1.0))
+    return np.maximum(1 + of * _normal(random, (scrapes.shape[0], scrapes.shape[1])), 0.0)
 
 
 def _measured(
@@ -134,7 +224,7 @@ def _measured(
     load: Figures,
     gain: Figures,
     acceptance: Figures,
-    unscraped: NDArray[np.bool_],
+    scraped: Figures,
     begins: NDArray[np.bool_],
     random: np.random.Generator,
     start: float,
@@ -153,8 +243,11 @@ def _measured(
     drafted = n * tokens / (1 + world.k * acceptance) * world.k
     a_request = np.maximum(drafted / some, 1.0)
     spread = acceptance * (1 - acceptance) * (1 + (a_request - 1) * ALIKE) / np.maximum(drafted, 1.0)
-    scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0))
+    scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0)) * scraped
+    unscraped = scraped == 0
     nothing = unscraped | (n == 0)
+    answered, failed = n, random.binomial(n.astype(int), 0.005).astype(float)
+    n, drafted = n * scraped, drafted * scraped  # of an interval that was scraped in part, that part
     figures = {
         "finished": n,
         "drafted": drafted,
@@ -165,20 +258,19 @@ def _measured(
         "e2e_n": n,
         "tokens": tokens,
         "load": varied(load, np.full(shape, 0.2)),
-        "spread": np.maximum(1 + np.sqrt(2 / scrapes) * _normal(random, shape), 0.0),
+        "spread": _spread(scrapes, random),
         "gauged": scrapes,
         "restarts": begins.astype(float),
         "targets": np.ones(shape),
         "up": np.ones(shape),
-        "asked": n,
-        "failed": random.binomial(n.astype(int), 0.005).astype(float),
-        "cancelled": np.zeros(shape),
-        "others_asked": np.ceil(n / 4),
-        "others_failed": np.zeros(shape),
+        "covered": scraped,
+        "sampled": scraped,
     }
     means = ("acceptance", "tpot", "e2e", "tokens", "load", "spread")
     for name in figures:
         figures[name] = np.where(nothing if name in means else unscraped, np.nan, figures[name])
+    none = np.zeros(shape)
+    figures |= {"asked": answered, "failed": failed, "cancelled": none, "others_failed": none}
     ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
     each = Seen.of(figures | {"ts": ts})
     return Trace(world.interval_s, each, _playbook(world, figures, random), np.full(shape, np.nan))
@@ -235,8 +327,8 @@ def _kinds(world: World) -> tuple[Kind, Kind, Kind]:
     share, minute = world.length_s / WEEK_S, 60 / world.interval_s
     return (
         (2 * share, 10 * minute, 480 * minute),  # nobody asks
-        (4 * share, 1 * minute, 30 * minute),  # nothing is scraped
         (3 * share, 2 * minute, 6 * minute),  # a server starts, and is slow
+        (2 * share, 10 * minute, 480 * minute),  # both pools are slow
     )
 
 

@@ -7,6 +7,7 @@ that share, as a router would have sent it; the pool is taken to be as fast as i
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from specops.guard.evaluation import Evaluation
 from specops.guard.policy import decide
 from specops.guard.rules import Rules
 from specops.guard.seeing import noise, verdicts
-from specops.guard.seeing.look import Window, evaluate, further_back
+from specops.guard.seeing.look import Row, Window, evaluate, further_back, repeated
 from specops.guard.seeing.plan import Plan
 from specops.guard.seeing.query import Seen
 from specops.guard.simulation.playbook import PlaybookGuard
@@ -75,7 +76,7 @@ def simulate(trace: Trace, plan: Plan, rules: Rules, progress: Progress | None =
     """From the first interval to the last of one trace, with an evaluation at the end of each."""
     progress = progress or Silent()
     progress.start("replaying", len(trace))
-    length = max(round(plan.window_s / trace.interval_s), 1)
+    length = window_of(trace, plan)
     seen = windows(trace, length, 2 * length)
     state, since = State(), 0
     counted: Counter[str] = Counter()
@@ -83,7 +84,7 @@ def simulate(trace: Trace, plan: Plan, rules: Rules, progress: Progress | None =
     fallbacks: list[Fallback] = []
     off = np.zeros(len(trace), dtype=bool)
     for at, ts in enumerate(trace.ts.tolist()):
-        found = _looked(trace, plan, at, length, seen, state.percent / FULL, since)
+        found = looked(trace, plan, at, seen, state, since)
         counted[found.verdict] += 1
         decision = decide(state, found, ts, rules)
         for event in decision.events:
@@ -115,7 +116,7 @@ def _missed(trace: Trace, plan: Plan, rules: Rules, seen: Seen, off: NDArray[np.
     slow = np.nan_to_num(trace.slower) >= plan.regression.value
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
     judged = np.isin(verdicts.judge(plan, seen)["tpot"].codes, (noise.BAD, noise.HEALTHY))
-    window = max(round(plan.window_s / trace.interval_s), 1)
+    window = window_of(trace, plan)
     missed = []
     for begin, end in edges.reshape(-1, 2):
         whole = slice(begin + window - 1, begin + window - 1 + rules.consecutive)
@@ -124,18 +125,31 @@ def _missed(trace: Trace, plan: Plan, rules: Rules, seen: Seen, off: NDArray[np.
     return missed
 
 
-def _looked(
-    trace: Trace, plan: Plan, at: int, window: int, seen: Seen, share: float, since: int
-) -> Evaluation:
-    """As `look` does it: over the window, or further back, while the share has been what it is."""
-    ts = float(trace.ts[at])
-    ours = one(seen, at) if share == 1 else looked_back(trace, at, window, 2 * window, share)
-    found = evaluate(plan, ours, ts)
+def looked(trace: Trace, plan: Plan, at: int, seen: Seen, state: State, since: int) -> Evaluation:
+    """As `look` does it: over the window, or further back, while the share has been what it is; and in a row
+    of bad ones over what came since its first. `seen`: the windows of the whole trace."""
+    ts, share = float(trace.ts[at]), state.percent / FULL
+    window = window_of(trace, plan)
+
+    def back(intervals: int) -> Seen:
+        return looked_back(trace, at, intervals, intervals + window, share)
+
+    ours = one(seen, at) if share == 1 else back(window)
+    found, used = evaluate(plan, ours, ts), window
     longer = min(further_back(plan, ours) * window, at + 1 - since)
     if longer > window:
-        back = looked_back(trace, at, longer, longer + window, share)
-        found = evaluate(plan, ours, ts, Window(longer * trace.interval_s, back))
+        found, used = evaluate(plan, ours, ts, Window(longer * trace.interval_s, back(longer))), longer
+    if found.verdict == "bad" and state.row_began is not None and state.row_last is not None:
+        fresh_s = Row(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
+        fresh = math.floor(fresh_s / trace.interval_s)
+        again = fresh > 0 and repeated(plan, found, back(fresh))
+        found = found.model_copy(update={"repeated": again})
     return found
+
+
+def window_of(trace: Trace, plan: Plan) -> int:
+    """Intervals of the trace that are a window."""
+    return max(round(plan.window_s / trace.interval_s), 1)
 
 
 def _rightly(trace: Trace, at: int, length: int) -> Rightly:

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from specops.errors import FileError, UsageError
 from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import FIGURES, SIGNAL, Seen, together
+from specops.guard.seeing.query import FIGURES, SIGNAL, STANDARD, Seen, together
 from specops.guard.simulation.playbook import ACCEPTANCE, BASELINE_P95, P95, Answers
 from specops.prometheus.api import Api, Series
 
 Figures = NDArray[np.float64]
-FORMAT = 1
+FORMAT = 2
 MOST_POINTS = 10_000
 """That Prometheus is asked for at a time; it refuses 11,000."""
 
@@ -36,9 +36,20 @@ YEAR_9999 = 253_370_764_800
 COUNTS = (
     "finished", "drafted", "tpot_n", "e2e_n", "gauged", "restarts",
     "asked", "failed", "cancelled", "others_asked", "others_failed",
+    "standard_tpot_n", "standard_e2e_n", "standard_gauged",
 )  # fmt: skip
-WEIGHTED = {"acceptance": "drafted", "tpot": "tpot_n", "e2e": "e2e_n", "tokens": "finished"}
+WEIGHTED = {
+    "acceptance": "drafted", "tpot": "tpot_n", "e2e": "e2e_n", "tokens": "finished",
+    "standard_tpot": "standard_tpot_n", "standard_e2e": "standard_e2e_n", "standard_tokens": "standard_e2e_n",
+}  # fmt: skip
 """A mean, and the count that it is of. The load counts by the time that requests spent."""
+
+NOT_SHARED = ("gauged", "restarts", "others_asked", "others_failed")
+NOT_SHARED += ("standard_tpot_n", "standard_e2e_n", "standard_gauged")
+"""Counts that do not fall with the pool's share of the traffic."""
+
+SHARES = ("covered", "sampled", "counted", "standard_covered", "standard_sampled")
+"""Of scrapes. An interval that has none counts as 0 in the mean of a window, one before the trace too."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,14 @@ def windows(trace: Trace, intervals: int, started: int) -> Seen:
     found = dict(grown)
     for mean, count in WEIGHTED.items():
         found[mean] = mean_of(each[mean], each[count], intervals)
-    spent = each["e2e"] * each["e2e_n"]
-    found["load"] = mean_of(each["load"], spent, intervals)
-    found["spread"] = mean_of(each["spread"], each["load"], intervals)
+    for of in ("", STANDARD):
+        spent = each[f"{of}e2e"] * each[f"{of}e2e_n"]
+        found[f"{of}load"] = mean_of(each[f"{of}load"], spent, intervals)
+        found[f"{of}spread"] = mean_of(each[f"{of}spread"], each[f"{of}load"], intervals)
+    for share in SHARES:
+        there = _rolled((~np.isnan(each[share])).astype(float), intervals) > 0
+        mean = _rolled(np.nan_to_num(each[share]), intervals) / intervals
+        found[share] = np.where(there, mean, np.nan)
     return Seen.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
 
 
@@ -96,8 +112,7 @@ def looked_back(trace: Trace, end: int, intervals: int, started: int, share: flo
     cut = {name: np.asarray(getattr(trace.each, name))[begin : end + 1] for name in ("ts", *FIGURES)}
     part = replace(trace, each=Seen.of(cut))
     seen = one(windows(part, intervals, started), -1)
-    fewer = {name: getattr(seen, name) * share for name in COUNTS if name not in ("gauged", "restarts")}
-    fewer |= {name: getattr(seen, name) for name in ("others_asked", "others_failed")}
+    fewer = {name: getattr(seen, name) * share for name in COUNTS if name not in NOT_SHARED}
     return replace(seen, **fewer)
 
 
