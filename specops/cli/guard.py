@@ -59,9 +59,11 @@ def once(
 
     file = load(rollout)
     from specops.cli.guard_page import page
+    from specops.cli.progress import progress
     from specops.phases import guard as phase
 
-    found = phase.once(file, run_folder(rollout, file.rollout, out), dry_run=dry_run)
+    with progress(quiet) as shown:
+        found = phase.once(file, run_folder(rollout, file.rollout, out), shown.note, dry_run=dry_run)
     print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
     verdict = found.evaluation.verdict if found.evaluation else "unknown"
     raise typer.Exit({"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED))

@@ -54,12 +54,12 @@ def simulate(
     from specops.cli.guard_simulate_page import page
     from specops.cli.progress import progress
     from specops.guard.rules import Rules
-    from specops.guard.seeing.plan import plan_of
     from specops.guard.simulation import made, traces
     from specops.guard.simulation import simulate as simulation
+    from specops.phases.guard import planned
     from specops.prometheus.api import Api
 
-    plan, rules = plan_of(file, run_folder(rollout, file.rollout, out)), Rules.of(file.guard)
+    (plan, without), rules = planned(file, run_folder(rollout, file.rollout, out)), Rules.of(file.guard)
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:
@@ -80,6 +80,8 @@ def simulate(
     if save is not None:
         traces.save(replayed, save)
     with progress(quiet) as shown:
+        for line in without:
+            shown.note(line)
         found = simulation.simulate(replayed, plan, rules, shown)
     if as_json:
         print_json(asdict(found) | {"verdict": found.verdict})

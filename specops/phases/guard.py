@@ -19,18 +19,23 @@ from specops.guard.guard import Gate, Guard, Look
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, holder, locked
 from specops.guard.rules import Rules
+from specops.guard.seeing.baseline import Missing
 from specops.guard.seeing.look import Row, look
-from specops.guard.seeing.plan import plan_of
+from specops.guard.seeing.plan import Plan, plan_of
 from specops.guard.service import Settings, bind, serve
 from specops.guard.status import Status, status
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, capacity
+from specops.phases.yardsticks import left_out, version_of
 from specops.prometheus.api import Api
 
 GUARD = "guard"
 DRY = "dry-run"
 """A dry run has a journal and a lock of its own, so that it may run beside the guard, and its decisions are
 never taken for the guard's."""
+READ = ("baseline", "sweep")
+"""Results that the guard judges by."""
+
 ANYWHERE = "127.0.0.1:0"
 ANSWER_S = 60.0
 """A turn that is being taken comes first: it may be waiting for Prometheus, or for a router; and longer,
@@ -44,15 +49,15 @@ def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run:
     guard = rollout.guard
     settings = Settings(rollout=rollout.rollout, interval_s=guard.interval_s)
     with (
-        guarding(rollout, folder, _looking(rollout, folder), dry_run=dry_run) as (one, lock),
+        guarding(rollout, folder, _looking(rollout, folder, tell), dry_run=dry_run) as (one, lock),
         bind(ANYWHERE if dry_run else guard.listen) as bound,
     ):
         serve(one, settings, bound, lock, tell)
 
 
-def once(rollout: Rollout, folder: Path, *, dry_run: bool = False) -> Status:
+def once(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> Status:
     """One evaluation, and what it decides."""
-    with guarding(rollout, folder, _looking(rollout, folder), dry_run=dry_run) as (guard, _):
+    with guarding(rollout, folder, _looking(rollout, folder, tell), dry_run=dry_run) as (guard, _):
         guard.resume()
         guard.turn()
         return status(guard.standing, unconfirmed=guard.unconfirmed, dry_run=dry_run)
@@ -137,15 +142,28 @@ def _whole_windows(rollout: Rollout) -> None:
         )
 
 
-def _looking(rollout: Rollout, folder: Path) -> Look:
+def _looking(rollout: Rollout, folder: Path, tell: Callable[[str], None]) -> Look:
     url = rollout.addresses.prometheus
     if url is None:
         raise ConfigError(
             "the guard has nobody to ask: the rollout file names no Prometheus",
             hint="add addresses.prometheus, such as http://127.0.0.1:9090",
         )
-    api, plan = Api(url), plan_of(rollout, folder)
+    api, (plan, without) = Api(url), planned(rollout, folder)
+    for line in without:
+        tell(line)
     return lambda now, since, row: look(api, plan, now, since, row)
+
+
+def planned(rollout: Rollout, folder: Path) -> tuple[Plan, list[str]]:
+    """What the deployment is held to, and a line for each yardstick that it is not held to. FileError where a
+    result is damaged."""
+    unfit = left_out(rollout, folder, version_of(rollout))
+    plan = plan_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
+    lines = [f"{phase}.json is not a yardstick: {unfit[phase]}" for phase in READ if phase in unfit]
+    if isinstance(plan.baseline, Missing):
+        lines.append(f"latencies are not judged: {plan.baseline.why}")
+    return plan, lines
 
 
 def blind(now: float, since: float | None, row: Row | None) -> Evaluation:

@@ -12,12 +12,12 @@ from specops import results
 from specops.config import EmbeddedPool, Rollout, Slo
 from specops.errors import SpecopsError
 from specops.load.record import Spread
-from specops.load.settings import OF_THE_RUN
 from specops.load.summary import by_level
-from specops.phases.inputs import changed, inputs_of, settings_of
+from specops.phases.inputs import settings_of
 from specops.phases.measurement import checked
 from specops.phases.sweep.jobs import STANDARD
 from specops.phases.sweep.records import kept_of
+from specops.phases.yardsticks import unlike
 from specops.results import Result
 
 AGAIN = "measure it: specops run ROLLOUT --only baseline"
@@ -100,31 +100,22 @@ def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] |
         return f"it is a result of {result.phase}"
     if result.verdict != "yes":
         return result.reason
-    pool = rollout.pools.standard
-    now, then = inputs_of(settings_of(rollout, pool), pool), dict(result.inputs)
-    if not isinstance(pool, EmbeddedPool):
-        now.pop("machine", None)
-        then.pop("machine", None)
-    unlike = changed(result.model_copy(update={"inputs": then}), now)
-    if unlike:
-        return f"{unlike} changed since"
+    what = unlike(rollout, result)
+    if what is not None:
+        return f"{what} changed since"
     return checked(_Levels, result.data, f"{path} is damaged: data").by_concurrency
 
 
 def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
     """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
-    pool, asked = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
-    plan = {name: value for name, value in asked.plan().items() if name not in OF_THE_RUN}
-    if isinstance(pool, EmbeddedPool):
+    if isinstance(rollout.pools.standard, EmbeddedPool):
         return "it does not say which model files its standard had"
     if result.phase != "sweep":
         return f"it is a result of {result.phase}"
-    if result.settings.get("settings", {}).get(STANDARD) != pool.model_dump(mode="json"):
-        return "the standard pool changed since"
-    if result.inputs.get("prompts") != asked.prompt_set().sha256:
-        return "the prompts changed since"
-    if any(result.settings.get(name) != value for name, value in plan.items()):
-        return "the settings changed since"
+    what = unlike(rollout, result)
+    if what is not None:
+        return f"{what} changed since"
+    asked = settings_of(rollout, rollout.pools.standard)
     kept = kept_of(result, str(path))
     if any(failure.setting == STANDARD for failure in kept.failed):
         return "its standard failed, though it was measured at times"

@@ -63,7 +63,7 @@ def rollout(**sections: Any) -> Rollout:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    return plan_of(rollout(), tmp_path)
+    return plan_of(rollout(), tmp_path, {})
 
 
 def seen(**changes: Any) -> Seen:
@@ -107,18 +107,18 @@ def test_what_the_baseline_lacks_is_said() -> None:
 
 
 def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playbook(tmp_path: Path) -> None:
-    assert plan_of(rollout(), tmp_path).min_acceptance == Threshold(
+    assert plan_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
         value=0.4, source="the playbook; no sweep measured break-even"
     )
     swept = Result(phase="sweep", verdict="yes", reason="", recommendation={"break_even_acceptance": 0.31})
     results.write(tmp_path / "sweep.json", swept)
-    measured_ = plan_of(rollout(), tmp_path).min_acceptance
+    measured_ = plan_of(rollout(), tmp_path, {}).min_acceptance
     assert isinstance(measured_, Threshold)
     assert measured_.value == 0.31
-    assert plan_of(rollout(), tmp_path).break_even_known_to == 0.05
-    assert plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path).break_even_known_to == 0.0
+    assert plan_of(rollout(), tmp_path, {}).break_even_known_to == 0.05
+    assert plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).break_even_known_to == 0.0
     assert results.sha256(tmp_path / "sweep.json")[:12] in measured_.source
-    asked = plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path).min_acceptance
+    asked = plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).min_acceptance
     assert isinstance(asked, Threshold)
     assert (asked.value, asked.source) == (0.6, "guard.min_acceptance of the rollout file")
 
@@ -137,7 +137,7 @@ def test_break_even_is_of_the_setting_that_is_deployed(tmp_path: Path) -> None:
         recommendation={"break_even_acceptance": 0.2},
     )  # fmt: skip
     results.write(tmp_path / "sweep.json", swept)
-    found = plan_of(file, tmp_path).min_acceptance
+    found = plan_of(file, tmp_path, {}).min_acceptance
     assert isinstance(found, Threshold)
     assert found.value == 0.35
 
@@ -148,7 +148,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
         "speculative": {"engine": "embedded", "speculation": {"tree": "expand:3,1,1"}},
     }
     file = Rollout.model_validate({"rollout": "demo", "pools": pools})
-    found = plan_of(file, tmp_path).min_acceptance
+    found = plan_of(file, tmp_path, {}).min_acceptance
     assert isinstance(found, Missing)
     assert "a tree that branches" in found.why
 
@@ -158,7 +158,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
 )
 def test_a_baseline_that_is_no_yes_is_none(tmp_path: Path, verdict: str, said: str) -> None:
     results.write(tmp_path / "baseline.json", kept(measured(), verdict))
-    found = plan_of(rollout(), tmp_path).baseline
+    found = plan_of(rollout(), tmp_path, {}).baseline
     assert isinstance(found, Missing)
     assert said in found.why
 
@@ -168,7 +168,7 @@ def test_a_damaged_baseline_is_named(tmp_path: Path) -> None:
     broken.data["cells"][0]["rows"][3]["tpot_ms"] = "fast"
     results.write(tmp_path / "baseline.json", broken)
     with pytest.raises(FileError, match=r"baseline\.json is damaged: data\.cells\.0\.rows\.3\.tpot_ms"):
-        plan_of(rollout(), tmp_path)
+        plan_of(rollout(), tmp_path, {})
 
 
 def test_a_finding_says_its_figures_and_where_they_come_from(plan: Plan) -> None:
@@ -186,7 +186,7 @@ def test_a_finding_says_its_figures_and_where_they_come_from(plan: Plan) -> None
 def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> None:
     few = [one.model_copy(update={"rows": one.rows[1:5]}) for one in measured()]
     results.write(tmp_path / "baseline.json", kept(few))
-    found = evaluate(plan_of(rollout(), tmp_path), seen(), 1000.0)
+    found = evaluate(plan_of(rollout(), tmp_path, {}), seen(), 1000.0)
     assert "and more is surely seen" in next(one.why for one in found.findings if one.signal == "tpot")
 
 
@@ -209,7 +209,7 @@ def test_few_errors_alone_are_not_healthy(plan: Plan) -> None:
 
 def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    eager = plan_of(rollout(guard={"min_requests": 10}), tmp_path)
+    eager = plan_of(rollout(guard={"min_requests": 10}), tmp_path, {})
     few = seen(finished=12.0, tpot_n=12.0, e2e_n=12.0, drafted=800.0, acceptance=0.0)
     assert evaluate(eager, few, 1000.0).verdict == "bad"
 
@@ -218,7 +218,7 @@ def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
 @given(st.data())
 def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     times = baseline.of_cells(measured(), "b")
-    plan = replace(plan_of(rollout(), Path("/nowhere")), baseline=times)
+    plan = replace(plan_of(rollout(), Path("/nowhere"), {}), baseline=times)
     odd = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.001, 2000.0))
     windows = [
         seen(**{name: data.draw(odd) for name in ("finished", "tpot", "tpot_n", "e2e", "load", "spread")},

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from specops import results
 from specops.cli.app import app
+from specops.config import load
 from specops.errors import UsageError
 from specops.guard.evaluation import Threshold
 from specops.guard.rules import Rules
@@ -30,6 +31,7 @@ from specops.guard.simulation.simulate import looked, simulate
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import State
 from specops.load.arrivals import Level as Load
+from specops.phases.inputs import inputs_of, settings_of
 from specops.prometheus.series import VLLM
 from specops.results import Result
 
@@ -200,11 +202,13 @@ def rollout(tmp_path: Path) -> Path:
     ]
     cells = [cell(rows, Load(concurrency=streams), 0) for streams in (1, 32)]
     data = {"cells": [one.model_dump(mode="json", by_alias=True) for one in cells]}
-    kept = Result(phase="baseline", verdict="yes", reason="measured", data=data)
-    results.write(tmp_path / "run" / "baseline.json", kept)
     path = tmp_path / "rollout.yaml"
     pool = "{engine: endpoint, base_url: 'http://127.0.0.1:1/v1', model: m}"
     path.write_text(f"rollout: demo\npools: {{standard: {pool}, speculative: {pool}}}\n")
+    standard = load(path).pools.standard
+    inputs = inputs_of(settings_of(load(path), standard), standard)
+    kept = Result(phase="baseline", verdict="yes", reason="measured", data=data, inputs=inputs)
+    results.write(tmp_path / "run" / "baseline.json", kept)
     return path
 
 
@@ -217,6 +221,17 @@ def test_the_command_replays_a_trace_and_says_who_was_right(rollout: Path) -> No
     assert "fell back rightly" in shown.stdout
     said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert said["fallbacks"][0]["rightly"] == "yes"
+
+
+def test_a_baseline_of_another_model_is_not_replayed_by(rollout: Path) -> None:
+    path = rollout.parent / "trace.jsonl"
+    traces.save(hit(1.5, in_acceptance=False), path)
+    rollout.write_text(rollout.read_text().replace("model: m", "model: another"))
+    asked = ["guard", "simulate", str(rollout), "--out", str(rollout.parent / "run"), "--trace", str(path)]
+    shown = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "baseline.json is not a yardstick: the settings changed since" in shown.stderr
+    assert "latencies are not judged" in shown.stderr
+    assert "0 fall-backs" in shown.stdout
 
 
 def test_the_command_makes_no_week_up_without_a_baseline(rollout: Path) -> None:

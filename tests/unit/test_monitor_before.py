@@ -13,9 +13,11 @@ from calling import specops
 from made_monitoring import ADDRESSES, POOLS, rollout
 
 from specops import results
-from specops.config import Rollout
+from specops.config import Rollout, load
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor.before import before
-from specops.results import Result, write
+from specops.results import Result, read, write
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 
@@ -29,13 +31,13 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
 def test_the_baselines_loads_are_read_with_their_means_and_quantiles(tmp_path: Path) -> None:
     known = before(rollout(), folder_with(tmp_path, "baseline"))
     raw = json.loads((tmp_path / "baseline.json").read_text())["data"]["by_concurrency"]
-    assert [load.concurrency for load in known.loads] == [level["concurrency"] for level in raw]
-    for load, level in zip(known.loads, raw, strict=True):
-        assert load.seconds["tpot", "mean"] == pytest.approx(level["tpot_ms"]["mean"] / 1000)
-        assert load.seconds["e2e", "p95"] == pytest.approx(level["e2e_ms"]["p95"] / 1000)
+    assert [known_load.concurrency for known_load in known.loads] == [level["concurrency"] for level in raw]
+    for known_load, level in zip(known.loads, raw, strict=True):
+        assert known_load.seconds["tpot", "mean"] == pytest.approx(level["tpot_ms"]["mean"] / 1000)
+        assert known_load.seconds["e2e", "p95"] == pytest.approx(level["e2e_ms"]["p95"] / 1000)
         tokens = level["total_tokens"] / (level["requests"] - level["failed"])
-        assert load.token_s is not None
-        e2e = load.seconds["ttft", "mean"] + load.token_s * (tokens - 1)
+        assert known_load.token_s is not None
+        e2e = known_load.seconds["ttft", "mean"] + known_load.token_s * (tokens - 1)
         assert e2e == pytest.approx(level["e2e_ms"]["mean"] / 1000)
     assert set(known.missing) == {"ab", "sweep"}
     assert set(known.read) == {"baseline"}
@@ -126,8 +128,25 @@ def written(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
+def as_measured_of(path: Path) -> None:
+    """The results beside the rollout file get the inputs that they would have, measured of it."""
+    file = load(path)
+    pools = file.pools
+    asked = settings_of(file, pools.standard)
+    arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
+    settings = AbSettings(**file.ab.model_dump())
+    inputs = {
+        "baseline": inputs_of(asked, pools.standard),
+        "ab": inputs_of_arms(arms, asked, settings, asked.prompt_set()),
+    }
+    for phase, of in inputs.items():
+        kept = read(path.parent / f"{phase}.json")
+        write(path.parent / f"{phase}.json", kept.model_copy(update={"inputs": of}))
+
+
 def test_render_says_what_it_made_and_keeps_it(tmp_path: Path) -> None:
     path = written(folder_with(tmp_path, "baseline", "ab"))
+    as_measured_of(path)
     done = specops("monitor", "render", str(path), "--out", str(tmp_path), "--quiet")
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "monitor.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,10 +42,12 @@ class Plan:
     """`BREAK_EVEN_KNOWN` where `min_acceptance` was measured."""
 
 
-def plan_of(rollout: Rollout, folder: Path) -> Plan:
-    """From the run folder's sweep.json and baseline.json, where they are. FileError where one is damaged."""
+def plan_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Plan:
+    """From the run folder's sweep.json and baseline.json, where they are there and not `left_out`: by phase,
+    why a result is not a yardstick. FileError where one is damaged."""
     guard = rollout.guard
-    min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json")
+    min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
+    unfit = left_out.get("baseline")
     return Plan(
         asked=Asked(
             rollout=rollout.rollout,
@@ -56,7 +59,9 @@ def plan_of(rollout: Rollout, folder: Path) -> Plan:
         ),
         window_s=float(rollout.monitor.window_s),
         min_acceptance=min_acceptance,
-        baseline=baseline.read(folder / "baseline.json"),
+        baseline=baseline.read(folder / "baseline.json")
+        if unfit is None
+        else Missing(f"baseline.json does not count: {unfit}"),
         regression=Threshold(
             value=1 + guard.max_regression,
             source=f"guard.max_regression of the rollout file, {guard.max_regression:.0%}",
@@ -69,12 +74,12 @@ def plan_of(rollout: Rollout, folder: Path) -> Plan:
     )
 
 
-def _min_acceptance(rollout: Rollout, path: Path) -> tuple[Threshold | Missing, bool]:
+def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Threshold | Missing, bool]:
     """And whether it was measured."""
     asked = rollout.guard.min_acceptance
     if asked is not None:
         return Threshold(value=asked, source="guard.min_acceptance of the rollout file"), False
-    if path.exists():
+    if path.exists() and unfit is None:
         measured = break_even(rollout.pools.speculative, results.read(path))
         if measured is not None:
             source = f"break-even measured by {path.name} {results.sha256(path)[:12]}"
@@ -85,4 +90,5 @@ def _min_acceptance(rollout: Rollout, path: Path) -> tuple[Threshold | Missing, 
         # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
         why = "no sweep measured what a tree that branches must have accepted to break even"
         return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
-    return Threshold(value=MIN_ACCEPTANCE, source="the playbook; no sweep measured break-even"), False
+    missing = "no sweep measured break-even" if unfit is None else f"{path.name} does not count: {unfit}"
+    return Threshold(value=MIN_ACCEPTANCE, source=f"the playbook; {missing}"), False

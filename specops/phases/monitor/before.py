@@ -30,6 +30,9 @@ AGAIN: Mapping[str, str] = {
 }
 
 
+NONE: Mapping[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Figure:
     value: float
@@ -74,14 +77,17 @@ class _Read:
 Made = TypeVar("Made")
 
 
-def before(rollout: Rollout, folder: Path) -> Before:
-    """A damaged result is told like one that is not there: the rest can be rendered without it."""
+def before(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE) -> Before:
+    """What the run folder has. `unfit`: by phase, why a result is not a yardstick. Such a one, or one that is
+    damaged, is told like one that is not there: the rest can be rendered without it."""
     read: dict[str, str] = {}
     missing: dict[str, str] = {}
 
     def made(phase: str, make: Callable[[_Read], Made]) -> Made | None:
         try:
             found = _finished(folder / f"{phase}.json", phase)
+            if phase in unfit:
+                raise FileError(f"{found.path.name} does not count: {unfit[phase]}")
             value = make(found)
         except SpecopsError as error:
             missing[phase] = f"{error.message}: {AGAIN[phase]}"

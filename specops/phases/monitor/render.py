@@ -12,8 +12,10 @@ from specops import results
 from specops.assets import asset
 from specops.config import Rollout
 from specops.config.monitor import AlertName
+from specops.phases.monitor import thresholds
 from specops.phases.monitor.before import Before, before
-from specops.phases.monitor.thresholds import left_out, limits
+from specops.phases.monitor.thresholds import limits
+from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render.grafana.dashboard import dashboard
@@ -65,7 +67,10 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
 
     Raises ConfigError for a pool of which no address is known, FileError where nothing can be written.
     """
-    known = before(rollout, folder)
+    unfit = left_out(rollout, folder, version_of(rollout))
+    for phase, why in unfit.items():
+        progress.note(f"{phase}.json is not a yardstick: {why}")
+    known = before(rollout, folder, unfit)
     decided = limits(rollout, known)
     files = texts(rollout, known, decided)
     rendered_files.write(folder / FOLDER, files)
@@ -80,7 +85,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
             )
             for name, each in decided.items()
         },
-        left_out=left_out(rollout, known),
+        left_out=thresholds.left_out(rollout, known),
         not_read=dict(known.missing),
     )
     return _result(rollout, known, data)

@@ -1,0 +1,197 @@
+"""Which results are yardsticks: those of the rollout's models, engine version, prompts and settings."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops import results
+from specops.config import Rollout
+from specops.guard.seeing.baseline import Missing
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.guard import planned
+from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
+from specops.phases.monitor.render import render
+from specops.phases.sweep.wanted import wanted_of
+from specops.phases.yardsticks import left_out, unlike, version_of
+from specops.progress import Silent
+from specops.results import Result
+
+VLLM = {"engine": "vllm", "model": "m", "version": "0.33.0"}
+NGRAM = {"speculation": {"method": "ngram", "num_speculative_tokens": 3}}
+
+
+def rollout(**changes: Any) -> Rollout:
+    addresses = {"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"], "routers": ["127.0.0.1:3"]}
+    made = {"rollout": "r", "pools": {"standard": VLLM, "speculative": VLLM | NGRAM}, "addresses": addresses}
+    return Rollout.model_validate(made | changes)
+
+
+def of(standard: dict[str, Any]) -> Rollout:
+    return rollout(pools={"standard": VLLM | standard, "speculative": VLLM | standard | NGRAM})
+
+
+def baseline(file: Rollout, **environment: Any) -> Result:
+    standard = file.pools.standard
+    inputs = inputs_of(settings_of(file, standard), standard)
+    return Result(
+        phase="baseline",
+        verdict="yes",
+        reason="measured",
+        inputs=inputs,
+        environment=environment,
+        data={"cells": []},
+    )
+
+
+def sweep(file: Rollout) -> Result:
+    pools = {"standard": file.pools.standard, "k=3": file.pools.speculative}
+    asked = settings_of(file, file.pools.standard)
+    dumped = {name: pool.model_dump(mode="json") for name, pool in pools.items()}
+    wanted = wanted_of(file, Path())
+    return Result(
+        phase="sweep",
+        verdict="yes",
+        reason="swept",
+        inputs=wanted.inputs(),
+        settings=asked.plan() | {"settings": dumped},
+        recommendation={"break_even_acceptance": 0.31},
+    )
+
+
+def ab(file: Rollout) -> Result:
+    asked = settings_of(file, file.pools.standard)
+    arms = [Arm("standard", file.pools.standard), Arm("speculative", file.pools.speculative)]
+    inputs = inputs_of_arms(arms, asked, AbSettings(**file.ab.model_dump()), asked.prompt_set())
+    return Result(phase="ab", verdict="yes", reason="compared", inputs=inputs)
+
+
+MADE = {"baseline": baseline, "sweep": sweep, "ab": ab}
+
+
+@pytest.mark.parametrize("phase", list(MADE))
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        (rollout(), None),
+        (of({"model": "another"}), "settings|standard pool"),
+        (of({"version": "0.32.0"}), "settings|standard pool"),
+        (rollout(measure={"temperature": 0.7}), "settings"),
+        (rollout(), "prompts"),
+    ],
+    ids=["the same", "model", "version", "settings", "prompts"],
+)
+def test_a_result_counts_for_what_it_was_measured_of(
+    phase: str, now: Rollout, what: str | None, tmp_path: Path
+) -> None:
+    if what == "prompts":
+        prompts = json.loads(Path("playbooks/embedded/prompts.json").read_text())
+        kept = prompts[:20] if isinstance(prompts, list) else {**prompts, "prompts": prompts["prompts"][:20]}
+        (tmp_path / "prompts.json").write_text(json.dumps(kept))
+        now = rollout(prompts=str(tmp_path / "prompts.json"))
+    found = unlike(now, MADE[phase](rollout()))
+    if what is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert any(word in found for word in what.split("|")), found
+
+
+def test_the_speculative_pool_is_of_a_comparison_and_not_of_a_baseline() -> None:
+    other = rollout(
+        pools={
+            "standard": VLLM,
+            "speculative": VLLM | {"speculation": {"method": "ngram", "num_speculative_tokens": 5}},
+        }
+    )
+    assert unlike(other, ab(rollout())) == "the settings"
+    assert unlike(other, baseline(rollout())) is None
+
+
+@pytest.mark.parametrize(("now", "counts"), [("0.33.0", True), ("0.32.1", False), (None, True)])
+def test_the_version_that_serves_is_compared_with_the_one_that_was_measured(
+    now: str | None, counts: bool
+) -> None:
+    found = unlike(rollout(), baseline(rollout(), server="0.33.0"), now)
+    assert found == (None if counts else "the engine version (0.33.0 then, 0.32.1 now)")
+    assert unlike(rollout(), baseline(rollout(), server=None), now) is None
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/version" else 404)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("body", "version"), [(b'{"version": "0.33.0"}', "0.33.0"), (b"<html>", None), (b'{"version": 3}', None)]
+)
+def test_the_version_is_asked_where_the_standard_pool_serves(body: bytes, version: str | None) -> None:
+    with answering(body) as where:
+        assert version_of(rollout(addresses={"standard": [where]})) == version
+        endpoint = {"engine": "endpoint", "base_url": f"http://{where}/v1", "model": "m"}
+        assert version_of(rollout(pools={"standard": endpoint, "speculative": endpoint})) == version
+    assert version_of(rollout(addresses={"standard": [where]})) is None, "nobody answers any more"
+
+
+def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -> None:
+    results.write(tmp_path / "baseline.json", baseline(rollout()))
+    results.write(tmp_path / "sweep.json", sweep(rollout()))
+    assert left_out(rollout(), tmp_path) == {}
+    plan, lines = planned(rollout(), tmp_path)
+    assert plan.min_acceptance.value == 0.31  # type: ignore[union-attr]
+    plan, lines = planned(of({"model": "another"}), tmp_path)
+    assert isinstance(plan.baseline, Missing)
+    assert plan.min_acceptance.value == 0.4  # type: ignore[union-attr]
+    assert plan.min_acceptance.source.startswith("the playbook; sweep.json does not count: the standard")  # type: ignore[union-attr]
+    assert lines == [
+        "baseline.json is not a yardstick: the settings changed since",
+        "sweep.json is not a yardstick: the standard pool changed since",
+        "latencies are not judged: baseline.json does not count: the settings changed since",
+    ]
+
+
+def test_monitor_render_says_the_same_and_leaves_them_out(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Noting(Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    results.write(tmp_path / "baseline.json", baseline(rollout()))
+    results.write(tmp_path / "ab.json", ab(rollout()))
+    made = render(of({"model": "another"}), tmp_path, Noting())
+    assert notes[:2] == [
+        "baseline.json is not a yardstick: the settings changed since",
+        "ab.json is not a yardstick: the settings changed since",
+    ]
+    assert "baseline.json does not count: the settings changed since" in made.data["not_read"]["baseline"]
+
+
+def test_prompts_that_cannot_be_read_leave_it_open(tmp_path: Path) -> None:
+    results.write(tmp_path / "baseline.json", baseline(rollout()))
+    (tmp_path / "gone.json").touch()
+    found = left_out(rollout(prompts=str(tmp_path / "gone.json")), tmp_path)
+    assert found["baseline"].startswith("whether it is of this rollout is not known: ")
