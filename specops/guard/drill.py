@@ -102,7 +102,7 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     if state.override is not None or state.mode != "on":
         now = f"{state.override.by} pinned {state.override.pool}" if state.override else f"it is {state.mode}"
         raise UsageError(
-            f"a drill begins where the guard is on, and {now}", hint="specops guard status tells more"
+            f"a drill begins where the guard is on, and {now}", hint="specops guard status ROLLOUT"
         )
     if unread := [f"{one.name}: {one.error}" for one in before if one.error is not None]:
         raise EndpointError(
@@ -113,7 +113,7 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     if unlike:
         raise UsageError(
             f"a drill begins where all have the {stands.wanted}% of the guard: {'; '.join(unlike)}",
-            hint="mend that first, or hand it to the guard: specops guard override ROLLOUT none",
+            hint="mend that first, or hand it to the guard: specops guard override ROLLOUT none --why drill",
         )
     return before
 

@@ -237,7 +237,7 @@ def _unlike(found: Sequence[Reading], wanted: int) -> str | None:
         elif reading.percent < wanted:
             said.append(
                 f"{reading.name} has {reading.percent}%, less than the {wanted}% of the guard: it was"
-                " switched by another hand, and is left so until specops guard override none"
+                " changed outside the guard, and kept until specops guard override ROLLOUT none --why WHY"
             )
         elif reading.percent > wanted:
             said.append(f"{reading.name} has {reading.percent}%, more than the {wanted}% of the guard")

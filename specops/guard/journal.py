@@ -236,7 +236,7 @@ def _entries(text: bytes, path: Path) -> Iterator[Entry]:
             raise FileError(
                 f"{path}, line {number} is damaged, and it is the last: the guard's state is not known",
                 hint=f"move {path.name} aside: a new guard takes speculation to be on, so look first at what"
-                " the routers have, and pin it with specops guard override",
+                " the routers have, and pin it: specops guard override ROLLOUT standard --why WHY",
             ) from error
 
 

@@ -62,7 +62,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
             who = f"pid {holder.pid}" if holder else "its pid is not known"
             raise EnvironmentFailure(
                 f"another guard of {folder} is running ({who})",
-                hint="specops guard status shows it; stop it first, or override through it",
+                hint="`specops guard status ROLLOUT` shows it; stop it first, or override through it",
             )
         _write(descriptor, Holder(os.getpid()))
         yield Lock(descriptor)

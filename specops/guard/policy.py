@@ -158,7 +158,7 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
 
 
 def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
-    waits = state, f"{_standing(state)}: a person must act (specops guard override)", ()
+    waits = state, f"{_standing(state)}: a person must act: specops guard override ROLLOUT none --why WHY", ()
     return _further(state, evaluation, rules) or waits
 
 

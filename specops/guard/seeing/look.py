@@ -243,7 +243,7 @@ def _no_data(plan: Plan, seen: Seen) -> str:
         if math.isnan(value)
     ]
     missing = ", ".join(gone) or "number of what they do"
-    return f"its targets are up, and Prometheus has no {missing}: specops monitor check finds out why"
+    return f"its targets are up, and Prometheus has no {missing}: specops monitor check ROLLOUT"
 
 
 def _ratio(judged: Judged) -> str:

@@ -253,7 +253,7 @@ def load(path: Path) -> Trace:
         what = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
         raise UsageError(
             f"{path} is no trace: line {number}: {what}",
-            hint="specops guard simulate --last 7 --save FILE writes one",
+            hint="specops guard simulate ROLLOUT --last 7 --save FILE",
         ) from None
     arrays = {name: np.array(values) for name, values in columns.items()}
     seen = Seen.of({name: arrays[name] for name in ("ts", *FIGURES)})
