@@ -34,7 +34,7 @@ def render(
 
     folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
-        result = render(file, folder, shown)
+        result = render(file, folder, shown, rollout)
     results.write(folder / "monitor.json", result)
     if as_json:
         print_json(result)

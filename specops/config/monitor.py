@@ -15,9 +15,14 @@ AlertName = Literal[
     "CriticalAcceptRatio",
     "SpeculationAcceptanceDrift",
     "SpeculationLatencyRegression",
+    "SpeculationBothPoolsSlow",
     "SpeculationTtftVeto",
     "SpeculationEmptyOutputs",
     "SpeculationErrors",
+    "SpeculationPoolFailing",
+    "SpeculationFailovers",
+    "SpeculationReplicaStuck",
+    "SpeculationNotANumber",
     "SpeculationTargetDown",
     "SpeculationSeriesAbsent",
     "SpeculationNoTraffic",
@@ -28,6 +33,8 @@ AlertName = Literal[
 ]
 ALERTS: tuple[AlertName, ...] = get_args(AlertName)
 WITHOUT_THRESHOLD: tuple[AlertName, ...] = (
+    "SpeculationReplicaStuck",
+    "SpeculationNotANumber",
     "SpeculationTargetDown",
     "SpeculationSeriesAbsent",
     "SpeculationNoTraffic",

@@ -15,6 +15,8 @@ from specops.prometheus.series import Drafts, Series
 
 Latency = Literal["ttft", "tpot", "e2e"]
 LATENCIES: tuple[Latency, ...] = get_args(Latency)
+NO_MORE = 1.1
+"""Tokens that a verification yields on average, up to which nothing is taken to be accepted."""
 
 
 def selector(labels: Mapping[str, str]) -> str:
@@ -46,9 +48,15 @@ class Signals:
         counted = self.series.acceptance
         if isinstance(counted, Drafts):
             return self._ratio(counted.accepted_tokens, counted.draft_tokens)
-        # Sampled while it decodes: the gauge is 0 when it does not.
-        seen = f"{counted.rate}{selector(self.labels)} > 0"
-        return f"{self._aggregate('avg')} (avg_over_time(({seen})[{self.window}:]))"
+        # Sampled while it decodes: the gauge is 0 when it does not. It is also 0 where nothing is accepted.
+        # Then a verification yields one token, beside the one that each answer gets from its prompt.
+        by_server = replace(self, by=(*self.by, "instance"))
+        above = f"{counted.rate}{selector(self.labels)} > 0"
+        seen = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
+        verified = by_server._sum(counted.verifications)
+        drafted_none = f"{by_server._sum(self.series.generated)} - {by_server._sum(self.series.finished)}"
+        nothing = f"({drafted_none} <= {NO_MORE} * ({verified} > 0)) * 0"
+        return f"{self._aggregate('avg')} ({seen} or {nothing})"
 
     def accepted_length(self) -> str:
         """Tokens that a verification yields, the bonus token included."""

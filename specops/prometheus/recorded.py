@@ -50,6 +50,14 @@ REQUESTS = "specops:requests"
 ERROR_SHARE = "specops:error_share"
 """Without model_name: of `REQUESTS`; by the routers 5xx of those that were sent to the pool, else what the
 engine aborted."""
+FAILOVER_SHARE = "specops:failover_share"
+"""Without model_name: of the requests sent to the speculative pool, those that the standard pool answered in
+its place."""
+REQUESTS_LATELY = "specops:requests_lately"
+"""As `REQUESTS`, by the routers, over four scrapes instead of the window."""
+UNANSWERED_SHARE = "specops:unanswered_share"
+"""Without model_name: of `REQUESTS_LATELY`, those that the pool itself did not answer: 5xx, or answered by
+the other pool."""
 GPU_MEMORY = "specops:gpu_memory_share"
 """With DCGM's labels, without specops_pool and model_name."""
 

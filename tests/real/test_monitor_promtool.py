@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from daemons import program
 
@@ -19,6 +20,7 @@ from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits
 from specops.progress import Silent
 from specops.prometheus import recorded
+from specops.render.prometheus.alertmanager import BY_SEVERITY
 
 SHIPPED = Path(__file__).parents[2] / "alerts"
 RENDERED = SHIPPED / "examples" / FOLDER
@@ -33,7 +35,7 @@ def run(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_prometheus_and_alertmanager_take_what_is_rendered() -> None:
     checked = run("promtool", "check", "config", RENDERED / "prometheus.yml")
     assert checked.returncode == 0, checked.stderr
-    assert "14 rules found" in checked.stdout
+    assert f"{len(ALERTS)} rules found" in checked.stdout
     for path in (RENDERED / "rules.yml", RENDERED / "alerts.yml"):
         checked = run("promtool", "check", "rules", "--lint-fatal", path)
         assert checked.returncode == 0, checked.stderr
@@ -41,12 +43,17 @@ def test_prometheus_and_alertmanager_take_what_is_rendered() -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_alerts_go_to_the_guard_and_to_people() -> None:
+def test_alerts_go_to_the_guard_and_to_people_by_severity() -> None:
     route = ("config", "routes", "test", f"--config.file={RENDERED / 'alertmanager.yml'}")
-    ours = run("amtool", *route, "specops_rollout=example", "alertname=LowAcceptRatio")
-    assert ours.stdout.strip() == "specops-guard,people"
-    others = run("amtool", *route, "specops_rollout=another", "alertname=LowAcceptRatio")
-    assert others.stdout.strip() == "people"
+    for severity, receiver in BY_SEVERITY.items():
+        which = (f"severity={severity}", "alertname=Any")
+        ours = run("amtool", *route, "specops_rollout=example", *which)
+        assert ours.stdout.strip() == f"specops-guard,{receiver}"
+        others = run("amtool", *route, "specops_rollout=another", *which)
+        assert others.stdout.strip() == receiver
+    assert len(set(BY_SEVERITY.values())) == 3
+    unlabelled = run("amtool", *route, "specops_rollout=another", "alertname=Any")
+    assert unlabelled.stdout.strip() == "people"
 
 
 def test_alerts_fire_where_they_should() -> None:
@@ -71,22 +78,26 @@ def test_the_examples_are_what_is_rendered_today(tmp_path: Path) -> None:
     examples = SHIPPED / "examples"
     rollout = load(examples / "rollout.yaml")
     known = before(rollout, examples)
-    now = texts(rollout, known, limits(rollout, known))
+    now = texts(rollout, known, limits(rollout, known), Path("alerts/examples/rollout.yaml"))
     kept = {path.relative_to(RENDERED).as_posix(): path for path in RENDERED.rglob("*") if path.is_file()}
     assert set(kept) == set(now)
     for name, path in kept.items():
         assert path.read_text(encoding="utf-8") == now[name], f"{path} is not current: make generate"
 
 
-def test_other_engines_and_settings_load_as_well(tmp_path: Path) -> None:
-    pools = {
-        "standard": {"engine": "vllm", "model": "m", "version": "0.10.2"},
-        "speculative": {"engine": "sglang", "model_path": "m", "speculation": {"algorithm": "NGRAM"}},
-    }
-    addresses = ADDRESSES | {"gpus": ["a:9400", "b:9400"]}
+SGLANG = {"engine": "sglang", "model_path": "m"}
+SGLANG_POOLS = {"standard": SGLANG, "speculative": SGLANG | {"speculation": {"algorithm": "NGRAM"}}}
+MIXED = {
+    "standard": {"engine": "vllm", "model": "m", "version": "0.10.2"},
+    "speculative": SGLANG_POOLS["speculative"],
+}
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, ADDRESSES | {"routers": ["r:1"], "gpus": ["a:9400"]}])
+def test_other_engines_and_settings_load_as_well(addresses: dict[str, Any], tmp_path: Path) -> None:
     made = {
         "rollout": "1.mixed",
-        "pools": pools,
+        "pools": MIXED,
         "addresses": addresses,
         "monitor": {"labels": {"cluster": 'a"b\\c'}},
     }
@@ -94,6 +105,139 @@ def test_other_engines_and_settings_load_as_well(tmp_path: Path) -> None:
     assert result.verdict == "yes"
     checked = run("promtool", "check", "config", tmp_path / FOLDER / "prometheus.yml")
     assert checked.returncode == 0, checked.stderr
+    for name in ("rules.yml", "alerts.yml"):
+        checked = run("promtool", "check", "rules", "--lint-fatal", tmp_path / FOLDER / name)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    checked = run("amtool", "check-config", tmp_path / FOLDER / "alertmanager.yml")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_two_clusters_of_one_rollout_are_recorded_and_alerted_on_apart(tmp_path: Path) -> None:
+    """In one Prometheus, side by side: no rule, job or series of one is the other's."""
+    both: dict[str, Any] = {}
+    for cluster in ("a", "b"):
+        example = yaml.safe_load((SHIPPED / "examples" / "rollout.yaml").read_text())
+        embedded = {"engine": "embedded"}
+        example["pools"] = {
+            "standard": embedded,
+            "speculative": embedded | {"speculation": {"tree": "chain:3"}},
+        }
+        example["monitor"] = {"labels": {"cluster": cluster}}
+        folder = tmp_path / cluster
+        shutil.copytree(SHIPPED / "examples", folder)
+        render(Rollout.model_validate(example), folder, Silent())
+        config = yaml.safe_load((folder / FOLDER / "prometheus.yml").read_text())
+        both.setdefault("scrape_configs", []).extend(config["scrape_configs"])
+        both.setdefault("rule_files", []).extend(
+            str(folder / FOLDER / name) for name in ("rules.yml", "alerts.yml")
+        )
+        for rule in rules_of(folder):
+            assert rule["labels"]["cluster"] == cluster, rule
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(both))
+    checked = run("promtool", "check", "config", tmp_path / "prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    where = 'specops_rollout="example",specops_pool="speculative",model_name="m"'
+    names = ("vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total")
+    means = [f"vllm:request_time_per_output_token_seconds_{part}" for part in ("sum", "count")]
+    grows = {
+        "a": dict(zip((*names, *means), (300, 240, 0.0103, 5), strict=True)),
+        "b": dict(zip((*names, *means), (300, 60, 0.0103, 5), strict=True)),
+    }
+    series = [
+        {"series": f'{name}{{{where},cluster="{cluster}"}}', "values": f"0+{each}x60"}
+        for cluster, grown in grows.items()
+        for name, each in grown.items()
+    ]
+    for cluster, running in (("a", 1), ("b", 4)):
+        for name, value in (("vllm:num_requests_running", running), ("vllm:num_requests_waiting", 0)):
+            series.append({"series": f'{name}{{{where},cluster="{cluster}"}}', "values": f"{value}x60"})
+    asked = {
+        "round(vllm:spec_decode_draft_acceptance_rate, 0.01)": {"a": 0.8, "b": 0.2},
+        # Alone, and 4 at a time: each is compared at its own load.
+        'round(specops:speedup{latency="tpot"}, 0.01)': {"a": 1.0, "b": 2.78},
+        'count by (alertname, cluster) (ALERTS{alertname="CriticalAcceptRatio",alertstate="firing"})': {
+            "b": 1
+        },
+    }
+    samples: list[dict[str, Any]] = []
+    for expr, by_cluster in asked.items():
+        labels = 'alertname="CriticalAcceptRatio"' if "ALERTS" in expr else where
+        labels += ',latency="tpot"' if "speedup" in expr else ""
+        expected = [
+            {"labels": f'{{{labels},cluster="{cluster}"}}', "value": value}
+            for cluster, value in by_cluster.items()
+        ]
+        samples.append({"expr": expr, "eval_time": "10m", "exp_samples": expected})
+    asserted({"input_series": series, "promql_expr_test": samples}, both["rule_files"], tmp_path)
+
+
+def rules_of(folder: Path) -> list[dict[str, Any]]:
+    texts = [(folder / FOLDER / name).read_text() for name in ("rules.yml", "alerts.yml")]
+    return [rule for text in texts for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def asserted(test: dict[str, Any], rule_files: list[str], folder: Path) -> None:
+    file = {
+        "rule_files": rule_files,
+        "evaluation_interval": "15s",
+        "tests": [{"interval": "15s"} | test],
+    }
+    (folder / "test.yml").write_text(yaml.safe_dump(file))
+    done = run("promtool", "test", "rules", folder / "test.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+ZERO = {
+    "accepts nothing": ("0x60", "0+100x60", "0+105x60", 0.0),
+    # One token of each answer comes from its prompt, none of a verification but its own.
+    "accepts nothing, in answers of two tokens": ("0x60", "0+5x60", "0+10x60", 0.0),
+    # The gauge is 0 between answers, and every scrape falls there: a verification yields 2.5 tokens.
+    "is idle at every scrape": ("0x60", "0+100x60", "0+255x60", None),
+    "does nothing": ("0x60", "100x60", "105x60", None),
+    "accepts little": ("0.1 0.1 0 0 " * 15, "0+100x60", "0+130x60", 0.1),
+}
+
+
+@pytest.mark.parametrize("case", ZERO)
+def test_an_acceptance_of_exactly_zero_is_critical_and_an_idle_gauge_is_not(
+    case: str, tmp_path: Path
+) -> None:
+    gauge, verified, generated, acceptance = ZERO[case]
+    made = Rollout.model_validate({"rollout": "r", "pools": SGLANG_POOLS, "addresses": ADDRESSES})
+    render(made, tmp_path, Silent())
+    ours = 'specops_rollout="r",specops_pool="speculative",model_name="m"'
+    values = {
+        "sglang:spec_accept_rate": gauge,
+        "sglang:spec_verify_calls_total": verified,
+        "sglang:generation_tokens_total": generated,
+        "sglang:num_requests_total": "5x60" if case == "does nothing" else "0+5x60",
+    }
+    # Of SGLang, gauges and counters have labels of their own beside these.
+    series = [
+        {"series": f'{name}{{{ours},instance="s"{own}}}', "values": each}
+        for name, each in values.items()
+        for own in [',tp_rank="0"' if "rate" in name else ',engine_type="unified"']
+    ]
+    firing = 'ALERTS{alertname="CriticalAcceptRatio",alertstate="firing"}'
+    low = [{"labels": '{alertname="CriticalAcceptRatio",severity="critical"}', "value": 1}]
+    tests = [
+        {
+            "expr": recorded.ACCEPTANCE,
+            "eval_time": "10m",
+            "exp_samples": [{"labels": f"{recorded.ACCEPTANCE}{{{ours}}}", "value": acceptance}]
+            if acceptance is not None
+            else [],
+        },
+        {
+            "expr": f"count by (alertname, severity) ({firing})",
+            "eval_time": "12m",
+            "exp_samples": low
+            if acceptance is not None and case != "accepts nothing, in answers of two tokens"
+            else [],
+        },
+    ]
+    files = [str(tmp_path / FOLDER / name) for name in ("rules.yml", "alerts.yml")]
+    asserted({"input_series": series, "promql_expr_test": tests}, files, tmp_path)
 
 
 def recorded_of(pools: dict[str, Any], counted: dict[str, str], folder: Path) -> Callable[..., None]:
@@ -112,21 +256,13 @@ def recorded_of(pools: dict[str, Any], counted: dict[str, str], folder: Path) ->
             }
             for name, value in values.items()
         ]
-        test = {"interval": "15s", "input_series": series, "promql_expr_test": expected}
-        file = {
-            "rule_files": [str(folder / FOLDER / "rules.yml")],
-            "evaluation_interval": "15s",
-            "tests": [test],
-        }
-        (folder / "test.yml").write_text(yaml.safe_dump(file))
-        done = run("promtool", "test", "rules", folder / "test.yml")
-        assert done.returncode == 0, done.stdout + done.stderr
+        test = {"input_series": series, "promql_expr_test": expected}
+        asserted(test, [str(folder / FOLDER / "rules.yml")], folder)
 
     return asserts
 
 
 def test_sglang_has_rates_and_verifications_and_is_recorded_under_the_same_names(tmp_path: Path) -> None:
-    pool = {"engine": "sglang", "model_path": "m"}
     counted = {
         # 0 while it decodes nothing: that is no acceptance.
         "sglang:spec_accept_rate{": "0.5 0.7 0 0 0.5 0.7 0 0 " * 5,
@@ -136,9 +272,7 @@ def test_sglang_has_rates_and_verifications_and_is_recorded_under_the_same_names
         "sglang:num_aborted_requests_total{": "0+1x40",
         "sglang:token_usage{": "0.25x40",
     }
-    asserts = recorded_of(
-        {"standard": pool, "speculative": pool | {"speculation": {"algorithm": "NGRAM"}}}, counted, tmp_path
-    )
+    asserts = recorded_of(SGLANG_POOLS, counted, tmp_path)
     asserts(
         **{
             recorded.ACCEPTANCE: 0.6,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import promql_parser
@@ -19,7 +21,8 @@ from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, 
 from specops.config.monitor import ALERTS
 from specops.phases.monitor.before import Figure
 from specops.phases.monitor.names import needs
-from specops.phases.monitor.thresholds import left_out
+from specops.phases.monitor.render import texts
+from specops.phases.monitor.thresholds import left_out, limits
 from specops.prometheus import recorded
 from specops.prometheus.exposed import exposed
 from specops.prometheus.series import SGLANG, VLLM, VLLM_BEFORE_0_11
@@ -92,6 +95,75 @@ def test_each_alert_has_a_section_of_the_runbook_and_each_section_an_alert() -> 
     assert tuple(sections) == ALERTS
     links = [rule["annotations"]["runbook_url"] for rule in rules_of(FULL.texts()["alerts.yml"])]
     assert links == [f"runbook.md#{name.lower()}" for name in ALERTS]
+
+
+def runbook_sections(text: str) -> dict[str, str]:
+    parts = re.split(r"^## (\w+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_section_of_the_runbook_begins_with_commands_that_run_as_printed() -> None:
+    """Each asks a program for what that program exposes. test_docs_commands parses those of specops."""
+    watched = Watched(rollout(addresses=ADDRESSES | {"prometheus": "http://127.0.0.1:9090"}), MEASURED)
+    path = Path("my rollouts/one.yaml")
+    rendered = texts(watched.rollout, watched.before, watched.limits, path)["runbook.md"]
+    known = {need.name for need in needs(FULL.rollout)} | {"up", "specops_route_speculative_percent"}
+    known |= {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])}
+    answers = {
+        "127.0.0.1:9145": ("/specops/switch",),
+        "127.0.0.1:9469": ("/health",),
+        "127.0.0.1:8001": ("/health",),
+        "127.0.0.1:9090": ("/api/v1/query",),
+    }
+    sections = runbook_sections(rendered)
+    assert set(sections) == set(ALERTS)
+    for alert, text in sections.items():
+        begins = re.match(r"\n\n\*[^\n]+\*\n\n```sh\n(.+?)```\n\n\*\*What it means", text, re.DOTALL)
+        assert begins is not None, f"{alert} does not begin with commands"
+        for line in begins[1].splitlines():
+            words = shlex.split(line)
+            assert not [word for word in words if re.fullmatch(r"[A-Z]{4,}", word)], f"{alert}: {line}"
+            if words[0] == "specops":
+                assert str(path) in words, f"{alert}: {line}"
+                continue
+            assert words[0] == "curl", f"{alert}: {line}"
+            url = urlsplit(next(word for word in words if word.startswith("http")))
+            assert url.path in answers[url.netloc], f"{alert}: {line}"
+            for query in (word.removeprefix("query=") for word in words if word.startswith("query=")):
+                promql_parser.parse(query)
+                name = re.findall(r"[a-z_]+:[a-z_0-9]+|\bup\b|specops_[a-z_]+", query)
+                assert name, query
+                assert {re.sub(r"_sum$", "_count", one) for one in name} <= known, f"{alert}: {query}"
+
+
+def test_a_runbook_of_which_nothing_is_known_is_the_shipped_one() -> None:
+    bare = rollout(addresses={"standard": ["127.0.0.1:8000"], "speculative": ["127.0.0.1:8001"]})
+    rendered = texts(bare, NOTHING, limits(bare, NOTHING))["runbook.md"]
+    assert "specops guard status ROLLOUT" in rendered
+    assert "http://127.0.0.1:8001/health" in rendered
+    assert "http://ROUTER/specops/switch" in rendered
+    assert "ROUTER, GUARD and SERVER are HOST:PORT" in rendered
+
+
+def test_panels_of_several_clusters_show_those_that_are_chosen() -> None:
+    labelled = Watched(rollout(monitor={"labels": {"cluster": "a"}}), MEASURED)
+    chosen = '{specops_rollout="$rollout",cluster=~"$label_cluster"'
+    panels = json.loads(labelled.texts()["dashboard.json"])
+    queries = [query["expr"] for panel in panels["panels"] for query in panel.get("targets", [])]
+    assert queries
+    for expr in queries:
+        assert expr.count("{") == expr.count(chosen) > 0, expr
+    assert [one["name"] for one in panels["templating"]["list"]][-1] == "label_cluster"
+
+
+def test_every_recorded_series_and_alert_has_the_clusters_label() -> None:
+    labelled = Watched(rollout(monitor={"labels": {"cluster": "a"}}), MEASURED).texts()
+    for name in ("rules.yml", "alerts.yml"):
+        for rule in rules_of(labelled[name]):
+            assert rule["labels"]["cluster"] == "a", rule
+            # What is read is the cluster's own, recorded or scraped.
+            for which in re.findall(r"\{([^}]*)\}", rule["expr"]):
+                assert 'cluster="a"' in which, rule
 
 
 def test_every_alert_says_where_its_threshold_comes_from() -> None:

@@ -51,7 +51,7 @@ def needs(rollout: Rollout) -> Iterator[Need]:
     window = duration(rollout.monitor.window_s)
     for pool in POOLS:
         yield from of_engine(exposed(rollout, pool), f"{pool} pool", ours | {POOL: pool}, window, pool)
-    yield from _recorded({ROLLOUT: rollout.rollout})
+    yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)
     if rollout.addresses.guard:

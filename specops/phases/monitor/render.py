@@ -23,6 +23,7 @@ from specops.render.grafana.provisioning import dashboard_provider, datasource
 from specops.render.prometheus.alertmanager import alertmanager_config
 from specops.render.prometheus.alerts import RUNBOOK, Limits, alerts
 from specops.render.prometheus.rules import Measured, rules
+from specops.render.prometheus.runbook import runbook
 from specops.render.prometheus.scrape import prometheus_config
 from specops.render.prometheus.targets import targets
 from specops.results import Result
@@ -62,8 +63,9 @@ class Rendered(_Kept):
     """Results by phase that were not there, or do not count, and why."""
 
 
-def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
-    """Write what Prometheus, Alertmanager and Grafana load into `folder`.
+def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None = None) -> Result:
+    """Write what Prometheus, Alertmanager and Grafana load into `folder`. `path` is the rollout file's, for
+    the runbook's commands.
 
     Raises ConfigError for a pool of which no address is known, FileError where nothing can be written.
     """
@@ -72,7 +74,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
         progress.note(f"{phase}.json is not a yardstick: {why}")
     known = before(rollout, folder, unfit)
     decided = limits(rollout, known)
-    files = texts(rollout, known, decided)
+    files = texts(rollout, known, decided, path)
     rendered_files.write(folder / FOLDER, files)
     progress.note(f"rendered into {folder / FOLDER}")
     data = Rendered(
@@ -91,7 +93,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
     return _result(rollout, known, data)
 
 
-def texts(rollout: Rollout, known: Before, decided: Limits) -> dict[str, str]:
+def texts(rollout: Rollout, known: Before, decided: Limits, path: Path | None = None) -> dict[str, str]:
     """Every file by its name in rendered/monitor."""
     measured = Measured(known.loads, known.acceptance.value if known.acceptance else None)
     return {
@@ -99,7 +101,7 @@ def texts(rollout: Rollout, known: Before, decided: Limits) -> dict[str, str]:
         "rules.yml": rules(rollout, measured),
         "alerts.yml": alerts(rollout, decided),
         "alertmanager.yml": alertmanager_config(rollout),
-        RUNBOOK: asset("alerts", RUNBOOK).read_text(encoding="utf-8"),
+        RUNBOOK: runbook(asset("alerts", RUNBOOK).read_text(encoding="utf-8"), rollout, path),
         "dashboard.json": dashboard(rollout, decided),
         "provisioning/datasources/specops.yml": datasource(rollout),
         "provisioning/dashboards/specops.yml": dashboard_provider(rollout),

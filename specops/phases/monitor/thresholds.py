@@ -17,6 +17,8 @@ LOW, CRITICAL = 0.5, 0.3
 """Acceptance, by the playbook."""
 DRIFT = 0.1
 REGRESSION = 0.2
+FAILING = 0.9
+"""Of a pool's requests, that it does not answer: it is out of service."""
 LATE_LOOKS = 5
 """Of the guard, in a row, that may be missing."""
 
@@ -48,6 +50,7 @@ def _left_out(rollout: Rollout, before: Before) -> Iterator[tuple[AlertName, str
     if not before.loads:
         why = before.missing.get("baseline", "baseline.json has no level of concurrency")
         yield "SpeculationLatencyRegression", why
+        yield "SpeculationBothPoolsSlow", why
         yield "SpeculationTtftVeto", why
     if not rollout.addresses.guard:
         guards: tuple[AlertName, ...] = (
@@ -56,7 +59,11 @@ def _left_out(rollout: Rollout, before: Before) -> Iterator[tuple[AlertName, str
         for name in guards:
             yield name, "the rollout file has no addresses.guard"
     if not rollout.addresses.routers:
-        yield "SpecopsPartialSwitch", "the rollout file has no addresses.routers"
+        routers: tuple[AlertName, ...] = (
+            "SpeculationPoolFailing", "SpeculationFailovers", "SpecopsPartialSwitch",
+        )  # fmt: skip
+        for name in routers:
+            yield name, "the rollout file has no addresses.routers"
 
 
 def _overridden(rollout: Rollout, name: AlertName, limit: Limit) -> Limit:
@@ -88,11 +95,16 @@ def _defaults(rollout: Rollout, before: Before) -> Mapping[AlertName, Limit]:
         "SpeculationLatencyRegression": Limit(
             1 + regression, f"{regression_source}{over}", 180, f"{PLAYBOOK}'s guard: 3 looks, 60 s apart"
         ),
-        "SpeculationTtftVeto": Limit(veto, f"the veto of `specops ab`{over}", 600, OURS),
+        "SpeculationBothPoolsSlow": Limit(1 + regression, f"{regression_source}{over}", 180, OURS),
+        "SpeculationTtftVeto": Limit(veto, f"the TTFT veto of the comparison{over}", 600, OURS),
         "SpeculationEmptyOutputs": Limit(
             1.5, f"{OURS}: an empty answer is one token, its end, and half of them are", 300, OURS
         ),
         "SpeculationErrors": Limit(errors, errors_source, 300, OURS),
+        "SpeculationPoolFailing": Limit(FAILING, OURS, 60, OURS),
+        "SpeculationFailovers": Limit(errors, errors_source, 300, OURS),
+        "SpeculationReplicaStuck": Limit(None, ITSELF, 120, OURS),
+        "SpeculationNotANumber": Limit(None, ITSELF, 300, OURS),
         "SpeculationTargetDown": Limit(None, ITSELF, 120, OURS),
         "SpeculationSeriesAbsent": Limit(None, ITSELF, 600, OURS),
         "SpeculationNoTraffic": Limit(None, ITSELF, 1800, OURS),

@@ -27,6 +27,7 @@ from specops.render.grafana.speculation import acceptance, now, speed
 from specops.render.prometheus.alerts import Limits
 from specops.render.server import dns_name
 
+CHOSEN = f'{ROLLOUT}="$rollout"'
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -58,7 +59,16 @@ def dashboard(rollout: Rollout, limits: Limits) -> str:
     for row in (now(low, critical, errors), acceptance(), speed(), routes(), servers(), guard()):
         made = _with_row(made, row)
     built = json.loads(json.dumps(made.build(), cls=JSONEncoder))
+    _choose_by(rollout, built)
     return json.dumps(_as_grafana_has_it(built), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _choose_by(rollout: Rollout, built: dict[str, Any]) -> None:
+    """Every query is of the rollout that is chosen, and of the values that are chosen of `monitor.labels`."""
+    chosen = "".join(f',{name}=~"$label_{name}"' for name in rollout.monitor.labels)
+    events = built["annotations"]["list"]
+    for query in [*events, *(one for panel in built["panels"] for one in panel.get("targets", []))]:
+        query["expr"] = query["expr"].replace(CHOSEN, CHOSEN + chosen)
 
 
 def _as_grafana_has_it(built: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +105,22 @@ def _variables(rollout: Rollout) -> list[Any]:
         .multi(True)
         .include_all(True)
         .current(everything),
+        *(_label(name, value) for name, value in rollout.monitor.labels.items()),
     ]
+
+
+def _label(name: str, value: str) -> Any:
+    return (
+        builders.QueryVariable(f"label_{name}")
+        .label(name)
+        .datasource(DATASOURCE)
+        .query(f"label_values({recorded.FINISHED}{{{CHOSEN}}}, {name})")
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .current(models.VariableOption(selected=True, text=value, value=value))
+    )
 
 
 def _with_row(made: Any, row: Row) -> Any:

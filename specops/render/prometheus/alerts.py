@@ -51,5 +51,5 @@ def _alert(rollout: Rollout, name: AlertName, limit: Limit) -> Alert:
         "runbook_url": f"{rollout.monitor.runbook or RUNBOOK}#{name.lower()}",
     }
     # What `absent` finds has no labels: without the rollout's, nobody could tell whose alert it is.
-    labels = {"severity": condition.severity, ROLLOUT: rollout.rollout}
+    labels = {"severity": condition.severity, ROLLOUT: rollout.rollout} | rollout.monitor.labels
     return Alert(name, condition.expr, limit.for_s, labels, annotations)

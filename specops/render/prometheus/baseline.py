@@ -43,12 +43,13 @@ def constants(rollout: str, loads: Sequence[Load]) -> Iterator[Record]:
             yield Record(recorded.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", at)
 
 
-def expected(rollout: str, loads: Sequence[Load]) -> Iterator[Record]:
-    """The baseline's means at the load that each pool has now, and how many times as fast it is.
+def expected(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Record]:
+    """The baseline's means at the load that each pool has now, and how many times as fast it is. `labels` are
+    those of the recorded series that it reads.
 
     E2E is expected of answers as long as they are now: TTFT + time of a token × (tokens of an answer − 1).
     """
-    ours = selector({ROLLOUT: rollout})
+    ours = selector(labels)
     now = f"{recorded.CONCURRENCY}{ours}"
     ttft = _points(loads, lambda load: load.seconds.get(("ttft", "mean")))
     tpot = _points(loads, lambda load: load.seconds.get(("tpot", "mean")))

@@ -5,14 +5,14 @@ Nothing alerts on a quantile: an engine's buckets are too coarse. A ratio of too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from specops.config import Rollout
 from specops.config.monitor import AlertName
 from specops.prometheus import recorded
 from specops.prometheus.exposed import POOLS, PoolName, exposed
-from specops.prometheus.promql import selector
+from specops.prometheus.promql import LATENCIES, Latency, selector
 from specops.prometheus.series import (
     GUARD_LAST,
     GUARD_PERCENT,
@@ -24,11 +24,14 @@ from specops.prometheus.series import (
     Drafts,
     Series,
 )
+from specops.render.prometheus.rule_file import duration
 from specops.render.prometheus.targets import job_name
 
 MIN_DRAFTED = 1000
 """Drafted tokens within the window below which acceptance alerts nobody: some ten answers' worth."""
 MIN_REQUESTS = 20
+MIN_LATELY = 5
+"""Requests within four scrapes below which a pool that fails them all alerts nobody."""
 TTFT_GROWTH_S = 0.05
 """A fifth of very little is nothing that a user would notice; the veto of `ab` has the same."""
 
@@ -57,8 +60,8 @@ class Scope:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of recorded series."""
-        return {ROLLOUT: self.rollout.rollout}
+        """Of recorded series, and of what was scraped."""
+        return {ROLLOUT: self.rollout.rollout} | self.rollout.monitor.labels
 
     @property
     def all(self) -> str:
@@ -68,13 +71,11 @@ class Scope:
     def speculative(self) -> str:
         return selector(self.labels | {POOL: "speculative"})
 
-    @property
-    def scraped(self) -> dict[str, str]:
-        """Labels of what was scraped."""
-        return self.labels | self.rollout.monitor.labels
-
 
 _SAME = f"on ({ROLLOUT}, {POOL}, model_name)"
+_SAME_LATENCY = f"on ({ROLLOUT}, model_name, latency)"
+DECIDING: tuple[Latency, ...] = ("tpot", "e2e")
+"""Latencies by which speculation is judged: it is to make these shorter."""
 
 
 def _low_acceptance(scope: Scope, limit: float) -> Condition:
@@ -115,14 +116,34 @@ def _drift(scope: Scope, limit: float) -> Condition:
 
 
 def _latency(scope: Scope, limit: float) -> Condition:
-    slower = " or ".join(f"{_times_as_long(scope, latency)} > {limit:g}" for latency in ("tpot", "e2e"))
+    slower = " or ".join(f"{_times_as_long(scope, latency)} > {limit:g}" for latency in DECIDING)
     return Condition(
         "critical",
-        f"({slower}) and {_requests_enough(scope)}",
+        f"({slower}) and {_requests_enough(scope)} unless {_SAME_LATENCY} ({_both_slow(scope, limit)})",
         f"{{{{ $labels.latency }}}} takes {VALUE} times as long as without speculation ({WHERE})",
         "Means over the window, against the baseline's at the load that there is now. Where that load was not"
         " measured there is nothing to compare with, and no alert.",
     )
+
+
+def _both_pools_slow(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "warning",
+        f"({_both_slow(scope, limit)}) and {_requests_enough(scope)}",
+        f"Both pools are slow: {{{{ $labels.latency }}}} takes {VALUE} times as long as the baseline's",
+        "The standard pool is as slow at its load, so it is not speculation's doing: look at the machines,"
+        " the network and the traffic.",
+    )
+
+
+def _both_slow(scope: Scope, limit: float) -> str:
+    """Latencies for which the standard pool is slow as well, and the speculative one no slower than that."""
+    by_latency = []
+    for latency in DECIDING:
+        ours, theirs = (_times_as_long(scope, latency, pool) for pool in ("speculative", "standard"))
+        slow = f"{ours} > {limit:g} and {_SAME_LATENCY} {theirs} > {limit:g}"
+        by_latency.append(f"{slow} and {_SAME_LATENCY} ({ours}) / {_SAME_LATENCY} ({theirs}) <= {limit:g}")
+    return " or ".join(by_latency)
 
 
 def _ttft(scope: Scope, limit: float) -> Condition:
@@ -136,8 +157,8 @@ def _ttft(scope: Scope, limit: float) -> Condition:
     )
 
 
-def _times_as_long(scope: Scope, latency: str) -> str:
-    of = selector(scope.labels | {POOL: "speculative", "latency": latency})
+def _times_as_long(scope: Scope, latency: str, pool: PoolName = "speculative") -> str:
+    of = selector(scope.labels | {POOL: pool, "latency": latency})
     return f"1 / {recorded.SPEEDUP}{of}"
 
 
@@ -171,11 +192,68 @@ def _errors(scope: Scope, limit: float) -> Condition:
     )
 
 
-def _target_down(scope: Scope, limit: float) -> Condition:
-    guard = selector({"job": job_name(scope.rollout, "guard")})
+def _pool_failing(scope: Scope, limit: float) -> Condition:
     return Condition(
         "critical",
-        f"up{selector(scope.scraped)} == 0 unless up{guard}",
+        f"{recorded.UNANSWERED_SHARE}{scope.all} > {limit:g}"
+        f" and {recorded.REQUESTS_LATELY}{scope.all} >= {MIN_LATELY}",
+        f"The {{{{ $labels.specops_pool }}}} pool answers almost nothing: {SHARE} of its requests fail",
+        "By the routers: it answers 5xx or not at all, or the standard pool answered in its place.",
+    )
+
+
+def _failovers(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "warning",
+        f"{recorded.FAILOVER_SHARE}{scope.speculative} > {limit:g}"
+        f" and {recorded.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
+        f"The standard pool answered {SHARE} of the speculative pool's requests in its place",
+        "Users get answers, later and without speculation. The standard pool carries this load as well.",
+    )
+
+
+def _stuck(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "critical",
+        " or ".join(_stuck_of(scope, pool) for pool in POOLS),
+        "{{ $labels.instance }} of the {{ $labels.specops_pool }} pool runs requests and makes no tokens",
+        "Its requests hang, and so do those that are sent to it now. It still answers Prometheus.",
+    )
+
+
+def _stuck_of(scope: Scope, pool: PoolName) -> str:
+    series, window = exposed(scope.rollout, pool), duration(scope.rollout.monitor.window_s)
+    of = f"{selector(scope.labels | {POOL: pool})}[{window}]"
+    each = f"by ({ROLLOUT}, {POOL}, instance)"
+    running = f"sum {each} (min_over_time({series.running}{of})) > 0"
+    # Not by requests that ended: those whose client gave up end as well.
+    return f"({running} and sum {each} (increase({series.generated}{of})) == 0)"
+
+
+def _not_a_number(scope: Scope, limit: float) -> Condition:
+    return Condition(
+        "warning",
+        " or ".join(each for pool in POOLS for each in _not_a_number_of(scope, pool)),
+        "{{ $labels.series }} of the {{ $labels.specops_pool }} pool is not a number",
+        "Every mean and every comparison made from it is silent: alerts on latency, panels, the guard. A"
+        " counter stays so until its server starts anew.",
+    )
+
+
+def _not_a_number_of(scope: Scope, pool: PoolName) -> Iterator[str]:
+    series, of = exposed(scope.rollout, pool), selector(scope.labels | {POOL: pool})
+    for latency in LATENCIES:
+        name = f"{getattr(series, latency)}_sum"
+        # NaN differs from everything, and so does the difference of two infinities.
+        bad = f"count by ({ROLLOUT}, {POOL}) ({name}{of} - {name}{of} != 0)"
+        yield f'label_replace({bad}, "series", "{name}", "", "")'
+
+
+def _target_down(scope: Scope, limit: float) -> Condition:
+    guard = selector({"job": job_name(scope.rollout, "guard")} | scope.labels)
+    return Condition(
+        "critical",
+        f"up{scope.all} == 0 unless up{guard}",
         "{{ $labels.job }} at {{ $labels.instance }} cannot be scraped",
         "It is down, does not answer in time, or answers something else. Nothing is known of it since.",
     )
@@ -186,12 +264,12 @@ def _absent(scope: Scope, limit: float) -> Condition:
         "warning",
         " or ".join(each for pool in POOLS for each in _absent_of(scope, pool)),
         "The {{ $labels.specops_pool }} pool has no series {{ $labels.series }}",
-        "Alerts and panels that need it are blind. `specops monitor check` says what it is called now.",
+        "Alerts and panels that need it are blind. `specops monitor check ROLLOUT` says what it is called.",
     )
 
 
 def _absent_of(scope: Scope, pool: PoolName) -> list[str]:
-    labels = selector(scope.scraped | {POOL: pool})
+    labels = selector(scope.labels | {POOL: pool})
     names = from_the_start(exposed(scope.rollout, pool), pool)
     return [f'label_replace(absent({name}{labels}), "series", "{name}", "", "")' for name in names]
 
@@ -216,7 +294,7 @@ def _no_traffic(scope: Scope, limit: float) -> Condition:
 
 
 def _guard_down(scope: Scope, limit: float) -> Condition:
-    up = selector({"job": job_name(scope.rollout, "guard")} | scope.scraped)
+    up = selector({"job": job_name(scope.rollout, "guard")} | scope.labels)
     return Condition(
         "critical",
         f"absent(up{up} == 1) or time() - {GUARD_LAST}{scope.all} > {limit:g}",
@@ -234,7 +312,7 @@ def _guard_fell_back(scope: Scope, limit: float) -> Condition:
         off,
         "The guard has taken speculation off ({{ $labels.state }})",
         "All goes to the standard pool. Fallen: it will be tried again in steps; held: a person must act."
-        " `specops guard status` has the reason.",
+        " `specops guard status ROLLOUT` has the reason.",
     )
 
 
@@ -266,9 +344,14 @@ CONDITIONS: Mapping[AlertName, Callable[[Scope, float], Condition]] = {
     "CriticalAcceptRatio": _critical_acceptance,
     "SpeculationAcceptanceDrift": _drift,
     "SpeculationLatencyRegression": _latency,
+    "SpeculationBothPoolsSlow": _both_pools_slow,
     "SpeculationTtftVeto": _ttft,
     "SpeculationEmptyOutputs": _empty,
     "SpeculationErrors": _errors,
+    "SpeculationPoolFailing": _pool_failing,
+    "SpeculationFailovers": _failovers,
+    "SpeculationReplicaStuck": _stuck,
+    "SpeculationNotANumber": _not_a_number,
     "SpeculationTargetDown": _target_down,
     "SpeculationSeriesAbsent": _absent,
     "SpeculationNoTraffic": _no_traffic,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specops.render.server import header, to_yaml
@@ -20,6 +20,10 @@ class Record:
     def as_rule(self) -> dict[str, Any]:
         rule: dict[str, Any] = {"record": self.name, "expr": self.expr}
         return rule | ({"labels": dict(self.labels)} if self.labels else {})
+
+    def labelled(self, labels: Mapping[str, str]) -> Record:
+        """The same with more labels."""
+        return replace(self, labels={**self.labels, **labels})
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from specops.config import Rollout
 from specops.prometheus import recorded
-from specops.prometheus.exposed import POOLS, exposed
+from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import LATENCIES, Signals, selector
-from specops.prometheus.series import POOL, ROLLOUT, ROUTE_REQUESTS, Series
+from specops.prometheus.series import POOL, ROLLOUT, ROUTE_FAILOVERS, ROUTE_REQUESTS, Series
 from specops.render.prometheus import baseline
 from specops.render.prometheus.rule_file import Record, duration, rule_file
 
@@ -36,34 +36,53 @@ def rules(rollout: Rollout, measured: Measured) -> str:
 
 
 def records(rollout: Rollout, measured: Measured) -> list[Record]:
-    """Each reads only what stands before it."""
-    found = [
-        record for series, labels in _by_series(rollout) for record in _of_engine(rollout, series, labels)
-    ]
-    found += _errors(rollout)
+    """Each reads only what stands before it. Each has `monitor.labels`: one Prometheus may record the same
+    rollout in several clusters."""
+    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    found = [record for each in _by_series(rollout) for record in _of_engine(rollout, each)]
+    found += _of_routers(rollout, ours)
     if rollout.addresses.gpus:
-        found.append(_gpu_memory(rollout))
+        found.append(_gpu_memory(ours))
     found += baseline.constants(rollout.rollout, measured.loads)
     if measured.acceptance is not None:
         where = {ROLLOUT: rollout.rollout, POOL: "speculative"}
         found.append(Record(recorded.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
-    found += baseline.expected(rollout.rollout, measured.loads)
-    return found
+    found += baseline.expected(ours, measured.loads)
+    return [record.labelled(rollout.monitor.labels) for record in found]
 
 
-def _by_series(rollout: Rollout) -> list[tuple[Series, dict[str, str]]]:
-    """Names and the labels that have them: pools that have the same are asked for together."""
+@dataclass(frozen=True)
+class _OfPools:
+    """Pools whose servers expose the same names."""
+
+    series: Series
+    pools: tuple[PoolName, ...]
+    labels: Mapping[str, str]
+    """Of their series."""
+
+    static: Mapping[str, str]
+    """Of what is recorded of them: the pool, where there are two rules with one name. Without it promtool's
+    lint takes the second for a duplicate of the first."""
+
+
+def _by_series(rollout: Rollout) -> list[_OfPools]:
+    """Pools that expose the same names are asked for together."""
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     one, other = (exposed(rollout, pool) for pool in POOLS)
     if one == other:
-        return [(one, ours)]
-    return [(exposed(rollout, pool), ours | {POOL: pool}) for pool in POOLS]
+        return [_OfPools(one, POOLS, ours, {})]
+    return [_OfPools(exposed(rollout, pool), (pool,), ours | {POOL: pool}, {POOL: pool}) for pool in POOLS]
 
 
-def _of_engine(rollout: Rollout, series: Series, labels: dict[str, str]) -> Iterator[Record]:
-    signals = Signals(series, labels, duration(rollout.monitor.window_s), BY)
+def _of_engine(rollout: Rollout, of: _OfPools) -> Iterator[Record]:
+    signals = Signals(of.series, of.labels, duration(rollout.monitor.window_s), BY)
+    for record in _of_signals(rollout, of, signals):
+        yield record.labelled(of.static)
+
+
+def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Record]:
     speculates = signals.held_to({POOL: "speculative"})
-    if labels.get(POOL) != "standard":
+    if "speculative" in of.pools:
         yield Record(recorded.ACCEPTANCE, speculates.acceptance())
         per_position = speculates.per_position()
         if per_position is not None:
@@ -86,31 +105,48 @@ def _of_engine(rollout: Rollout, series: Series, labels: dict[str, str]) -> Iter
     yield Record(recorded.KV_USAGE, signals.kv_usage())
     yield Record(recorded.PREEMPTIONS, signals.preemptions())
     if not rollout.addresses.routers:
-        by_pool = Signals(series, labels, signals.window, (ROLLOUT, POOL))
+        by_pool = replace(signals, by=(ROLLOUT, POOL))
         yield Record(recorded.REQUESTS, by_pool.finished())
         yield Record(recorded.ERROR_SHARE, by_pool.aborted_share())
 
 
-def _errors(rollout: Rollout) -> Iterator[Record]:
-    """By the pool that a request was sent to: what another pool saved is not counted against it."""
+def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
+    """By the pool that a request was sent to."""
     if not rollout.addresses.routers:
         return
-    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     window = duration(rollout.monitor.window_s)
-    failed = _routed(ours | {"status": "5xx"}, window)
     yield Record(recorded.REQUESTS, _routed(ours, window))
+    total = f"{recorded.REQUESTS}{selector(ours)}"
     # The series of a status exists from its first answer on: where there is none, none failed.
-    total = f"{recorded.REQUESTS}{selector({ROLLOUT: rollout.rollout})}"
+    failed = _routed(ours, window, 'status="5xx"')
     yield Record(recorded.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
+    saved = f"sum by ({ROLLOUT}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"
+    speculative = f"{recorded.REQUESTS}{selector({**ours, POOL: 'speculative'})}"
+    share = f"{saved} / on ({ROLLOUT}) group_right () ({speculative} > 0)"
+    yield Record(recorded.FAILOVER_SHARE, share)
+    # An outage is noticed within scrapes, and not when it fills the window.
+    short = duration(outage_window_s(rollout))
+    yield Record(recorded.REQUESTS_LATELY, _routed(ours, short))
+    lately = f"{recorded.REQUESTS_LATELY}{selector(ours)}"
+    failed = _routed(ours, short, 'status="5xx"')
+    elsewhere = _routed(ours, short, 'status!="5xx"', 'pool="speculative"', 'served="standard"')
+    lost = f"({failed} or {lately} * 0) + ({elsewhere} or {lately} * 0)"
+    yield Record(recorded.UNANSWERED_SHARE, f"({lost}) / ({lately} > 0)")
 
 
-def _routed(labels: dict[str, str], window: str) -> str:
+def outage_window_s(rollout: Rollout) -> int:
+    """Seconds over which a pool that answers nothing is noticed: four scrapes, at least a minute."""
+    return min(rollout.monitor.window_s, max(60, 4 * rollout.monitor.scrape_interval_s))
+
+
+def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
     """By pool, as the other series name it; without those that nobody serves, which go to none."""
-    grown = f'increase({ROUTE_REQUESTS}{selector(labels)[:-1]},pool!="none"}}[{window}])'
+    which = ",".join((selector(labels)[:-1], *matchers, 'pool!="none"'))
+    grown = f"increase({ROUTE_REQUESTS}{which}}}[{window}])"
     return f'sum by ({ROLLOUT}, {POOL}) (label_replace({grown}, "{POOL}", "$1", "pool", "(.+)"))'
 
 
-def _gpu_memory(rollout: Rollout) -> Record:
-    ours = selector({ROLLOUT: rollout.rollout} | rollout.monitor.labels)
+def _gpu_memory(labels: Mapping[str, str]) -> Record:
+    ours = selector(labels)
     used, free = f"DCGM_FI_DEV_FB_USED{ours}", f"DCGM_FI_DEV_FB_FREE{ours}"
     return Record(recorded.GPU_MEMORY, f"{used} / ({used} + {free})")

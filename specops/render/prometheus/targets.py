@@ -25,8 +25,9 @@ class Targets:
 
 
 def job_name(rollout: Rollout, kind: Kind) -> str:
-    """One Prometheus may watch several rollouts, and has each job's name once."""
-    return f"specops-{rollout.rollout}-{kind}"
+    """Unique within a Prometheus that scrapes several rollouts, or one rollout in several clusters: it has
+    the values of `monitor.labels`."""
+    return "-".join(("specops", rollout.rollout, *rollout.monitor.labels.values(), kind))
 
 
 def targets(rollout: Rollout) -> list[Targets]:
