@@ -45,17 +45,19 @@ def _next(data: Conformance, result: Result, rollout: Path | None) -> str:
     file = str(rollout) if rollout else "rollout.yaml"
     failed = {one.name for one in data.checks if one.status == "fail"}
     if failed == {"mixed"}:
-        return f"set route.max_temperature: 0 in {file}, which keeps sampled requests off; then route render"
-    if failed:
-        return "; ".join(_advice(data.checks))
-    if result.verdict == "undecided":
-        return "ask again what is undecided while nobody else does: specops canary … --only " + ",".join(
-            one.name for one in data.checks if one.status == "undecided"
+        return (
+            f"set route.max_temperature: 0 in {file}, which keeps sampled requests off;"
+            f" then specops route render {file}"
         )
+    if failed:
+        return "; ".join(_advice(data.checks, file))
+    if result.verdict == "undecided":
+        undecided = ",".join(one.name for one in data.checks if one.status == "undecided")
+        return f"specops canary {file} --only {undecided}, while no other traffic is there"
     return f"specops monitor render {file}"
 
 
-def _advice(checks: list[Finding]) -> Iterator[str]:
+def _advice(checks: list[Finding], file: str) -> Iterator[str]:
     yield "paste the request at both servers (BASE_URL=…), and report it to the engine's maintainers"
     if any(one.status == "fail" and one.parameter for one in checks):
-        yield "`specops route render` keeps those parameters off the speculative pool meanwhile"
+        yield f"`specops route render {file}` keeps those parameters off the speculative pool meanwhile"

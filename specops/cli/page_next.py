@@ -12,7 +12,7 @@ from specops.phases.rendered import Rendered
 
 AFTER_NO: dict[Phase, str] = {
     "baseline": "fix what failed, then {again}; it resumes",
-    "drafts": "choose another draft in {file}: specops verify-draft --guide TARGET names suitable ones",
+    "drafts": "choose another draft in {file}: `specops verify-draft TARGET --guide` names suitable ones",
     "sweep": "give other drafts or trees to try in {file} (sweep.drafts, sweep.trees), then {again}",
     "ab": "change pools.speculative in {file}, then {again}",
     "canary": "fix what {folder}/canary.json shows, then {again} --only canary --fresh",

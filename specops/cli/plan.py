@@ -31,7 +31,7 @@ def explain(
     ] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target.")] = None,
     draft: Annotated[
-        str | None, typer.Option(help="Its draft, as `specops serve --draft` takes it; without: copies.")
+        str | None, typer.Option(help="Its draft, as `specops serve --draft DIR` takes it; without: copies.")
     ] = None,
     prompts: Annotated[Path | None, typer.Option(help="Prompt set. [default: the shipped]")] = None,
     batch: Annotated[
@@ -119,7 +119,7 @@ def _of_rollout(path: Path) -> dict[str, object]:
     if not isinstance(pool, EmbeddedPool) or pool.speculation is None:
         raise UsageError(
             f"{path}: the speculative pool is no embedded one, and the planner is the embedded engine's",
-            hint="`specops sweep` finds the best setting of other engines",
+            hint="`specops sweep ROLLOUT` finds the best setting of other engines",
         )
     shipped = asset("playbooks", "embedded")
     own = pool.speculation.draft

@@ -7,82 +7,28 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 from guide_pages import PAGES, ROOT, Block, blocks, parts
+from printed_commands import found, of_shell, parse, problem
 
-from specops.cli.app import app
 from specops.config import Rollout, load
 
-ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "2>", "<"}
 POOLS = {
     name: {"engine": "endpoint", "base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
     for name, port in (("standard", 8000), ("speculative", 8001))
 }
 
 
-def typed(block: Block) -> list[list[str]]:
-    """The words of every specops command of a shell block."""
-    calls = []
-    for line in block.text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
-        lexer.whitespace_split, lexer.commenters = True, "#"
-        words: list[str] = []
-        for word in [*lexer, ";"]:
-            if word not in ENDS:
-                words.append(word)
-                continue
-            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-                words.pop(0)
-            if words and Path(words[0]).name == "specops":
-                calls.append(words[1:])
-            words = []
-    return calls
-
-
-COMMANDS: Any = typer.main.get_command(app)
-DEFAULTS = ("show", "make")
-"""`checklist ROLLOUT` is `checklist show ROLLOUT`, `report ROLLOUT` is `report make ROLLOUT`."""
-
-
-def found(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the words call, and what is left of them; of a group, its own default."""
-    command, left = COMMANDS, list(words)
-    while inner := getattr(command, "commands", None):
-        if left and left[0] in inner:
-            command = inner[left.pop(0)]
-        elif left and (default := next((name for name in DEFAULTS if name in inner), None)):
-            command = inner[default]
-        else:
-            break
-    return command, left
-
-
-def parse(words: list[str]) -> None:
-    """Raises what the command line raises for words that it does not take. Nothing is run."""
-    command, left = found(words)
-    if left in (["--help"], ["--version"]):
-        return
-    if left and hasattr(command, "commands"):
-        raise LookupError(f"there is no such command: {left[0]}")
-    command.make_context("specops", left)
-
-
-SHELL = [block for block in blocks("sh", "bash", "console") if typed(block)]
+SHELL = [block for block in blocks("sh", "bash", "console") if of_shell(block.text)]
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_commands_are_taken(block: Block) -> None:
-    for words in typed(block):
-        try:
-            parse(words)
-        except typer.Exit:
-            continue
-        except Exception as error:
-            pytest.fail(f"{block}: specops {shlex.join(words)}: {getattr(error, 'message', error)}")
+    for words in of_shell(block.text):
+        why = problem(words)
+        assert why is None, f"{block}: specops {shlex.join(words)}: {why}"
 
 
 @pytest.mark.parametrize(

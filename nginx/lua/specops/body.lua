@@ -1,7 +1,7 @@
 -- Reads of a request's body what routing asks for: JSON as RFC 8259 has it, but that raw control characters in a
 -- string are let through. A server refuses those; here it would take a look at every byte.
 --
--- A reader of our own, because NGINX and `specops route explain` must agree on every body, and because it builds
+-- A reader of our own, because NGINX and `route explain` must agree on every body, and because it builds
 -- nothing that no rule looks at: a prompt of a megabyte is passed over and not copied. lua-cjson takes numbers such
 -- as `1.`, and whatever stands behind a NUL, and is in no base install of Python.
 --

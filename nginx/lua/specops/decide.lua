@@ -1,4 +1,4 @@
--- Where a request goes, and why. NGINX runs this file, and so does `specops route explain`.
+-- Where a request goes, and why. NGINX runs this file, and so does `route explain`.
 --
 -- Pure: what it needs of its host is in `request`, what it goes by is in `rules` (rules.lua, which is rendered),
 -- and what changes while the router runs is in `state`.

@@ -87,7 +87,7 @@ def refuse_unlike(
     if "visits" not in recorded.data:
         raise UsageError(
             f"{name} is a result of {recorded.phase}, not of a comparison",
-            hint="give an ab.json that `specops ab` or `specops run` wrote",
+            hint="give the ab.json of a comparison",
         )
     if recorded.inputs.get("prompts") != prompts:
         raise UsageError(

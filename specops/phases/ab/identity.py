@@ -80,4 +80,5 @@ def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:
 
 
 def _same_server(names: tuple[str, str], base_url: str) -> str:
-    return "specops ab --same-server " + " ".join(f"--arm {name}={base_url}" for name in names)
+    one, other = names
+    return f"specops ab --same-server --arm {one}={base_url} --arm {other}={base_url}"

@@ -169,7 +169,7 @@ def speedup(look: Look) -> Decided:
         raise Open(
             f"no load of at most {limit} streams was measured, which is route.max_in_flight",
             found.evidence,
-            decide="specops run {rollout} with that load in measure.concurrency",
+            decide="specops run {rollout}, with that load in measure.concurrency",
         )
     one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
     shown = decision.speedup

@@ -86,7 +86,8 @@ def _router(where: str) -> Iterator[Check]:
             name="router",
             status="warn",
             found=error.message,
-            fix="start NGINX from what `specops route render` wrote; addresses.routers are admin listeners",
+            fix="start NGINX from what `specops route render ROLLOUT` wrote; addresses.routers are"
+            " admin listeners",
         )
         return
     yield Check(name="router", status="ok", found=f"{where} answers, and says where its switch stands")

@@ -103,9 +103,7 @@ def _named(found: Result, rollout: Rollout | None) -> Check:
         name="prometheus names",
         status="warn" if lacking else "ok",
         found=told,
-        fix=f"{lacking[0].mend or 'see each'}; specops monitor check {which} tells of every one"
-        if lacking
-        else None,
+        fix=f"{lacking[0].mend or 'see each'}; specops monitor check {which}" if lacking else None,
     )
 
 
@@ -114,7 +112,7 @@ def _watching(url: str, targets: int) -> Check:
         name="prometheus server",
         status="ok" if targets else "warn",
         found=f"{url} answers, and scrapes {targets} target{'' if targets == 1 else 's'}",
-        fix="give it the scrape configuration of `specops monitor render`",
+        fix="give it the scrape configuration of `specops monitor render ROLLOUT`",
     )
 
 

@@ -61,7 +61,7 @@ def check_config(path: Path, cases: Sequence[Case], named: str | None, progress:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(
             f"could not read the router's configuration: {error}",
-            hint="give the nginx.conf of a folder that `specops route render` wrote, not with --native",
+            hint="give the nginx.conf that `specops route render ROLLOUT` wrote, without --native",
         ) from error
     return check(files, cases, named, progress)
 

@@ -139,7 +139,7 @@ def _moved(text: str, listeners: tuple[int, int], pools: Mapping[str, int]) -> s
     found = re.findall(_MOVES[0][0], text)
     if len(found) != 2 or any(len(re.findall(pattern, text)) != count for pattern, count in _MOVES):
         raise UsageError(
-            "this is not a configuration that `specops route render` wrote",
+            "this is not a configuration that `specops route render ROLLOUT` wrote",
             hint="give the rollout file, or the nginx.conf in the folder rendered/nginx",
         )
     text = re.sub(_MOVES[0][0], lambda listen: f"{listen[1]}127.0.0.1:{next(ports)};", text)

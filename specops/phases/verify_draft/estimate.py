@@ -242,7 +242,7 @@ def _assumptions(sample: Sample) -> Iterator[str]:
     threads = f"{sample.threads} thread" + ("s" if sample.threads > 1 else "")
     yield (
         f"the embedded engine on this machine, float32, {threads}, one request at a time; another engine, "
-        "a GPU or a batch has other costs, which `specops sweep` measures"
+        "a GPU or a batch has other costs, which `specops sweep ROLLOUT` measures"
     )
     how = "greedy" if sample.temperature == 0 else f"temperature {sample.temperature:g}"
     yield (

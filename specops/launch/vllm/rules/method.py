@@ -131,7 +131,7 @@ def missing_parts(given: Given, release: Release) -> Iterator[Found]:
                 "error",
                 "num_speculative_tokens",
                 why,
-                "5 to start from, and `specops sweep` to find the best",
+                "5 to start from, and `specops sweep ROLLOUT` to find the best",
                 lambda g: g.with_key("num_speculative_tokens", 5),
             )
     elif not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:

@@ -91,7 +91,7 @@ def parity(seen: Observations) -> Finding:
         return PARITY.ruled_out(told, evidence)
     if compared.control is None or not _surely_fewer(compared.equal, compared.compared, compared.control):
         cause = "batches of another shape round otherwise: near ties fall the other way; or a fault"
-        return PARITY.contributing(told, evidence, cause=cause, mend="specops canary ROLLOUT tells which")
+        return PARITY.contributing(told, evidence, cause=cause, mend="specops canary ROLLOUT")
     cause = "verifying changes what is said: speculation is not lossless here"
     mend = "specops guard override ROLLOUT standard --why parity; ab.json has the witness to report"
     return PARITY.cause(told, evidence, cause=cause, mend=mend)

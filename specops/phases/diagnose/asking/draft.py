@@ -15,7 +15,8 @@ COST = Asks("draft-cost", "slower")
 LENGTH = Asks("draft-length", "slower")
 FALL_BACKS = Asks("fall-backs", "slower")
 ANOTHER = (
-    "another draft (specops verify-draft TARGET --guide names some), or keep it off: specops guard override"
+    "another draft (`specops verify-draft TARGET --guide` names some), or speculation off:"
+    " specops guard override ROLLOUT standard --why acceptance"
 )
 
 ALL_THE_SAME = "and it is not slower all the same"

@@ -7,7 +7,7 @@ from specops.phases.diagnose.finding import Asks, Evidence, Finding
 from specops.phases.diagnose.observations import Observations
 
 TTFT = Asks("first-token-late", "slower")
-OF_AB = "the veto of `specops ab`"
+OF_AB = "the TTFT veto of the comparison"
 
 
 def first_token(seen: Observations) -> Finding:

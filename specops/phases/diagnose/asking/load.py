@@ -31,8 +31,8 @@ def crossover(seen: Observations) -> Finding:
             f"{told}: from {swept.off_min} on it was not shown to pay",
             evidence,
             cause="the batch is so large that the device computes all the time: verifying is no longer free",
-            mend="specops route render ROLLOUT keeps it below (route.max_in_flight); or K by the size of the"
-            " batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)",
+            mend="specops route render ROLLOUT: its route.max_in_flight keeps the load below; or K by the"
+            " size of the batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)",
         )
     if swept.on_max is not None and live.load <= swept.on_max:
         return CROSSOVER.ruled_out(f"{told}: up to {swept.on_max} it was measured to pay", evidence)

@@ -98,7 +98,7 @@ def temperatures(seen: Observations) -> Finding:
     mend = (
         f"route.max_temperature: {max(fine):g}"
         if fine
-        else "specops guard override: it pays at no temperature"
+        else "specops guard override ROLLOUT standard --why temperature"
     )
     return TEMPERATURES.cause(
         f"acceptance by temperature: {told}: too low from {least:g} on",

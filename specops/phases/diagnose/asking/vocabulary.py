@@ -6,9 +6,7 @@ from specops.phases.diagnose.finding import Asks, Evidence, Finding
 from specops.phases.diagnose.observations import Observations
 
 VOCABULARY = Asks("vocabulary-mismatch", "vocabulary")
-SAME_FAMILY = (
-    "a draft of the target's family, with its tokenizer: specops verify-draft TARGET DRAFT judges it"
-)
+SAME_FAMILY = "a draft of the target's family, with its tokenizer: specops verify-draft TARGET DRAFT"
 
 
 def vocabulary(seen: Observations) -> Finding:

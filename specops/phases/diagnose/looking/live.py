@@ -49,7 +49,7 @@ class Asking:
         signals = self._signals(window)
         finished = self._one(signals.finished())
         if drafted is None and finished is None:
-            return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT tells why"
+            return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT"
         return Live(
             source=self.api.url,
             over=f"the last {window}",
