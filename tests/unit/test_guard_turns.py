@@ -183,7 +183,7 @@ def test_a_router_that_comes_up_with_more_is_brought_down_and_less_is_left(world
     world.a.percent = 0
     world.see("healthy", "healthy")
     assert world.percents == [0, 100], "somebody switched it"
-    assert "by another hand" in (world.guard.unconfirmed or "")
+    assert "changed outside the guard" in (world.guard.unconfirmed or "")
     world.guard.release("ada", "mine")
     assert world.percents == [30, 30], "handed back, it comes up by steps"
 
