@@ -78,6 +78,8 @@ def tails(report: Report) -> Iterator[str]:
             line = f"{arm} at {found.level}: {p99}slowest {slowest}"
             if found.slow:
                 line += f"; {found.slow} of {found.requests} requests took over {SLOW}× the median"
+            if found.retried:
+                line += f"; {found.retried} of {found.requests} were refused at first and sent again"
             if found.failed:
                 kinds = ", ".join(f"{kind} {number}" for kind, number in found.failures.items())
                 line += f"; {found.failed} of {found.requests} failed ({kinds})"
@@ -110,7 +112,9 @@ def caches(challenger: Challenger) -> Iterator[str]:
 def parity(report: Report, challenger: Challenger) -> str:
     if report.parity_missing:
         return f"not compared: {report.parity_missing}"
-    return "; ".join(_equal(found) for found in challenger.parity) or NONE
+    # That nothing changes where prompts come again is what the control says of the standard already.
+    shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
+    return "; ".join(map(_equal, shown)) or NONE
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:
@@ -190,6 +194,7 @@ def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
 
 def _equal(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
+    where = f"where prompts come again {where}" if found.repeated else where
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
     broke = f", {count(found.failures, 'failure')}" if found.failures else ""
     return (

@@ -153,15 +153,17 @@ def _same(report: Report, found: Sequence[OfParity]) -> str:
         return f"Answers were not compared: {report.parity_missing}."
     if not found:
         return "Answers were not compared."
-    whole = {(each.equal, each.compared) for each in found if not each.mixed}
+    whole = {(each.equal, each.compared) for each in found if not each.mixed and not each.repeated}
     if all(each.equal == each.compared and not each.failures for each in found) and len(whole) == 1:
         equal, compared = whole.pop()
         return f"Same answers: {equal} of {compared}."
-    return f"Same answers: {'; '.join(map(_parity, found))}."
+    shown = [each for each in found if not each.repeated or each.equal < each.compared]
+    return f"Same answers: {'; '.join(map(_parity, shown))}."
 
 
 def _parity(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
+    where = f"where prompts come again {where}" if found.repeated else where
     more = [
         f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
         if found.control is not None

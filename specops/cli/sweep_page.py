@@ -44,6 +44,7 @@ def page(result: Result, out: Path) -> list[str]:
     sections = [
         _table(report, {one.setting for one in kept.failed}),
         _groups(report),
+        [f"  {line}" for line in [*_limits(report), *_answers(report)]],
         [f"  {line}" for line in _confirmed(report)],
         [f"  {line}" for line in _costs(report)],
         [f"  {line}" for line in _loads(report)],
@@ -141,6 +142,24 @@ def _alone(group: OfGroup) -> str:
     if group.best is None or group.best == group.setting:
         return ""
     return f"alone it would be served best by {group.best}"
+
+
+def _limits(report: Report) -> Iterator[str]:
+    """What is against a setting besides its speed, which is in the table."""
+    for found in report.together:
+        decision = found.decision
+        if decision is None or decision.verdict == "yes":
+            continue
+        by_speed = found.speedups and found.speedups.e2e and times(found.speedups.e2e)
+        if not (by_speed and decision.reason.startswith(by_speed)):
+            yield f"limit     {found.setting} at {count(found.concurrency, 'stream')}: {decision.reason}"
+
+
+def _answers(report: Report) -> Iterator[str]:
+    """The settings whose greedy answers are less often the standard's than the standard's own."""
+    for found in report.answers:
+        if found.equal * found.control_compared < found.control_equal * found.compared:
+            yield f"answers   {found.setting} at {count(found.concurrency, 'stream')}: {found}"
 
 
 def _confirmed(report: Report) -> Iterator[str]:

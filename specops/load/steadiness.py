@@ -1,7 +1,8 @@
 """Whether a server stayed as fast as it was while it was measured. Pure.
 
-The end is compared with the beginning: the last quarter of the requests with the first half, by ranks, so
-that a burst of slow requests is no drift unless it fills most of the last quarter. Requests come in a random
+The end is compared with the beginning, in two ways: the last quarter of the requests with the first half, and
+the last half with the first quarter. Both go by ranks, so that a burst of slow requests is no drift unless it
+fills most of a quarter. Requests come in a random
 order, so prompts of other lengths are noise, not drift; each is compared with what is usual in its class.
 
 Left out are the first request of each stream of a closed loop, which all start at once, and the last ones,
@@ -34,7 +35,8 @@ _LABELS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E latency"}
 
 
 class Change(BaseModel):
-    """One latency at the end of what was measured, over that at the beginning."""
+    """One latency at the end of what was measured, over that at the beginning: of the first comparison that
+    shows a drift, else of the first one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +63,7 @@ def changes(cells: Sequence[CellRecord]) -> list[Change]:
         ours = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)
         if len(ours) > 1:
             series.append(_over_repeats(level, ours))
-    confidence = 1 - FALSE_ALARMS / max(1, len(series))
+    confidence = 1 - FALSE_ALARMS / max(1, len(_PARTS) * len(series))
     return [one.judged(confidence) for one in series]
 
 
@@ -79,7 +81,6 @@ class _Series:
 
     def judged(self, confidence: float) -> Change:
         blocks = [math.exp(median(block)) for block in _blocks(self.values)]
-        change = stats.two_groups(blocks[-(len(blocks) // 4) :], blocks[: len(blocks) // 2], level=confidence)
         where = f"{self.level}" if self.repeat is None else f"{self.level}, repeat {self.repeat + 1}"
         head = f"{_LABELS[self.latency]} at {where}"
         found = Change(
@@ -90,13 +91,22 @@ class _Series:
             n=len(self.values),
             sentence=f"{head}: too few requests to see a drift ({len(self.values)})",
         )
-        if change is None:
-            return found
-        ratio, low, high = (round(x, 4) for x in (change.estimate, change.low, change.high))
-        sentence = f"{head} was {ratio:.2f}× [{low:.2f}, {high:.2f}] in the last quarter, over the first half"
-        drift = low > NOTABLE or high < 1 / NOTABLE
-        update = {"ratio": ratio, "low": low, "high": high, "drift": drift, "sentence": sentence}
-        return found.model_copy(update=update)
+        compared = []
+        for end, ours, beginning, theirs in _PARTS:
+            change = stats.two_groups(
+                blocks[-(len(blocks) // ours) :], blocks[: len(blocks) // theirs], level=confidence
+            )
+            if change is not None:
+                ratio, low, high = (round(x, 4) for x in (change.estimate, change.low, change.high))
+                said = f"{ratio:.2f}× [{low:.2f}, {high:.2f}] in the last {end}, over the first {beginning}"
+                drift = low > NOTABLE or high < 1 / NOTABLE
+                update = {"ratio": ratio, "low": low, "high": high, "drift": drift}
+                compared.append(found.model_copy(update=update | {"sentence": f"{head} was {said}"}))
+        return next((one for one in compared if one.drift), next(iter(compared), found))
+
+
+_PARTS = (("quarter", 4, "half", 2), ("half", 2, "quarter", 4))
+"""What of the end is compared with what of the beginning: names and shares of the requests."""
 
 
 def _of_cell(cell: CellRecord) -> list[_Series]:

@@ -86,7 +86,9 @@ def test_a_server_that_slows_down_threefold_is_named(seed: int, prompts: int, st
     edge = (streams - 1) / prompts  # left out at both ends
     expected = slower(1 - edge - (1 - 2 * edge) / 8) / slower(edge + (1 - 2 * edge) / 4)
     assert tpot.low < expected < tpot.high
-    assert f"{tpot.ratio:.2f}× [{tpot.low:.2f}, {tpot.high:.2f}] in the last quarter" in tpot.sentence
+    size = f"{tpot.ratio:.2f}× [{tpot.low:.2f}, {tpot.high:.2f}]"
+    parts = ["quarter, over the first half", "half, over the first quarter"]
+    assert tpot.sentence.endswith(tuple(f"{size} in the last {part}" for part in parts))
     assert tpot.sentence.startswith(f"TPOT at {streams} stream")
 
 
@@ -110,6 +112,17 @@ def test_the_last_streams_of_a_closed_loop_may_be_faster() -> None:
 
 def test_a_server_that_gets_faster_is_named_too() -> None:
     assert drifts([made(random.Random(1), 64, took=lambda at: 1 / slower(at))])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_change_after_the_first_third_is_named_in_either_direction(seed: int, factor: float) -> None:
+    """The last quarter beside the first half shows too little of it."""
+    cell = made(random.Random(seed), 96, took=lambda at: factor if at >= 0.375 else 1.0)
+    (tpot,) = (change for change in drifts([cell]) if change.latency == "tpot_ms")
+    assert tpot.ratio == pytest.approx(factor, rel=0.1)
+    assert tpot.low < factor < tpot.high
+    assert "in the last half, over the first quarter" in tpot.sentence
 
 
 def test_a_drift_over_repeats_is_named_where_each_is_too_short() -> None:

@@ -89,20 +89,23 @@ def test_a_gain_that_only_failures_of_the_standard_make_is_none() -> None:
     )
 
 
+BOUND = "the client was the bottleneck: requests waited 9 ms"
+
+
 def test_a_client_that_was_the_bottleneck_leaves_its_load_undecided() -> None:
     made = visits(2.0, prompts=96, concurrency=(1, 8))
 
     def bound(visit: Any) -> Any:
         if visit.cell.concurrency != 8 or visit.arm == "standard":
             return visit
-        return visit.model_copy(update={"cell": visit.cell.model_copy(update={"client_bound": "lag 9 ms"})})
+        return visit.model_copy(update={"cell": visit.cell.model_copy(update={"client_bound": BOUND})})
 
     found = judged([bound(visit) for visit in made])
     assert {one["level"]["concurrency"] for one in found.summary["deploy"]} == {1}
     levels = found.data["challengers"]["draft"]["levels"]
-    assert [level["client_bound"] for level in levels] == [None, "lag 9 ms"]
+    assert [level["client_bound"] for level in levels] == [None, BOUND]
     assert levels[1]["decision"]["verdict"] == "undecided"
-    assert "at 8 streams no gain is shown (the client was the bottleneck: lag 9 ms)" in found.reason
+    assert f"at 8 streams no gain is shown ({BOUND})" in found.reason
     slow = judged([bound(visit) for visit in visits(0.5, prompts=96, concurrency=(1, 8))])
     assert slow.data["challengers"]["draft"]["levels"][1]["decision"]["verdict"] == "undecided"
 

@@ -242,3 +242,31 @@ def test_a_reason_becomes_a_sentence() -> None:
     assert sentence("break-even, not met") == "Break-even, not met."
     for named in ("specops_guard_state of the guard is absent", "vllm:x of the rules is old", "vLLM waits"):
         assert sentence(named) == f"{named}."
+
+
+def test_requests_that_were_refused_at_first_are_named() -> None:
+    whole = result(judged(visits(2.0)))
+    assert "sent again" not in "".join(page(whole, Path("ab.json")))
+    whole.data["arms"]["draft"][0]["retried"] = 12
+    (tail,) = [line for line in page(whole, Path("ab.json")) if "sent again" in line]
+    assert tail.startswith("  tail      draft at 1 stream: ")
+    assert tail.endswith("; 12 of 96 were refused at first and sent again")
+
+
+def test_retries_are_counted_by_request() -> None:
+    def refused(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"retries": 2} if visit.arm == "draft" and int(prompt[1:]) < 6 else {}
+
+    arms = judged(visits(2.0, answer=refused)).data["arms"]
+    assert [arms[name][0]["retried"] for name in ("standard", "draft")] == [0, 12]
+
+
+def test_answers_that_change_where_prompts_come_again_are_on_the_page() -> None:
+    def garbled(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"text": f"{visit.arm == 'draft' and visit.round == 1 and int(prompt[1:]) < 20}"}
+
+    shown = lines(judged(visits(2.0, answer=garbled)))
+    assert (
+        "  parity    48/48 at 1 stream (control 48/48); 28/48 where prompts come again at 1 stream "
+        "(control 48/48)"
+    ) in shown

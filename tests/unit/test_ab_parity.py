@@ -16,6 +16,7 @@ from specops.phases.ab.parity import (
     Matches,
     Parity,
     Witness,
+    again,
     alone,
     among_sampled,
     margin_at,
@@ -235,3 +236,39 @@ def test_of_all_prompts_alone_three_that_differ_are_evidence(unlike, control, po
     """Each one that differs by chance is as likely to be the control's: 1 in 8 for three, 1 in 4 for two."""
     (found,) = alone(told(unlike, control, prompts=48), *ARMS)
     assert found.possibly_lower() == possible
+
+
+def come_again(changed: dict[str, dict[int, int]], rounds: int = 2, prompts: int = 24) -> list[VisitRecord]:
+    """Visits in which, by arm and round, the answers to so many prompts are other ones."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        many = changed.get(visit.arm, {}).get(visit.round, 0)
+        return {"text": f"other {visit.round}" if int(prompt[1:]) < many else f"answer to {prompt}"}
+
+    return visits(2.0, prompts=prompts, rounds=rounds, looks=1, answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("changed", "rounds", "equal", "control", "lower", "possible"),
+    [
+        ({}, 2, "24/24", "24/24", False, False),
+        ({"draft": {1: 14}}, 2, "10/24", "24/24", True, True),
+        ({"draft": {2: 14}}, 3, "10/24", "24/24", True, True),  # in a later round only
+        ({"draft": {1: 14}, "standard": {1: 14}}, 2, "10/24", "10/24", False, False),
+        ({"draft": {1: 4}}, 2, "20/24", "24/24", False, True),
+        ({"draft": {1: 3}}, 2, "21/24", "24/24", False, False),
+        ({"draft": {0: 14}}, 2, "10/10", "10/10", False, False),  # what differs at first is told by `alone`
+        ({"standard": {1: 14}}, 2, "24/24", "10/24", False, False),
+    ],
+)
+def test_answers_that_change_where_a_prompt_comes_again(
+    changed, rounds, equal, control, lower, possible
+) -> None:
+    (found,) = again(come_again(changed, rounds), *ARMS)
+    assert (str(found.arms), str(found.control)) == (equal, control)
+    assert found.repeated
+    assert (found.surely_lower(0.95), found.possibly_lower()) == (lower, possible)
+
+
+def test_one_round_has_no_prompt_that_comes_again() -> None:
+    assert again(come_again({}, rounds=1), *ARMS) == []

@@ -238,6 +238,32 @@ def test_other_answers_are_no_speed_up() -> None:
     assert judged(told(0, rounds=1)).verdict == "yes"
 
 
+def test_a_load_at_which_answers_differ_is_not_said_to_pay() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        garbled = visit.arm == "draft" and visit.level.concurrency == 4 and int(prompt[1:]) < 30
+        return {"text": "another" if garbled else "the same"}
+
+    found = judged(visits(2.0, answer=answer, concurrency=(1, 4), looks=1))
+    assert found.verdict == "no"
+    (challenger,) = found.data["challengers"].values()
+    assert [one["decision"]["verdict"] for one in challenger["levels"]] == ["yes", "no"]
+    assert all(one["levels"][1]["decision"]["verdict"] == "no" for one in challenger["classes"].values())
+    assert challenger["load"].startswith(
+        "All classes together, it pays up to 1 stream; not to be deployed at 4 streams: 18/48 greedy answers"
+    )
+    assert challenger["pays_up_to"] == 1
+
+
+def test_answers_that_change_where_a_prompt_comes_again_are_no_speed_up() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        garbled = visit.arm == "draft" and visit.round == 1 and int(prompt[1:]) < 20
+        return {"text": "another" if garbled else "the same"}
+
+    found = judged(visits(2.0, answer=answer))
+    assert found.verdict == "no"
+    assert "greedy answers change where a prompt comes again: 28/48 later answers of draft" in found.reason
+
+
 def with_rows(visit: VisitRecord, rows: Sequence[Row]) -> VisitRecord:
     return visit.model_copy(update={"cell": visit.cell.model_copy(update={"rows": tuple(rows)})})
 

@@ -144,3 +144,26 @@ def test_a_damaged_report_is_named() -> None:
     bare = good.model_copy(update={"recommendation": None})
     with pytest.raises(FileError, match=r"sweep\.json is damaged: recommendation"):
         recommendation(bare, "sweep.json")
+
+
+def test_what_is_against_a_setting_is_on_the_page_and_its_speed_is_in_the_table_only() -> None:
+    whole = result({"k=3": 0.8, "k=5": 1.6})
+    assert not [found for found in page(whole, Path("sweep.json")) if found.startswith("  limit")]
+    for found in whole.data["together"]:
+        if found["setting"] == "k=3":
+            found["decision"]["reason"] = "answers are 48% [45, 51] shorter; 0.80× [0.79, 0.81]: slower"
+    shown = line(page(whole, Path("sweep.json")), "  limit")
+    assert (
+        shown == "  limit     k=3 at 1 stream: answers are 48% [45, 51] shorter; 0.80× [0.79, 0.81]: slower"
+    )
+
+
+def test_settings_whose_answers_differ_from_the_standards_are_named() -> None:
+    whole = result({"k=3": 1.3, "k=5": 1.6})
+    assert not [found for found in page(whole, Path("sweep.json")) if found.startswith("  answers")]
+    assert {found["setting"] for found in whole.data["answers"]} == {"k=3", "k=5"}
+    whole.data["answers"][0] |= {"equal": 19, "differ": True}
+    assert line(page(whole, Path("sweep.json")), "  answers") == (
+        "  answers   k=3 at 1 stream: 19 of 48 greedy answers are the standard's, which repeats "
+        "48 of 48 of its own"
+    )

@@ -9,6 +9,10 @@ import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
 from specops.config import EmbeddedPool, Speculation, VllmPool, VllmSpeculation
+from specops.phases.ab.faults import Requests
+from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.verdict import Decision
+from specops.phases.sweep import vetoes
 from specops.phases.sweep.choice import method_of
 from specops.phases.sweep.confirmation import confidence_of
 from specops.phases.sweep.jobs import Setting, Skipped
@@ -17,6 +21,7 @@ from specops.phases.sweep.recommend import apart, of_each
 from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
+from specops.stats import Interval
 
 THREE = settings(3, 5, 8)
 
@@ -424,14 +429,63 @@ def test_repeats_from_a_cache_are_not_a_gain() -> None:
     assert "repeats come from a cache: the first request of a prompt takes 1.3" in surely.reason
 
 
+def slowed(rung: int, factor: float) -> Any:
+    """The standard takes `factor` times as long in this rung."""
+    one = settings(3)
+    cells = swept({"k=3": 1.0}, one, rungs=0, confirming=2)
+    slower = changed(
+        [cell for cell in cells if cell.rung == rung],
+        "standard",
+        lambda n, row, cell: took(row.e2e_ms * factor),
+    )
+    kept = {(cell.rung, cell.setting, cell.turn): cell for cell in slower}
+    cells = [kept.get((cell.rung, cell.setting, cell.turn), cell) for cell in cells]
+    return judged({}, one, cells=cells, picked=Picked(settings=("k=3",), streams=(1,)))
+
+
+@pytest.mark.parametrize("rung", [0, 1])
+def test_a_gain_that_one_rung_shows_and_another_excludes_is_a_drift(rung: int) -> None:
+    assert slowed(rung, 2.0).verdict == "undecided"
+
+
+def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
+    def rungs(**of: tuple[float, float]) -> dict[int, Interval]:
+        return {
+            int(name[1:]): Interval((low + high) / 2, low, high, 24, 0.95) for name, (low, high) in of.items()
+        }
+
+    paying = Decision(verdict="yes", reason="1.4×")
+
+    def limited(found: dict[int, Interval]) -> Decision:
+        measured = vetoes.Measured(Requests(()), (), (None, None), found)
+        return vetoes.limit(paying, measured, AbSettings())
+
+    def verdict(found: dict[int, Interval]) -> str:
+        return limited(found).verdict
+
+    assert verdict({}) == "yes"
+    assert verdict(rungs(r0=(0.97, 1.03), r1=(1.9, 2.1))) == "undecided"
+    assert verdict(rungs(r0=(1.9, 2.1), r1=(0.97, 1.03))) == "undecided"
+    assert limited(rungs(r0=(1.9, 2.1), r1=(0.97, 1.03), r2=(1.0, 1.9))).reason == (
+        "the speed-up changed between rungs (2.00× [1.90, 2.10] in rung 1, 1.00× [0.97, 1.03] in rung 2): "
+        "the standard or the setting drifted; over all rungs: 1.4×"
+    )
+    assert verdict(rungs(r0=(1.05, 1.10), r1=(1.9, 2.1))) == "yes"  # both show it
+    assert verdict(rungs(r0=(0.97, 1.40), r1=(1.2, 2.1))) == "yes"  # they need not differ
+    assert verdict(rungs(r0=(0.97, 1.03))) == "yes"
+
+
 def test_a_client_that_was_the_bottleneck_decides_nothing() -> None:
     one, picked = settings(3), Picked(settings=("k=3",), streams=(1,))
     cells = swept(FASTER, one, rungs=0, confirming=2)
-    record = cells[0].cell.model_copy(update={"client_bound": "the client was busy 97% of the time"})
+    record = cells[0].cell.model_copy(
+        update={"client_bound": "the client was the bottleneck: it was busy 97% of the time"}
+    )
     bound = [cells[0].model_copy(update={"cell": record}), *cells[1:]]
     found = judged({}, one, cells=bound, picked=picked)
     assert found.verdict == "undecided"
-    assert "the client was the bottleneck: the client was busy 97% of the time" in found.reason
+    assert found.reason.count("the client was the bottleneck: it was busy 97% of the time") == 1
+    assert found.reason.count("the client was the bottleneck") == 1
 
 
 def test_loads_are_decided_from_the_lightest() -> None:

@@ -146,7 +146,5 @@ class Evidence:
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
         parities = []
         for challenger in self.working[1:]:
-            parities += parity.alone(visits, self.standard, challenger)
-            among = parity.among_sampled(visits, mixed, self.standard, challenger)
-            parities += [among] if among else []
+            parities += parity.compare(visits, mixed, self.standard, challenger)
         return [place for place in parity.margins_wanted(parities) if place not in self.margins]

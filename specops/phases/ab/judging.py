@@ -138,7 +138,12 @@ class _Judging:
     ) -> Challenger:
         verdicts = verdict.of_each(self.visits, pairs, self.standard, name, confidences, self.settings)
         parities = self._parities(name)
-        decision = self._decision(name, pairs, verdicts, parities, challengers, failed)
+        # Every test of parity could fail by luck; they share what the confidence leaves. The two of a level
+        # are looks at one question (parity.LOOKS_ALONE).
+        questions = sum(not one.repeated for one in parities)
+        each = 1 - (1 - self.settings.confidence) / (challengers * max(1, questions))
+        decision = self._decision(name, pairs, verdicts, parities, each, failed)
+        verdicts = verdict.unless_answers_differ(verdicts, parities, each)
         again = [*self.repeats[self.standard], *self.repeats[name]]
         cached = "e2e" in repeats.cached_figures(again)
         counted = repeats.first_visits(self.visits, self.sent_before) if cached else self.visits
@@ -193,9 +198,8 @@ class _Judging:
     def _parities(self, name: str) -> list[Parity]:
         if self.temperature > 0:
             return []
-        found = parity.alone(self.visits, self.standard, name)
-        among = parity.among_sampled(self.visits, self.mixed, self.standard, name)
-        return [parity.with_margins(one, self.margins) for one in [*found, *([among] if among else [])]]
+        found = parity.compare(self.visits, self.mixed, self.standard, name)
+        return [parity.with_margins(one, self.margins) for one in found]
 
     def _decision(
         self,
@@ -203,7 +207,7 @@ class _Judging:
         pairs: Pairs,
         verdicts: Verdicts,
         parities: Sequence[Parity],
-        challengers: int,
+        parity_confidence: float,
         failed: Mapping[str, str],
     ) -> Decision:
         if self.standard in failed:
@@ -211,9 +215,7 @@ class _Judging:
             return Decision(verdict="undecided", reason=f"the standard, {self.standard}, failed: {why}")
         if name in failed:  # what survived of a failing arm says nothing about the arm
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
-        # Every test of parity could fail by luck; they share what the confidence leaves.
-        each = 1 - (1 - self.settings.confidence) / (challengers * max(1, len(parities)))
-        decision = verdict.of_challenger(verdicts, parities, each)
+        decision = verdict.of_challenger(verdicts, parities, parity_confidence)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
@@ -255,6 +257,7 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
                 failed=len(rows) - len(good),
                 failures=dict(Counter(str(row.error) for row in rows if row.error is not None)),
                 slow=faults.slow_rows(rows),
+                retried=sum(row.retries > 0 for row in rows),
                 slowest_ms=[round(took, 4) for took in sorted(map(faults.waited, rows), reverse=True)[:3]],
                 ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
@@ -273,6 +276,7 @@ def _parity(found: Parity) -> OfParity:
     control = found.control
     return OfParity(
         mixed=found.mixed,
+        repeated=found.repeated,
         level=found.level,
         equal=found.arms.equal,
         compared=found.arms.compared,
@@ -301,7 +305,7 @@ def _summary(report: Report, decision: Decision, looks_done: int, looks: int) ->
     shown = report.challengers[name]
     first = shown.levels[0] if shown.levels else None
     accepted = report.arms[name][0].acceptance if report.arms[name] else None
-    alone = next((found for found in shown.parity if not found.mixed), None)
+    alone = next((found for found in shown.parity if not found.mixed and not found.repeated), None)
     mixed = next((found for found in shown.parity if found.mixed), None)
     dumped = first.speedups.model_dump(mode="json") if first else {}
     return {

@@ -31,6 +31,9 @@ SURE_WITNESSES = 2
 MOST_MIXED_ROUNDS = 4
 """Of greedy requests among sampled ones. Another round is sent only where the ones before do not decide."""
 
+LOOKS_ALONE = 2
+"""At the answers of a level: the first ones of both arms, and those to prompts that come again."""
+
 POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
 
@@ -109,6 +112,10 @@ class Parity:
     """Of mixed batches, what became of greedy requests that the challenger failed and the standard answered:
     a fault of a batch may end the server instead of garbling answers."""
 
+    repeated: bool = False
+    """`arms` are the challenger's first answers and its later ones to the same prompts; `control` is the same
+    of the standard. Only prompts whose first answers are the same in both arms are in it."""
+
     @property
     def steady(self) -> frozenset[str]:
         """Prompts on which the standard agrees with itself, and the challenger is known to be unlike it."""
@@ -119,11 +126,11 @@ class Parity:
 
         A mixed batch is a handful of prompts, and a fault of a batch garbles those that met a sampled
         request, not all: witnesses decide, where the standard reports how sure it was. Otherwise, and of all
-        prompts alone, where some may differ for reasons of rounding only, the share decides. Mixed batches
-        are looked at after every round, so each look has its part of the error.
+        prompts alone, where some may differ for reasons of rounding only, the share decides. Each look has
+        its part of the error: mixed batches are looked at after every round, and of answers alone the first
+        ones and those to prompts that come again.
         """
-        if self.mixed:
-            confidence = 1 - (1 - confidence) / MOST_MIXED_ROUNDS
+        confidence = 1 - (1 - confidence) / (MOST_MIXED_ROUNDS if self.mixed else LOOKS_ALONE)
         sure = self.mixed and len(self.steady) >= SURE_WITNESSES
         return self.breaks or sure or self.surely_lower(confidence)
 
@@ -147,14 +154,15 @@ class Parity:
         """Whether there is evidence of other answers, though not enough to be sure of it.
 
         In a mixed batch two more prompts that differ are evidence. Of all prompts alone, where rounding makes
-        a few answers differ, it takes a difference that chance makes once in five times.
+        a few answers differ, it takes a difference that chance makes once in five times. Of answers to
+        prompts that come again, which are a second look at the same servers, it is once in ten.
         """
         if self.control is None:
             return False
         lost, gained = self._apart()
         if self.mixed:
             return lost >= SURE_WITNESSES and lost > gained
-        return _chance(lost, lost + gained) < POSSIBLE
+        return _chance(lost, lost + gained) < (POSSIBLE / 2 if self.repeated else POSSIBLE)
 
     def open(self, confidence: float) -> bool:
         """Whether more requests could show what the differences mean: some differ, and no fault is shown."""
@@ -177,6 +185,15 @@ def _chance(lost: int, tried: int) -> float:
     return sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
 
 
+def compare(
+    visits: Sequence[VisitRecord], mixed: Sequence[VisitRecord], standard: str, challenger: str
+) -> list[Parity]:
+    """All that greedy answers of the two arms are compared in."""
+    among = among_sampled(visits, mixed, standard, challenger)
+    found = [*alone(visits, standard, challenger), *again(visits, standard, challenger)]
+    return [*found, among] if among else found
+
+
 def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
     """At each level: the arms' first rounds, and the standard's first round with its second."""
     visits = list(visits)
@@ -184,8 +201,42 @@ def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list
     for level in levels_of(visits):
         ours = _answers(visits, level, standard)
         theirs = _answers(visits, level, challenger).get(0, {})
-        control = _matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
-        found.append(Parity(challenger, False, level, _matches(ours.get(0, {}), theirs), control))
+        control = matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
+        found.append(Parity(challenger, False, level, matches(ours.get(0, {}), theirs), control))
+    return found
+
+
+def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
+    """At each level: the challenger's first answers and its later ones, and the same of the standard.
+
+    A corrupted cache garbles what comes again, and nothing else. An answer counts as another one where it is
+    in any later round that both arms answered.
+    """
+    visits = list(visits)
+    found = []
+    for level in levels_of(visits):
+        ours, theirs = _answers(visits, level, standard), _answers(visits, level, challenger)
+        alike = matches(ours.get(0, {}), theirs.get(0, {}))
+        first = alike.prompts - alike.unlike
+        later: dict[str, list[tuple[Row, Row]]] = {}
+        for round_ in sorted((ours.keys() & theirs.keys()) - {0}):
+            for prompt in sorted(first & ours[round_].keys() & theirs[round_].keys()):
+                later.setdefault(prompt, []).append((ours[round_][prompt], theirs[round_][prompt]))
+        if later:
+            standards = {
+                name: _other(ours[0][name], [one for one, _ in rows]) for name, rows in later.items()
+            }
+            others = {name: _other(theirs[0][name], [one for _, one in rows]) for name, rows in later.items()}
+            found.append(
+                Parity(
+                    challenger,
+                    False,
+                    level,
+                    matches(theirs[0], others),
+                    matches(ours[0], standards),
+                    repeated=True,
+                )
+            )
     return found
 
 
@@ -202,10 +253,10 @@ def among_sampled(
     alone = _answers(visits, levels_of(visits)[0], standard).get(0, {})
     answered = {name: row for probe in ours for name, row in _good(probe).items()}
     greedy = {name: row for probe in theirs for name, row in _good(probe).items()}
-    control = _matches(alone, answered) if ours else None
+    control = matches(alone, answered) if ours else None
     rows = (row for probe in theirs for row in probe.cell.rows)
     failures = tuple(str(row.detail) for row in rows if row.error and row.prompt in answered)
-    return Parity(challenger, True, theirs[0].cell.level, _matches(alone, greedy), control, failures)
+    return Parity(challenger, True, theirs[0].cell.level, matches(alone, greedy), control, failures)
 
 
 def margins_wanted(parities: Iterable[Parity]) -> list[Place]:
@@ -250,9 +301,19 @@ def _good(visit: VisitRecord) -> dict[str, Row]:
     return {row.prompt: row for row in visit.cell.rows if row.error is None}
 
 
-def _matches(ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Matches:
+def _other(first: Row, later: Sequence[Row]) -> Row:
+    """One of `later` that differs from `first`, where one does."""
+    return next((row for row in later if _unlike(first, row)), later[0])
+
+
+def _unlike(one: Row, other: Row) -> bool:
+    return (one.text, one.tokens) != (other.text, other.tokens)
+
+
+def matches(ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Matches:
+    """Of the prompts that are in both; the first are those that the witnesses are witnesses of."""
     shared = sorted(ours.keys() & theirs.keys())
-    unlike = [p for p in shared if (ours[p].text, ours[p].tokens) != (theirs[p].text, theirs[p].tokens)]
+    unlike = [p for p in shared if _unlike(ours[p], theirs[p])]
     return Matches(frozenset(shared), tuple(_witness(ours[p], theirs[p]) for p in unlike))
 
 

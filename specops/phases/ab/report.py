@@ -87,6 +87,9 @@ class Measured(_Part):
     slow: int
     """Requests over ten times the arm's own median; those that failed after so long count."""
 
+    retried: int = 0
+    """Requests that the server refused at first and that were sent again, failed ones too."""
+
     slowest_ms: list[float]
     """The three that took longest, failed ones too; the slowest first."""
 
@@ -146,6 +149,9 @@ class Same(_Part):
 
 class OfParity(Same):
     mixed: bool
+    repeated: bool = False
+    """The challenger's later answers with its own first ones; the control is the same of the standard."""
+
     level: Level
     control: Same | None
     near_ties: int

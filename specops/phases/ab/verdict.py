@@ -95,7 +95,7 @@ class Checks:
             if counted is not None and counted.surely_more(margin):
                 return Decision(verdict="no", reason=str(counted))
         if self.client_bound is not None:
-            return Decision(verdict="undecided", reason=f"the client was the bottleneck: {self.client_bound}")
+            return Decision(verdict="undecided", reason=self.client_bound)
         for counted in (self.failures, self.slow):
             if decision.verdict != "no" and counted is not None and counted.possibly_more(margin):
                 more: int | None = counted.more_prompts(margin)
@@ -269,8 +269,11 @@ def load_sentence(cells: Sequence[Cell]) -> str:
     if best == cells[-1].level:
         return f"All classes together, it pays at every load measured, up to {best}."
     rest = [cell for cell in cells if cell.decision.verdict != "yes"]
+    against = [cell for cell in rest if cell.decision.verdict == "no"]
+    slower = [cell for cell in against if cell.decision.speedup and cell.decision.speedup.high < 1]
     found = [
-        *_at("slower at", [cell for cell in rest if cell.decision.verdict == "no"]),
+        *_at("slower at", slower),
+        *_at("not to be deployed at", [cell for cell in against if cell not in slower]),
         *_at("not shown to pay at", [cell for cell in rest if cell.decision.verdict == "undecided"]),
     ]
     start = f"it pays up to {best}; " if best else "it is "
@@ -313,6 +316,31 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
                 f"is of its tokens; by speed alone: {decision.reason}",
             )
     return decision
+
+
+def unless_answers_differ(
+    verdicts: Verdicts, parities: Sequence[Parity], parity_confidence: float
+) -> Verdicts:
+    """`verdicts` with a no at each load at which the greedy answers are other ones than the standard's."""
+    faults = {
+        parity.level: _lost(parity)
+        for parity in parities
+        if not parity.mixed and parity.shows_a_fault(parity_confidence)
+    }
+
+    def limited(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+        found = [
+            replace(cell, decision=Decision(verdict="no", reason=faults[cell.level]))
+            if cell.level in faults
+            else cell
+            for cell in cells
+        ]
+        return in_sequence(found)
+
+    if not faults:
+        return verdicts
+    classes = {name: limited(cells) for name, cells in verdicts.classes.items()}
+    return replace(verdicts, classes=classes, together=limited(verdicts.together))
 
 
 def unless_drifted(
@@ -524,11 +552,20 @@ def _lost(parity: Parity) -> str:
             f"greedy requests fail when sampled requests share the batch: {len(parity.failures)}, all of "
             f"which the standard answered, such as: {parity.failures[0]}"
         )
+    if parity.repeated:
+        return (
+            f"greedy answers change where a prompt comes again: {_same(parity)}, and {parity.control} of the "
+            "standard's"
+        )
     what = "greedy answers change when sampled requests share the batch: " if parity.mixed else ""
     return f"{what}{_same(parity)}, and {parity.control} when the standard is asked again"
 
 
 def _same(parity: Parity) -> str:
+    if parity.repeated:
+        return (
+            f"{parity.arms} later answers of {parity.challenger} are the same as its first at {parity.level}"
+        )
     return f"{parity.arms} greedy answers are the same in both arms at {parity.level}"
 
 

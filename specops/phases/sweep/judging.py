@@ -12,7 +12,7 @@ from specops.load.record import CellRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
-from specops.phases.sweep import advice, costs, recommend, vetoes
+from specops.phases.sweep import advice, answers, costs, recommend, vetoes
 from specops.phases.sweep.cells import cell_of, of_setting
 from specops.phases.sweep.choice import Choice, choose, deciding, method_of, pick
 from specops.phases.sweep.confirmation import confidence_of
@@ -76,11 +76,18 @@ def judge(
     recommendation = judging.recommendation(report)
     return Judged(
         judging.choice.decision.verdict,
-        judging.choice.decision.reason,
+        "; ".join([judging.choice.decision.reason, *_other_answers(report)]),
         _summary(report, judging.choice, recommendation),
         report.model_dump(mode="json"),
         recommendation.model_dump(mode="json"),
     )
+
+
+def _other_answers(report: Report) -> Iterator[str]:
+    """That the recommended setting gives other answers: the comparison that follows decides what it means."""
+    for found in report.answers:
+        if found.differ and (found.setting, found.concurrency) == (report.recommended, report.decided_at):
+            yield f"its answers differ: {found}"
 
 
 def picked_by(
@@ -201,6 +208,7 @@ class _Judging:
                 self.swept.requests(setting.name, where),
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
+                self.swept.by_rung(setting.name, where),
             )
         return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)
 
@@ -221,6 +229,7 @@ class _Judging:
             only_for=list(self.choice.only),
             cells=[found for load in self.loads for found in self.cells_at(load)],
             together=[found for contest in self.finals for found in self.together(contest)],
+            answers=self.greedy_answers(),
             rivals=advice.rivals(self.swept, self.choices, self.choice),
             by_class={group: of_group(contest, name) for group, contest in self.classes.items()},
             by_length=self.of_groups("length", {load.length for load in self.loads}),
@@ -253,6 +262,14 @@ class _Judging:
                 decision = candidate.decision if candidate else None
                 found = self.speedups(setting, where) if candidate else None
                 yield of_setting(setting, where.concurrency, stage, cells, decision, found)
+
+    def greedy_answers(self) -> list[answers.Answers]:
+        found = [
+            answers.compare(self.cells, self.swept.standard, one.name, streams)
+            for streams in self.streams
+            for one in self.swept.challengers
+        ]
+        return [one for one in found if one is not None]
 
     def stage_of(self, setting: Setting, where: Where) -> Stage | None:
         """Which stage's figures are shown of a setting; of the standard, those of both."""

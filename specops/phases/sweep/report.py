@@ -10,6 +10,7 @@ from specops.errors import FileError
 from specops.phases.ab.speedups import Shown, Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
+from specops.phases.sweep.answers import Answers
 from specops.phases.sweep.costs import Line, Step
 from specops.phases.sweep.crossover import Crossover
 from specops.phases.sweep.records import Stage
@@ -178,6 +179,9 @@ class Report(_Part):
 
     cells: list[Cell]
     together: list[OfSetting]
+    answers: list[Answers] = []
+    """Of each setting at each concurrency, at temperature 0."""
+
     rivals: list[Rival]
     by_class: dict[str, OfGroup]
     by_length: dict[str, OfGroup]

@@ -279,6 +279,23 @@ class Swept:
         first = [found[0][1] for found in both]
         return stats.paired_ratio(first, [fmean(e2e for _, e2e in found[1:]) for found in both])
 
+    def by_rung(self, setting: str, where: Where) -> dict[int, Interval]:
+        """The speed-up end to end in each rung alone, without what restarts add; of rungs with enough
+        prompts for an interval."""
+        taken: dict[int, dict[str, list[Taken]]] = defaultdict(lambda: defaultdict(list))
+        for one in self._compared(setting, where, self.standard):
+            for prompt, (ours, theirs) in one.answers.items():
+                if ours.e2e is not None and theirs.e2e is not None:
+                    taken[one.rung][prompt].append((ours.e2e, theirs.e2e))
+        found = {}
+        for rung, prompts in sorted(taken.items()):
+            standard = [fmean(ours for ours, _ in both) for both in prompts.values()]
+            other = [fmean(theirs for _, theirs in both) for both in prompts.values()]
+            interval = stats.paired_ratio(standard, other)
+            if interval is not None:
+                found[rung] = interval
+        return found
+
     def one_start(self, where: Where, figure: Figure) -> OneStart | None:
         """By how much one start of a server differs from another here, whatever the setting and the stage."""
         where = where.both_stages

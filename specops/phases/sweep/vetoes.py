@@ -1,15 +1,18 @@
-"""What limits the verdict on a setting, however fast it looks: failures, a tail, a client that was the
-bottleneck, and repeats from a cache. Pure. Lengths of answers are compared with the pairs (ab/verdict.py)."""
+"""What limits the verdict on a setting, however fast it looks. Pure.
+
+Failures, a tail, a client that was the bottleneck, repeats from a cache, and a gain that only some rungs
+show. Lengths of answers are compared with the pairs (ab/verdict.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from specops.load.record import CellRecord
 from specops.phases.ab.faults import Requests
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.verdict import Checks, Decision
+from specops.phases.ab.verdict import Checks, Decision, times
 from specops.stats import Interval
 
 CACHED = 1.2
@@ -32,9 +35,13 @@ class Measured:
     repeats: tuple[Interval | None, Interval | None]
     """First requests' time over their repeats': the standard's, the setting's."""
 
+    rungs: Mapping[int, Interval] = field(default_factory=dict)
+    """The speed-up in each rung alone."""
+
 
 def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decision:
-    """`decision`, unless requests of the setting failed or hung, it has a cache, or the client was slow."""
+    """`decision`, unless requests of the setting failed or hung, it has a cache, the client was slow, or a
+    rung does not show the gain and another surely shows more."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     failed = measured.requests.counted("failed", CONFIDENCE)
     slow = measured.requests.counted("slow", CONFIDENCE)
@@ -43,6 +50,9 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")
+    drifted = _drifted(measured.rungs)
+    if limited.verdict == "yes" and drifted is not None:
+        return Decision(verdict="undecided", reason=f"{drifted}; over all rungs: {decision.reason}")
     if limited is not decision:
         return limited
     margin = settings.failure_margin
@@ -58,3 +68,15 @@ def _cached(standard: Interval | None, ours: Interval | None) -> str | None:
         f"repeats come from a cache: the first request of a prompt takes {ours.estimate:.2f}× "
         f"[{ours.low:.2f}, {ours.high:.2f}] as long as its repeats, n={ours.n}, and the standard's does not"
     )
+
+
+def _drifted(rungs: Mapping[int, Interval]) -> str | None:
+    """A gain that one rung does not show and another surely exceeds: one of the two servers changed, and the
+    mean over the rungs is the speed-up of neither."""
+    if not rungs:
+        return None
+    least, most = min(rungs, key=lambda rung: rungs[rung].high), max(rungs, key=lambda rung: rungs[rung].low)
+    if rungs[least].low > 1 or rungs[most].low <= rungs[least].high:
+        return None
+    shown = ", ".join(f"{times(rungs[rung])} in rung {rung + 1}" for rung in sorted((least, most)))
+    return f"the speed-up changed between rungs ({shown}): the standard or the setting drifted"
