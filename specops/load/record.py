@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from specops import stats
 from specops.load import metrics
@@ -20,6 +21,15 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 NOT_THE_SERVERS = ("interrupted", "overrun")
 """Errors of requests that say nothing about the server: stopped by the run, or never sent."""
+
+
+def positive(value: float | None) -> float | None:
+    """`value`, or None: a latency or a token rate of 0 or less is no evidence, but unknown."""
+    return value if value is not None and 0 < value < math.inf else None
+
+
+Known = Annotated[float | None, AfterValidator(positive)]
+"""A latency or a token rate, or None where it is not known."""
 
 
 class _Record(BaseModel):
@@ -64,8 +74,8 @@ class Row(_Record):
     connecting_ms: float = 0.0
     """Of the lag: until the connection was there, where there was none to be used again."""
 
-    ttft_ms: float | None
-    tpot_ms: float | None
+    ttft_ms: Known
+    tpot_ms: Known
     e2e_ms: float
     """Until the end of the answer; of a failed request until its failure."""
 
@@ -137,13 +147,13 @@ class CellRecord(_Record):
     tokens: int | None
     """Of the whole answers; null where the endpoint does not say and no tokenizer was given."""
 
-    tokens_per_sec: float | None
+    tokens_per_sec: Known
     requests_per_sec: float | None
     goodput_per_sec: float | None
     """Requests a second that met every objective; null where no objective was set."""
 
     goodput_tokens_per_sec: float | None
-    peak_tokens_per_sec: float | None
+    peak_tokens_per_sec: Known
     chunk_tokens_missing: str | None = None
     """Why there is no peak, and no amortised ITL of some answers: how many of them, and the reason."""
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.load.record import CellRecord, Row
+from specops.load.record import CellRecord, Row, positive
 
 NOTABLE = 1.15
 """A change is a drift where its whole interval is beyond this: phases that build on a baseline judge by
@@ -72,7 +72,11 @@ class _Series:
 
     def __init__(self, latency: str, level: Level, repeat: int | None, rows: Sequence[Row]) -> None:
         self.latency, self.level, self.repeat = latency, level, repeat
-        logs = [(row.traffic_class, math.log(value)) for row in rows if (value := getattr(row, latency))]
+        logs = [
+            (row.traffic_class, math.log(value))
+            for row in rows
+            if (value := positive(getattr(row, latency))) is not None
+        ]
         by_class: dict[str, list[float]] = defaultdict(list)
         for name, value in logs:
             by_class[name].append(value)

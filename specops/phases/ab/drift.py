@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.load.record import Row
+from specops.load.record import Row, positive
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.speedups import Pairs, Shown
 from specops.stats import Interval
@@ -142,7 +142,7 @@ def _latencies(visits: Iterable[VisitRecord], arm: str) -> list[_Sample]:
             visit.began == first[visit.period, visit.cell.level],
         )
         for visit, row in rows
-        if (value := getattr(row, name))
+        if (value := positive(getattr(row, name))) is not None
     ]
 
 
@@ -153,7 +153,7 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
     answered: dict[tuple[Level, str, int], dict[str, tuple[VisitRecord, Row]]] = defaultdict(dict)
     for visit in taken:
         for row in visit.cell.rows:
-            if row.error is None and row.e2e_ms:
+            if row.error is None and positive(row.e2e_ms) is not None:
                 answered[visit.cell.level, row.prompt, visit.round][visit.arm] = visit, row
     samples = []
     for (level, prompt, _), both in answered.items():

@@ -120,7 +120,7 @@ class Requests:
         answers: dict[str, list[float]] = defaultdict(list)
         fastest: dict[str, float] = {}
         for row, _ in self.pairs:
-            if row.error is None:
+            if row.error is None and waited(row) > 0:
                 answers[row.traffic_class].append(waited(row))
                 fastest[row.prompt] = min(fastest.get(row.prompt, math.inf), waited(row))
         usual = {name: median(times) for name, times in answers.items()}

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
+from specops.load.record import positive
 from specops.phases.ab.faults import SLOW
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
@@ -91,7 +92,7 @@ def _compare(visits: list[VisitRecord], arm: str, figure: Figure, confidence: fl
     for visit in visits:
         level = visit.cell.level
         for row in visit.cell.rows:
-            taken: float | None = getattr(row, f"{figure}_ms") if row.error is None else None
+            taken = positive(getattr(row, f"{figure}_ms")) if row.error is None else None
             if row.prompt not in first:
                 first[row.prompt] = taken, level, (visit.stage, visit.block)
             elif taken and level == first[row.prompt][1]:

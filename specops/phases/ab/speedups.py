@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.load.record import Row
+from specops.load.record import Row, positive
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import Design
 from specops.stats import Interval, Starts
@@ -49,6 +50,14 @@ Shown = Annotated[
     PlainSerializer(lambda interval: {name: round(value, 6) for name, value in vars(interval).items()}),
 ]
 """An interval as it is kept: six digits are more than any measurement has."""
+
+
+def _ratio(interval: Interval | None) -> Interval | None:
+    return interval if interval is not None and positive(interval.low) is not None else None
+
+
+Ratio = Annotated[Shown | None, AfterValidator(_ratio)]
+"""Of latencies or rates, or None where it is not known: one that reaches 0 is no evidence."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +161,11 @@ class Speedups(BaseModel):
     prompts: int
     """That both arms were sent."""
 
-    e2e: Shown | None
-    tpot: Shown | None
-    ttft: Shown | None
+    e2e: Ratio
+    tpot: Ratio
+    ttft: Ratio
     ttft_change_ms: float | None
-    stream_throughput: Shown | None
+    stream_throughput: Ratio
     """Of tokens a second of a request: the speed-up end to end, times the challenger's tokens over the
     standard's. The interval is of the times; the tokens are taken as they fell (all greedy: the same)."""
 
@@ -222,10 +231,7 @@ def pair_up(
                     level,
                     first[level, prompt].stage,
                     first[level, prompt].began,
-                    e2e=tuple(
-                        (_censored(ours.row, least), _censored(theirs.row, least))
-                        for ours, theirs in of["e2e"]
-                    ),
+                    e2e=tuple(_both(of["e2e"], partial(_censored, least=least))),
                     tpot=tuple(_taken(of["tpot"], lambda row: row.tpot_ms)),
                     ttft=tuple(_taken(of["ttft"], lambda row: row.ttft_ms)),
                     tokens=tuple(_counts(both, lambda row: row.tokens)),
@@ -316,20 +322,23 @@ def _slowest(
 def _censored(row: Row, least: float) -> float:
     """Milliseconds end to end; of a request that failed, a bound below what its answer would have taken."""
     if row.error is None:
-        return max(row.e2e_with_retries_ms, _RESOLUTION_MS)
-    return max(row.e2e_with_retries_ms, row.e2e_ms, least, _RESOLUTION_MS)
-
-
-_RESOLUTION_MS = 1e-3
-"""No clock here resolves less, and nothing has no ratio."""
+        return row.e2e_with_retries_ms
+    return max(row.e2e_with_retries_ms, row.e2e_ms, least)
 
 
 def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
+    """Of the rounds in which both arms answered."""
+    return _both(
+        ((ours, theirs) for ours, theirs in rows if ours.row.error is None and theirs.row.error is None), read
+    )
+
+
+def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
+    """Of the rounds in which both have the figure; one of 0 or less is unknown, and has no ratio."""
     for ours, theirs in rows:
-        if ours.row.error is None and theirs.row.error is None:
-            one, other = read(ours.row), read(theirs.row)
-            if one and other and min(one, other) > 0:  # no clock resolves a zero, and it has no ratio
-                yield one, other
+        one, other = positive(read(ours.row)), positive(read(theirs.row))
+        if one is not None and other is not None:
+            yield one, other
 
 
 def _counts(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], int | None]) -> Iterator[Taken]:

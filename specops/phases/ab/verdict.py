@@ -31,7 +31,7 @@ from specops.phases.ab.parity import Parity
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.repeats import pairs_of
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.speedups import Pairs, Shown, levels_of
+from specops.phases.ab.speedups import Pairs, Ratio, levels_of
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -45,7 +45,7 @@ class Decision(BaseModel):
 
     verdict: Verdict
     reason: str
-    speedup: Shown | None = None
+    speedup: Ratio = None
     """In `basis`; None where something else decided."""
 
     basis: Basis = "e2e"

@@ -139,7 +139,7 @@ _FIGURES = ("e2e", "answered", "tpot", "ttft", "tokens", "characters", "per_char
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value]  # no clock resolves a zero
+    known = [value for value in values if value is not None and value > 0]  # no clock resolves a zero
     return fmean(known) if known else None
 
 
