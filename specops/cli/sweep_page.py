@@ -145,10 +145,10 @@ def _alone(group: OfGroup) -> str:
 
 
 def _limits(report: Report) -> Iterator[str]:
-    """What is against a setting besides its speed, which is in the table."""
+    """What was decided on besides the end-to-end speed, which is in the table."""
     for found in report.together:
         decision = found.decision
-        if decision is None or decision.verdict == "yes":
+        if decision is None or (decision.verdict == "yes" and decision.basis == "e2e"):
             continue
         by_speed = found.speedups and found.speedups.e2e and times(found.speedups.e2e)
         if not (by_speed and decision.reason.startswith(by_speed)):

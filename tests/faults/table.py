@@ -348,10 +348,11 @@ FAILURES = [
     ),
     ab(
         "a_few_500",
-        "3% of the requests fail",
+        "3% of the requests fail; all prompts are sent, so that some of the failures are seen",
         failing("http_500", 0.03),
         "not deploy",
         r"\d of \d+[^\n]*fail|fail",
+        options=("--looks=1",),
     ),
     ab(
         "fails_fast",
@@ -883,8 +884,7 @@ SWEEPS = [
         "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
         [replace(FASTER, length=0.5)],
         "deploy",
-        r"shorter",
-        r"accepted",
+        r"deploy[^\n]*shorter, which is accepted",
         options=SAMPLED,
         rollout=(("ab.accept_length_change", True),),
     ),

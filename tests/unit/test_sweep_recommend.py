@@ -27,7 +27,7 @@ THREE = settings(3, 5, 8)
 
 
 def judged(speed: Any, asked: list[Setting] = THREE, at: Any = None, **made: Any) -> Judged:
-    names = ("failed", "skipped", "cells", "picked", "fresh", "look")
+    names = ("failed", "skipped", "cells", "picked", "fresh", "look", "margins")
     judging = {name: made.pop(name) for name in names if name in made}
     found: list[SweptCell] = judging.pop("cells", None) or swept(speed, asked, at, **made)
     return made_sweeps.judged(asked, at or loads(), found, judging.pop("failed", []), **judging)
@@ -498,3 +498,19 @@ def test_loads_are_decided_from_the_lightest() -> None:
     assert found.verdict == "undecided"
     assert "k=3 at 4 streams pays, 1.50× [" in found.reason
     assert found.recommendation["setting"] is None
+
+
+def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
+    one, picked = settings(3), Picked(settings=("k=3",), streams=(1,))
+
+    def halved(n: int, row: Any, cell: SweptCell) -> dict[str, Any]:
+        return {"tokens": row.tokens // 2, "text": row.text[: len(row.text) // 2], **took(row.e2e_ms / 2)}
+
+    cells = changed(swept(FASTER, one, rungs=0, confirming=2), "k=3", halved)
+    found = judged({}, one, cells=cells, picked=picked, margins=AbSettings(accept_length_change=True))
+    assert found.verdict == "yes"
+    assert "; answers are 50% [50, 50] shorter, which is accepted; " in found.reason
+    assert "per output token" in found.reason
+    assert judged({}, one, cells=cells, picked=picked).verdict != "yes"
+    same = faulty(lambda n, row, cell: {})
+    assert "per output token" not in same.reason

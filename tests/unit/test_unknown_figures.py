@@ -56,6 +56,17 @@ def test_answers_that_took_no_time_are_no_pairs(value: float) -> None:
         assert found.summary["e2e_speedup"]["n"] == 28
 
 
+def test_repeats_that_took_no_time_are_no_cache() -> None:
+    made = [
+        with_rows(one, lambda n, row, again=one.round: {"e2e_ms": -1.0} if again else {})
+        for one in visits(2.0)
+    ]
+    (e2e,) = [one for one in judged(made).data["challengers"]["draft"]["repeats"] if one["figure"] == "e2e"][
+        :1
+    ]
+    assert (e2e["ratio"], e2e["cached"]) == (None, False)
+
+
 def test_nothing_but_answers_that_took_no_time_decides_nothing() -> None:
     gone = {"e2e_ms": 0.0, "e2e_with_retries_ms": 0.0, "ttft_ms": None, "tpot_ms": None}
     made = [with_rows(one, lambda n, row, arm=one.arm: gone if arm == ARMS[1] else {}) for one in visits(2.0)]

@@ -445,6 +445,8 @@ def _as_long(decision: Decision, lengths: Lengths, settings: AbSettings) -> Deci
     """`decision`, on the time per token, unless the answers are not the standard's in length."""
     reason = f"{lengths}; {decision.reason}"
     if lengths.differ:
+        if settings.accept_length_change:
+            reason = f"{lengths}, which is accepted; {decision.reason}"
         if decision.verdict == "no" or settings.accept_length_change:
             return decision.model_copy(update={"reason": reason})
         if lengths.finding == "shorter":

@@ -121,6 +121,7 @@ def choose(
     reasons = [
         f"deploy {title(chosen.setting)} for {_traffic(classes, chosen.setting)} at {at.where.level} "
         f"({shown(chosen.speedup)})",
+        *([chosen.decision.reason] if chosen.decision.basis != "e2e" else []),
         *_per_class(classes, chosen.setting),
         *[f"nothing is shown to pay at {contest.where.level}" for contest in lighter],
         *([] if picked.fresh else [NOT_FRESH]),
