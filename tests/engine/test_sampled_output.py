@@ -22,14 +22,12 @@ from specops.errors import LosslessError
 TOKENS = 5
 PROMPT = [1, 4, 0, 1, 4]
 SAMPLES = 20_000
+ALONE = 4_000
+"""Where sequences do not share steps, a sample takes eight times as long."""
 GROWN = ["chain:3", "adaptive:4", "expand:2,2", "shape:0,0,1", "dynamic:6:2"]
 CASES = [
     *(("model", tree) for tree in GROWN),
-    *(
-        (draft, tree)
-        for draft in ("head", "recurrent", "medusa", "exit")
-        for tree in ("chain:3", "expand:2,2")
-    ),
+    *((draft, "expand:2,2") for draft in ("head", "recurrent", "medusa", "exit")),
     *(("model", tree) for tree in ("chain:2+ngram:2", "chain:2+expand:2", "ngram:2/chain:2", "auto:4")),
     *((None, tree) for tree in ("none", "ngram:3", "suffix:4")),
 ]
@@ -94,7 +92,7 @@ def test_passes_in_one_call(draft: str, small: dict[str | None, Path]) -> None:
 def test_passes_in_one_call_by_many_samples(
     tree: str, verifier: str, draft: str, small: dict[str | None, Path]
 ) -> None:
-    assert p_of(small, draft, tree, verifier, SAMPLES, batch=1) > 1e-3
+    assert p_of(small, draft, tree, verifier, ALONE, batch=1) > 1e-3
 
 
 @pytest.mark.slow
