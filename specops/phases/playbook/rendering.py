@@ -13,7 +13,7 @@ from specops.phases.route.servers import servers
 
 def monitor(at: Given) -> Step | Skipped:
     return _unknown(at, "monitor") or written(
-        at, "monitor", render_monitor(at.rollout, at.folder, at.progress, at.path)
+        at, "monitor", render_monitor(at.rollout, at.folder, at.progress, at.file)
     )
 
 
