@@ -115,6 +115,18 @@ class Signals:
         name = counted.draft_tokens if isinstance(counted, Drafts) else counted.verifications
         return f"{self._aggregate('sum')} (increase({self._of(name)}))"
 
+    def not_drafting(self, least: int) -> str:
+        """Tokens of each server that made `least` or more in the window and drafted none, by `instance`."""
+        servers = replace(self, by=(*self.by, "instance"))
+        made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)}))"
+        return f"{made} >= {least} unless on ({', '.join(servers.by)}) {servers.drafted()} > 0"
+
+    def stuck(self) -> str:
+        """Requests of each server that had some all the time and made no token, by `instance`."""
+        servers = replace(self, by=(*self.by, "instance"))
+        running = f"{servers._aggregate('sum')} (min_over_time({self._of(self.series.running)}))"
+        return f"{running} > 0 and {servers._sum(self.series.generated)} == 0"
+
     def load(self) -> str:
         """Requests that a server has at a time, waiting ones included, as a request sees it: what a baseline
         calls its concurrency.

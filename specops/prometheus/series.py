@@ -132,5 +132,8 @@ GUARD_TOOK = "specops_guard_evaluation_seconds"
 GUARD_OVERRIDE = "specops_guard_override"
 """1 while a person's override holds."""
 
+GPU_USED, GPU_FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
+"""Of DCGM's exporter, in MiB: gpu, Hostname."""
+
 POOL, ROLLOUT = "specops_pool", "specops_rollout"
 """Labels that the scrape configuration adds."""

@@ -7,8 +7,9 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from daemons import Daemon, program, prometheus
 
@@ -34,11 +35,14 @@ class Pool:
     aborted: float = 0.0
     pool: str = "speculative"
     servers: int = 1
+    port: int = 8000
+    """Of the first of them."""
+
     speculates: bool = True
     prefix: str = "vllm:"
     restarted_s_ago: float | None = None
     until_s_ago: float = -AHEAD_S
-    then: Mapping[str, float] | None = None
+    then: Mapping[str, Any] | None = None
     """What has been otherwise for the last `then_s`."""
 
     then_s: float = 900.0
@@ -50,6 +54,10 @@ class Pool:
 
     silent: tuple[float, float] | None = None
     """The same, while Prometheus was there: `up` is 0."""
+
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """Further ones, by name; counters by what they grow in a second, with labels of their own if need be."""
 
     nan: bool = False
     """Sums are not a number."""
@@ -63,7 +71,7 @@ class Pool:
 
     def lines(self, now: float) -> Iterator[str]:
         for server in range(self.servers):
-            yield from self._of_server(now, f"127.0.0.1:{8000 + server}")
+            yield from self._of_server(now, f"127.0.0.1:{self.port + server}")
 
     def _of_server(self, now: float, instance: str) -> Iterator[str]:
         totals = dict.fromkeys(self._grown(), 0.0)
@@ -76,7 +84,7 @@ class Pool:
             then = self.then is not None and self.then_until_s <= ago < self.then_s
             does = replace(self, **dict(self.then or {})) if then else self
             for name, grows in does._grown().items():
-                totals[name] += grows * self.every_s
+                totals[name] = totals.get(name, 0.0) + grows * self.every_s
             if ago < self.until_s_ago:
                 return
             if _within(self.away, ago):
@@ -84,7 +92,9 @@ class Pool:
             yield f"up{{{target}}} {int(not _within(self.silent, ago))} {at}"
             if _within(self.silent, ago):
                 continue
-            yield f"{self.prefix}num_requests_running{labels} {round(does.requests_per_s * does.e2e)} {at}"
+            gauges = {"num_requests_running": round(does.requests_per_s * does.e2e)} | dict(does.gauges)
+            for name, value in gauges.items():
+                yield f"{self.prefix}{name}{labels} {value} {at}"
             for name, total in totals.items():
                 value = "NaN" if self.nan and name.endswith("_sum") else f"{total:.6f}"
                 own = name.partition("{")
@@ -99,17 +109,21 @@ class Pool:
             "spec_decode_num_draft_tokens_total": rate * self.drafted,
             "spec_decode_num_accepted_tokens_total": rate * self.drafted * self.acceptance,
         }
-        return {
-            'request_success_total{finished_reason="stop"}': rate * (1 - self.aborted),
-            'request_success_total{finished_reason="abort"}': rate * self.aborted,
-            "generation_tokens_total": rate * self.tokens,
-            "e2e_request_latency_seconds_sum": rate * self.e2e,
-            "e2e_request_latency_seconds_count": rate,
-            "time_to_first_token_seconds_sum": rate * self.ttft,
-            "time_to_first_token_seconds_count": rate,
-            "request_time_per_output_token_seconds_sum": rate * self.tpot,
-            "request_time_per_output_token_seconds_count": rate,
-        } | (drafts if self.speculates else {})
+        return (
+            {
+                'request_success_total{finished_reason="stop"}': rate * (1 - self.aborted),
+                'request_success_total{finished_reason="abort"}': rate * self.aborted,
+                "generation_tokens_total": rate * self.tokens,
+                "e2e_request_latency_seconds_sum": rate * self.e2e,
+                "e2e_request_latency_seconds_count": rate,
+                "time_to_first_token_seconds_sum": rate * self.ttft,
+                "time_to_first_token_seconds_count": rate,
+                "request_time_per_output_token_seconds_sum": rate * self.tpot,
+                "request_time_per_output_token_seconds_count": rate,
+            }
+            | (drafts if self.speculates else {})
+            | dict(self.counters)
+        )
 
 
 def _within(span: tuple[float, float] | None, ago: float) -> bool:

@@ -22,8 +22,19 @@ from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
 from specops.load.observation import Observation
 from specops.phases.diagnose.looking import device, results, started, stream
-from specops.phases.diagnose.observations import Baseline, Compared, FallBacks, Gpu, Lint, Logged, Stream
+from specops.phases.diagnose.looking.live import Scraping
+from specops.phases.diagnose.observations import (
+    Baseline,
+    Compared,
+    FallBacks,
+    Gpu,
+    Lint,
+    Live,
+    Logged,
+    Stream,
+)
 from specops.phases.monitor.before import before
+from specops.prometheus import exposition
 from specops.results import sealed
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
@@ -40,6 +51,11 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     assert found.e2e is not None
     assert found.e2e.estimate == challenger["levels"][0]["speedups"]["e2e"]["estimate"]
     assert set(found.classes) == set(challenger["classes"])
+    streams = [one["level"]["concurrency"] for one in challenger["deploy"]]
+    assert (found.streams, found.up_to) == (
+        challenger["levels"][0]["speedups"]["level"]["concurrency"],
+        max(streams, default=0),
+    )
     counted = [level["acceptance"] for level in kept["arms"]["speculative"]]
     drafted = sum(one["draft_tokens"] for one in counted)
     assert found.acceptance == pytest.approx(sum(one["accepted_tokens"] for one in counted) / drafted)
@@ -253,3 +269,22 @@ def test_a_rollout_of_which_nothing_is_known_is_undecided_and_a_wrong_symptom_is
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--symptom", "slow")
     assert done.returncode == 2
     assert "known: slower, acceptance" in done.stderr
+
+
+def test_a_server_that_makes_tokens_and_drafts_none_is_named_without_a_prometheus(monkeypatch) -> None:
+    def page(tokens: float, drafted: float) -> exposition.Scrape:
+        text = (
+            f"vllm:generation_tokens_total {tokens}\nvllm:e2e_request_latency_seconds_count {tokens / 50}\n"
+        )
+        for name in ("drafts", "draft_tokens", "accepted_tokens"):
+            text += f"vllm:spec_decode_num_{name}_total {drafted}\n"
+        return exposition.parse(text)
+
+    servers = [f"http://127.0.0.1:{port}/v1" for port in (8001, 8002, 8003)]
+    # It drafts; it drafts none; it has made too few tokens to tell.
+    ends = ((5000, 3000), (5000, 0), (90, 0))
+    pages = {url: [page(0, 0), page(*end)] for url, end in zip(servers, ends, strict=True)}
+    monkeypatch.setattr(exposition, "scrape", lambda url: pages[url].pop(0))
+    found = Scraping(servers).live()
+    assert isinstance(found, Live)
+    assert found.not_drafting == ("127.0.0.1:8002",)

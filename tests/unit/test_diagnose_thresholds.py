@@ -24,6 +24,7 @@ from specops.phases.diagnose.observations import (
     OfClass,
     Stream,
     Swept,
+    Switched,
 )
 
 
@@ -135,10 +136,107 @@ def test_k_is_cut_where_a_position_costs_more_than_it_brings() -> None:
     assert "K = 2" in found.mend
 
 
-@pytest.mark.parametrize(("load", "severity"), [(3, "ruled_out"), (8, "unknown"), (16, "cause")])
+@pytest.mark.parametrize(("load", "severity"), [(3, "ruled_out"), (8, "contributing"), (16, "cause")])
 def test_the_batch_is_too_large_beyond_the_measured_crossover(load: float, severity: str) -> None:
     seen = live(load=load).model_copy(update={"swept": SWEPT})
     assert by_id(seen)["load-beyond-crossover"].severity == severity
+
+
+FAST = {"load": 4.0, "e2e_ms": 1000.0, "tpot_ms": 10.0, "answer_tokens": 90.0}
+"""A third of what the baseline took at that load."""
+
+
+def first_cause(seen: Observations) -> str | None:
+    return next((one.id for one in findings(seen) if one.severity == "cause"), None)
+
+
+def test_a_load_beyond_what_paid_comes_before_the_draft_and_rules_no_slowness_out() -> None:
+    compared = FASTER.model_copy(update={"streams": 1, "up_to": 1})
+    seen = live(load=20.0, acceptance=0.2).model_copy(update={"compared": compared})
+    found = by_id(seen)
+    assert first_cause(seen) == "load-beyond-crossover"
+    assert found["load-beyond-crossover"].told == "20 streams; it stopped paying above 1 (ab.json)"
+    # At one stream it was faster. That says nothing of twenty.
+    assert found["slower-than-standard"].severity == "contributing"
+    few = seen.model_copy(update={"live": LIVE.model_copy(update={"load": 1.2, "acceptance": 0.9})})
+    assert by_id(few)["slower-than-standard"].severity == "ruled_out"
+    assert first_cause(few) is None
+
+
+def test_a_comparison_that_never_paid_does_not_accuse_the_load() -> None:
+    compared = FASTER.model_copy(update={"streams": 1, "up_to": 0})
+    seen = live(load=20.0).model_copy(update={"compared": compared})
+    assert by_id(seen)["load-beyond-crossover"].severity == "unknown"
+
+
+def test_a_load_above_what_paid_that_is_no_slower_now_is_no_cause() -> None:
+    wide = SWEPT.model_copy(update={"on_max": 1, "off_min": 2})
+    seen = live(**FAST).model_copy(update={"baseline": BASELINE, "swept": wide})
+    assert by_id(seen)["load-beyond-crossover"].severity == "contributing"
+    slow = live(**FAST | {"e2e_ms": 9000.0}).model_copy(update={"baseline": BASELINE, "swept": wide})
+    assert by_id(slow)["load-beyond-crossover"].severity == "cause"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "severity"),
+    [
+        (2.0, 2.0, "cause"),
+        (2.0, 3.0, "cause"),  # speculation helps, and not enough
+        (3.0, 1.5, "contributing"),  # most of it is the speculative pool's own
+        (2.0, 1.05, "ruled_out"),
+        (0.9, 2.0, "contributing"),  # it is not slow at all
+    ],
+)
+def test_both_pools_are_slow_where_the_standard_one_is_as_slow(
+    ours: float, theirs: float, severity: str
+) -> None:
+    slow = {"load": 5.0, "answer_tokens": 90.0}  # 2970 ms by the baseline
+    standard = LIVE.model_copy(update=slow | {"e2e_ms": 2970 * theirs})
+    seen = live(**slow, e2e_ms=2970 * ours).model_copy(update={"baseline": BASELINE, "standard": standard})
+    found = by_id(seen)["both-pools-slow"]
+    assert found.severity == severity, found.told
+    if severity == "cause":
+        assert found.cause == "both pools are slow: not speculation's doing"
+        assert first_cause(seen) == "both-pools-slow"
+
+
+@pytest.mark.parametrize(
+    ("percent", "not_drafting", "severity"),
+    [
+        (0.0, (), "cause"),
+        (25.0, (), "contributing"),
+        (100.0, (), "ruled_out"),
+        (100.0, ("a:1",), "cause"),
+        (None, ("a:1",), "cause"),
+        (None, (), "ruled_out"),
+    ],
+)
+def test_speculation_that_is_off_is_the_first_cause(
+    percent: float | None, not_drafting: tuple[str, ...], severity: str
+) -> None:
+    switched = None if percent is None else Switched(source="prometheus", percent=percent)
+    seen = live(not_drafting=not_drafting, acceptance=0.1, stuck=("b:1",))
+    seen = seen.model_copy(update={"switched": switched})
+    assert by_id(seen)["speculation-off"].severity == severity
+    assert first_cause(seen) == ("speculation-off" if severity == "cause" else "server-stuck")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "severity"),
+    [
+        (0.3, None, "cause"),
+        (0.3, 0.01, "cause"),
+        (0.3, 0.28, "contributing"),
+        (0.02, None, "ruled_out"),
+        (None, 0.3, "unknown"),
+    ],
+)
+def test_aborted_requests_are_the_speculative_pools_where_the_other_has_fewer(
+    ours: float | None, theirs: float | None, severity: str
+) -> None:
+    standard = None if theirs is None else LIVE.model_copy(update={"aborted": theirs})
+    seen = live(aborted=ours).model_copy(update={"standard": standard})
+    assert by_id(seen)["requests-aborted"].severity == severity
 
 
 def test_a_full_gpu_is_no_cause_while_its_kv_cache_has_room() -> None:

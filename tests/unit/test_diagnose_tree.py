@@ -29,6 +29,7 @@ from specops.phases.diagnose.observations import (
     OfClass,
     Stream,
     Swept,
+    Switched,
 )
 
 SHARE = st.floats(0, 1)
@@ -48,19 +49,25 @@ LOADS = st.lists(
 ).map(tuple)
 SOURCE = st.just("made up")
 CURVE = st.lists(SHARE, max_size=5).map(lambda shares: tuple(sorted(shares, reverse=True)))
-PARTS: dict[str, st.SearchStrategy[Any]] = {
-    "live": st.builds(
+SERVERS = st.sampled_from([(), ("a:1",)])
+LIVE = st.builds(
         Live, source=SOURCE, over=st.just("5m"),
         answers=st.none() | st.floats(0, 1e4),
         drafted=st.none() | st.floats(0, 1e6), acceptance=MAYBE_SHARE,
         per_position=CURVE, ttft_ms=MAYBE_MS, tpot_ms=MAYBE_MS, e2e_ms=MAYBE_MS,
         answer_tokens=st.none() | st.floats(1, 4096), load=st.none() | st.floats(1, 64),
         kv_usage=MAYBE_SHARE, preemptions_per_s=st.none() | st.floats(0, 10),
-    ),
+        aborted=MAYBE_SHARE, not_drafting=SERVERS, stuck=SERVERS,
+    )  # fmt: skip
+PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "live": LIVE,
+    "standard": LIVE,
+    "switched": st.builds(Switched, source=SOURCE, percent=st.sampled_from([0.0, 25.0, 100.0])),
     "earlier": st.builds(Earlier, source=SOURCE, week=MAYBE_SHARE, after_start=MAYBE_SHARE),
     "baseline": st.builds(Baseline, source=SOURCE, loads=LOADS),
     "compared": st.builds(
         Compared, source=SOURCE, e2e=st.none() | ENDS, ttft=st.none() | ENDS,
+        streams=st.none() | st.just(1), up_to=st.none() | st.integers(0, 8),
         ttft_change_ms=st.none() | st.floats(-1e3, 1e3), acceptance=MAYBE_SHARE, drafts=st.floats(0, 1e5),
         classes=st.dictionaries(
             st.sampled_from(["code", "chat"]),

@@ -18,6 +18,7 @@ from specops.phases.diagnose.asking import (
     load,
     prompts,
     slower,
+    speculating,
     vocabulary,
     watching,
 )
@@ -30,12 +31,15 @@ FILE = f"{PHASE}.json"
 WRONG: tuple[Severity, ...] = ("symptom", "cause")
 QUESTIONS: Sequence[Callable[[Observations], Finding]] = (
     slower.slower,
+    speculating.off,
+    speculating.stuck,
+    slower.both,
+    load.crossover,
     draft.quality,
     draft.cost,
     draft.length,
-    load.crossover,
-    load.kv_cache,
     load.gpu_memory,
+    load.kv_cache,
     first_token.first_token,
     watching.settings,
     draft.fall_backs,
@@ -46,11 +50,13 @@ QUESTIONS: Sequence[Callable[[Observations], Finding]] = (
     drifted.decay,
     bursts.bursts,
     vocabulary.vocabulary,
+    speculating.aborted,
     answers.conformance,
     answers.parity,
     watching.names,
 )
-"""Each has one answer, whatever was seen."""
+"""Each has one answer, whatever was observed. The first cause is what to look at first: what stands before
+speculation (is it on, is it alive, is it this pool alone), then the load, then the draft."""
 
 
 class Diagnosis(BaseModel):

@@ -12,7 +12,7 @@ class _Kept(BaseModel):
 
 
 class Live(_Kept):
-    """Of the speculative pool's servers together, as they are now. None is not known, never zero."""
+    """Of a pool's servers together, as they are now. None is not known, never zero."""
 
     source: str
     over: str
@@ -39,6 +39,22 @@ class Live(_Kept):
 
     kv_usage: float | None = None
     preemptions_per_s: float | None = None
+    aborted: float | None = None
+    """Share of the requests that ended: the engine aborted or failed them."""
+
+    not_drafting: tuple[str, ...] = ()
+    """Servers that made tokens and drafted none."""
+
+    stuck: tuple[str, ...] = ()
+    """Servers that had requests running all the time and made no token."""
+
+
+class Switched(_Kept):
+    """What the routers send to the speculative pool, of what their rules allow."""
+
+    source: str
+    percent: float
+    """Of the router that sends most."""
 
 
 class Earlier(_Kept):
@@ -90,6 +106,12 @@ class Compared(_Kept):
     source: str
     e2e: Ends | None
     """At the lightest load, all classes together."""
+
+    streams: int | None = None
+    """The lightest load; None where it was a rate of arrivals."""
+
+    up_to: int | None = None
+    """The most streams at which it was decided to deploy it, for any class; 0: none; None: not measured."""
 
     ttft: Ends | None
     """The standard's over the challenger's: below 1 is later."""
@@ -234,6 +256,10 @@ class Observations(_Kept):
     """`route.classes` of the rollout file by name, as written there."""
 
     live: Live | None = None
+    """Of the speculative pool."""
+
+    standard: Live | None = None
+    switched: Switched | None = None
     earlier: Earlier | None = None
     baseline: Baseline | None = None
     compared: Compared | None = None

@@ -13,7 +13,7 @@ from specops.prometheus.promql import selector
 from specops.prometheus.series import POOL, ROLLOUT, Drafts, Series
 from specops.render.prometheus.rule_file import duration
 
-GPU_NAMES = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE")
+GPU_NAMES = (names.GPU_USED, names.GPU_FREE)
 RULES = "rules"
 DOWN = (
     "is it scraped, and up? Prometheus' page Status, Targets says so; the rendered prometheus.yml has the job"

@@ -18,6 +18,8 @@ from specops.prometheus.api import Api
 from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import LATENCIES, selector
 from specops.prometheus.series import (
+    GPU_FREE,
+    GPU_USED,
     POOL,
     ROLLOUT,
     ROUTE_DURATION,
@@ -29,8 +31,6 @@ from specops.prometheus.series import (
 )
 
 DAY_S = 24 * HOUR_S
-GPU_USED, GPU_FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
-"""MiB of a GPU, by DCGM's exporter."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from specops.config import Rollout
 from specops.config.monitor import AlertName
 from specops.prometheus import recorded
 from specops.prometheus.exposed import POOLS, PoolName, exposed
-from specops.prometheus.promql import LATENCIES, Latency, selector
+from specops.prometheus.promql import LATENCIES, Latency, Signals, selector
 from specops.prometheus.series import (
     GUARD_LAST,
     GUARD_PERCENT,
@@ -222,12 +222,10 @@ def _stuck(scope: Scope, limit: float) -> Condition:
 
 
 def _stuck_of(scope: Scope, pool: PoolName) -> str:
-    series, window = exposed(scope.rollout, pool), duration(scope.rollout.monitor.window_s)
-    of = f"{selector(scope.labels | {POOL: pool})}[{window}]"
-    each = f"by ({ROLLOUT}, {POOL}, instance)"
-    running = f"sum {each} (min_over_time({series.running}{of})) > 0"
+    window = duration(scope.rollout.monitor.window_s)
+    series = exposed(scope.rollout, pool)
     # Not by requests that ended: those whose client gave up end as well.
-    return f"({running} and sum {each} (increase({series.generated}{of})) == 0)"
+    return f"({Signals(series, scope.labels | {POOL: pool}, window, (ROLLOUT, POOL)).stuck()})"
 
 
 def _not_a_number(scope: Scope, limit: float) -> Condition:

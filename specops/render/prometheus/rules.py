@@ -9,7 +9,15 @@ from specops.config import Rollout
 from specops.prometheus import recorded
 from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import LATENCIES, Signals, selector
-from specops.prometheus.series import POOL, ROLLOUT, ROUTE_FAILOVERS, ROUTE_REQUESTS, Series
+from specops.prometheus.series import (
+    GPU_FREE,
+    GPU_USED,
+    POOL,
+    ROLLOUT,
+    ROUTE_FAILOVERS,
+    ROUTE_REQUESTS,
+    Series,
+)
 from specops.render.prometheus import baseline
 from specops.render.prometheus.rule_file import Record, duration, rule_file
 
@@ -148,5 +156,5 @@ def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
 
 def _gpu_memory(labels: Mapping[str, str]) -> Record:
     ours = selector(labels)
-    used, free = f"DCGM_FI_DEV_FB_USED{ours}", f"DCGM_FI_DEV_FB_FREE{ours}"
+    used, free = f"{GPU_USED}{ours}", f"{GPU_FREE}{ours}"
     return Record(recorded.GPU_MEMORY, f"{used} / ({used} + {free})")

@@ -12,7 +12,7 @@ OF_AB = "the TTFT veto of the comparison"
 
 def first_token(seen: Observations) -> Finding:
     """By now over the baseline's at the same load, else by the comparison."""
-    live, without = seen.live, expected(seen)
+    live, without = seen.live, expected(seen.live, seen.baseline)
     if live is not None and live.ttft_ms is not None and without is not None and without.ttft_ms:
         ratio, more = live.ttft_ms / without.ttft_ms, live.ttft_ms - without.ttft_ms
         source, late = live.source, ratio > VETO and more >= VETO_MS

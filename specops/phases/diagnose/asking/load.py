@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from specops.phases.diagnose.asking.thresholds import FEWER_TOKENS, FULL, NEEDS_PROMETHEUS
+from dataclasses import dataclass
+
+from specops.phases.diagnose.asking.slower import faster_now
+from specops.phases.diagnose.asking.thresholds import FEWER_TOKENS, FULL, NEEDS_PROMETHEUS, ROOM
 from specops.phases.diagnose.finding import Asks, Evidence, Finding
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import PLAYBOOK
@@ -14,29 +17,62 @@ LESS = f"fewer tokens drafted (K = {FEWER_TOKENS}), a shorter max_model_len, or 
 
 
 def crossover(seen: Observations) -> Finding:
-    live, swept = seen.live, seen.swept
+    """The load of now, against the loads at which speculation was measured to pay."""
+    live, paid = seen.live, _paid(seen)
     if live is None or live.load is None:
         why = f"how many requests a server has at a time is not known: {seen.why_not('live')}"
         return CROSSOVER.unknown(why, show=NEEDS_PROMETHEUS)
     evidence = Evidence(what="requests of a server at a time", value=round(live.load, 2), source=live.source)
-    if swept is None or (swept.on_max is None and swept.off_min is None):
-        why = seen.why_not("swept") if swept is None else "the sweep found no load at which it surely pays"
-        told = f"{live.load:.1f} requests of a server at a time; where it stops paying is not known: {why}"
+    told = f"{live.load:.0f} streams" if live.load >= 10 else f"{live.load:.1f} streams"
+    if paid is None:
+        why = seen.why_not("swept", "compared")
+        told = f"{told}; where it stops paying is not known: {why}"
         return CROSSOVER.unknown(told, evidence, show="specops sweep ROLLOUT")
-    limit = swept.off_min if swept.off_min is not None else swept.on_max
-    evidence = evidence.model_copy(update={"threshold": limit, "threshold_source": swept.source})
-    told = f"{live.load:.1f} requests of a server at a time"
-    if swept.off_min is not None and live.load >= swept.off_min:
-        return CROSSOVER.cause(
-            f"{told}: from {swept.off_min} on it was not shown to pay",
-            evidence,
-            cause="the batch is so large that the device computes all the time: verifying is no longer free",
-            mend="specops route render ROLLOUT: its route.max_in_flight keeps the load below; or K by the"
-            " size of the batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)",
-        )
-    if swept.on_max is not None and live.load <= swept.on_max:
-        return CROSSOVER.ruled_out(f"{told}: up to {swept.on_max} it was measured to pay", evidence)
-    return CROSSOVER.unknown(f"{told}: between what was measured", evidence, show="specops sweep ROLLOUT")
+    limit = paid.off_min if paid.off_min is not None else paid.up_to
+    evidence = evidence.model_copy(update={"threshold": limit, "threshold_source": paid.source})
+    if live.load <= paid.up_to:
+        return CROSSOVER.ruled_out(f"{told}: up to {paid.up_to} it was measured to pay", evidence)
+    surely = live.load >= paid.off_min if paid.off_min is not None else live.load > paid.up_to * ROOM
+    above = f"it stopped paying above {paid.up_to}" if paid.up_to else "it was not shown to pay at any load"
+    cause = (
+        "the load is beyond what paid: the batch is so large that the device computes all the time, and"
+        " verifying is no longer free"
+    )
+    mend = (
+        "specops route render ROLLOUT: its route.max_in_flight keeps the load below; or K by the"
+        " size of the batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)"
+    )
+    if surely and not faster_now(seen):
+        return CROSSOVER.cause(f"{told}; {above} ({paid.source})", evidence, cause=cause, mend=mend)
+    if faster_now(seen):
+        told = f"{told}; {above}, and it is not slower than the baseline now"
+    elif paid.off_min is not None:
+        told = f"{told}: between {paid.up_to}, where it paid, and {paid.off_min}, where it did not"
+    return CROSSOVER.contributing(
+        told, evidence, cause="the load is above what was measured to pay", mend=mend
+    )
+
+
+@dataclass(frozen=True)
+class _Paid:
+    up_to: int
+    """Streams; 0: at no load."""
+
+    off_min: int | None
+    """The fewest above them at which it was measured not to pay."""
+
+    source: str
+
+
+def _paid(seen: Observations) -> _Paid | None:
+    """By the sweep of the setting that is deployed, else by the comparison. None where the comparison was not
+    shown to pay at all: then it is not the load."""
+    swept, compared = seen.swept, seen.compared
+    if swept is not None and (swept.on_max is not None or swept.off_min is not None):
+        return _Paid(swept.on_max or 0, swept.off_min, swept.source)
+    if compared is not None and compared.up_to:
+        return _Paid(compared.up_to, None, compared.source)
+    return None
 
 
 def kv_cache(seen: Observations) -> Finding:

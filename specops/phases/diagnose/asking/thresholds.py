@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from specops.phases.ab.settings import AbSettings
-from specops.phases.diagnose.observations import Load, Observations
+from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 
+ROOM = 1.25
+"""Times the load that paid, which the load may be above it: it was measured at few loads."""
 SLOWER = 1.1
 """The playbook's symptom begins at 10% slower."""
 DRAFT_SHARE = 0.5
 """The playbook's: drafting a token takes half of a step of the target, or more."""
+FAILING = 0.05
+"""Share of requests: as guard.max_error_share, if the rollout file does not set it."""
 FULL = 0.95
 """The playbook's, of GPU memory; here of the KV cache too."""
 FEWER_TOKENS = 3
@@ -26,6 +30,8 @@ VETO_MS = AbSettings().ttft_veto_ms
 ENOUGH_DRAFTED = 200
 """Tokens: with fewer, an acceptance rate is off by more than 0.07 (two standard errors at 0.5), and more,
 since the tokens of one draft fare alike."""
+ENOUGH_MADE = 1000
+"""Tokens of a server, of which some are drafted wherever it speculates; copying drafters draft few."""
 ENOUGH_ANSWERS = 50
 """With fewer, a mean latency is one of the prompts that happened to come."""
 LONGEST = 8
@@ -102,9 +108,21 @@ class Expected:
     e2e_ms: float | None
 
 
-def expected(seen: Observations) -> Expected | None:
-    """Interpolated between measured loads, and never beyond them."""
-    live, baseline = seen.live, seen.baseline
+@dataclass(frozen=True)
+class TimesAsLong:
+    """A pool's mean latency against the baseline's at the same load, in milliseconds."""
+
+    name: str
+    now_ms: float
+    baseline_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.now_ms / self.baseline_ms
+
+
+def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
+    """At a pool's load; interpolated between measured loads, and never beyond them."""
     if live is None or baseline is None or live.load is None or (live.answers or 0) < ENOUGH_ANSWERS:
         return None
     ttft = _at(baseline.loads, live.load, lambda load: load.ttft_ms)
@@ -114,6 +132,17 @@ def expected(seen: Observations) -> Expected | None:
     if ttft is not None and token is not None and live.answer_tokens is not None:
         e2e = ttft + token * max(live.answer_tokens - 1, 0)
     return Expected(ttft, tpot, e2e)
+
+
+def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong | None:
+    """By E2E, else by TPOT. None where there is nothing to compare."""
+    without = expected(live, baseline)
+    if live is None or without is None:
+        return None
+    for name, ours, theirs in (("E2E", live.e2e_ms, without.e2e_ms), ("TPOT", live.tpot_ms, without.tpot_ms)):
+        if ours is not None and theirs:
+            return TimesAsLong(name, ours, theirs)
+    return None
 
 
 def _at(loads: Sequence[Load], load: float, read: Callable[[Load], float | None]) -> float | None:

@@ -18,6 +18,7 @@ from specops.progress import Progress
 from specops.prometheus.api import Api
 
 NOT_ASKED = "no request was to be sent"
+BY_PROMETHEUS = ("live", "standard", "switched", "earlier", "names")
 
 
 def gather(
@@ -80,7 +81,7 @@ def _look_live(rollout: Rollout, servers: list[str] | str, looking: _Looking, *,
         looking.at("stream", lambda: stream.stream(rollout, first))
     url = rollout.addresses.prometheus
     if url is None:
-        looking.missing |= dict.fromkeys(("live", "earlier", "names"), NO_PROMETHEUS)
+        looking.missing |= dict.fromkeys(BY_PROMETHEUS, NO_PROMETHEUS)
     else:
         _ask(rollout, url, looking)
     if "live" not in looking.seen:
@@ -103,13 +104,19 @@ def _ask(rollout: Rollout, url: str, looking: _Looking) -> None:
     try:
         api = Api(url)
     except SpecopsError as error:  # a token or headers in the environment that are none
-        looking.missing |= dict.fromkeys(("live", "earlier", "names"), error.message)
+        looking.missing |= dict.fromkeys(BY_PROMETHEUS, error.message)
         return
     try:
         asking = Asking(api, rollout)
         looking.at("live", asking.live)
+        looking.at("standard", Asking(api, rollout, "standard").live)
+        looking.at("switched", asking.switched)
         looking.at("earlier", asking.earlier)
         looking.at("names", lambda: started.names(rollout, api))
+        if here := looking.missing.get("gpu"):
+            looking.at("gpu", asking.gpu)
+            if "gpu" in looking.missing:
+                looking.missing["gpu"] = f"{here}; {looking.missing['gpu']}"
     finally:
         api.close()
 

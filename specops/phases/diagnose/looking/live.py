@@ -1,4 +1,4 @@
-"""The speculative pool as it is now: by a Prometheus, else by its servers' /metrics read twice."""
+"""A pool as it is now: by a Prometheus, else by its servers' /metrics read twice."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 
 from specops.config import EndpointPool, Rollout
-from specops.phases.diagnose.asking.thresholds import ENOUGH_DRAFTED
-from specops.phases.diagnose.observations import Earlier, Live
+from specops.phases.diagnose.asking.thresholds import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
+from specops.phases.diagnose.observations import Earlier, Gpu, Live, Switched
 from specops.prometheus import exposition
-from specops.prometheus.api import Api
-from specops.prometheus.exposed import exposed
+from specops.prometheus.api import Api, Sample
+from specops.prometheus.exposed import PoolName, exposed
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector
-from specops.prometheus.series import POOL, ROLLOUT, VLLM
+from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, VLLM
 from specops.render.prometheus.rule_file import duration
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
@@ -32,22 +32,24 @@ def servers(rollout: Rollout) -> list[str] | str:
 
 
 class Asking:
-    """A Prometheus, of one rollout's speculative pool."""
+    """A Prometheus, of one pool of a rollout."""
 
-    def __init__(self, api: Api, rollout: Rollout) -> None:
+    def __init__(self, api: Api, rollout: Rollout, pool: PoolName = "speculative") -> None:
         self.api = api
-        self.series = exposed(rollout, "speculative")
-        self.labels = {ROLLOUT: rollout.rollout, POOL: "speculative"} | rollout.monitor.labels
+        self.series = exposed(rollout, pool)
+        self.ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+        self.labels = self.ours | {POOL: pool}
+        self.speculates = pool == "speculative"
         self.windows = (duration(rollout.monitor.window_s), "1h", "1d")
 
     def live(self) -> Live | str:
-        """Over the shortest window in which enough was drafted, else the longest. Raises EndpointError."""
+        """Over the shortest window in which enough was drafted, or enough answered without any draft; else
+        the longest. Raises EndpointError."""
         for window in self.windows:
-            drafted = self._one(self._signals(window).drafted())
-            if drafted is not None and drafted >= ENOUGH_DRAFTED:
+            signals = self._signals(window)
+            drafted, finished = self._one(signals.drafted()), self._one(signals.finished())
+            if (drafted or 0) >= ENOUGH_DRAFTED or (not drafted and (finished or 0) >= ENOUGH_ANSWERS):
                 break
-        signals = self._signals(window)
-        finished = self._one(signals.finished())
         if drafted is None and finished is None:
             return f"{self.api.url} has no series of this pool: specops monitor check ROLLOUT"
         return Live(
@@ -64,7 +66,27 @@ class Asking:
             load=self._one(signals.load()),
             kv_usage=self._one(signals.kv_usage()),
             preemptions_per_s=self._one(signals.preemptions()),
+            aborted=self._one(signals.aborted_share()),
+            not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self.speculates else (),
+            stuck=self._servers(self._signals(self.windows[0]).stuck()),
         )
+
+    def switched(self) -> Switched | str:
+        """By the router that sends most. Raises EndpointError."""
+        percent = self._one(f"max({ROUTE_PERCENT}{selector(self.ours)})")
+        if percent is None:
+            return f"{self.api.url} has no {ROUTE_PERCENT}: no router is scraped"
+        return Switched(source=self.api.url, percent=percent)
+
+    def gpu(self) -> Gpu | str:
+        """Of the fullest device, by DCGM's exporter. Raises EndpointError."""
+        mib = [f"{name}{selector(self.ours)}" for name in (GPU_USED, GPU_FREE)]
+        used, free = ({_device(one): one.value for one in self.api.instant(name)} for name in mib)
+        both = [(used[device], free[device]) for device in used.keys() & free.keys()]
+        if not both:
+            return f"{self.api.url} has no {GPU_USED} of this rollout: addresses.gpus names DCGM's exporters"
+        most, left = max(both, key=lambda one: one[0] / (one[0] + one[1]))
+        return Gpu(source=f"{self.api.url} (DCGM)", used_gib=most / 1024, total_gib=(most + left) / 1024)
 
     def earlier(self) -> Earlier | str:
         """Raises EndpointError."""
@@ -92,9 +114,17 @@ class Asking:
         }
         return tuple(found[k] for k in sorted(found) if math.isfinite(found[k]))
 
+    def _servers(self, expr: str) -> tuple[str, ...]:
+        return tuple(sorted({one.labels.get("instance", "?") for one in self.api.instant(expr)}))
+
     def _one(self, expr: str, at: float | None = None) -> float | None:
         samples = self.api.instant(expr, at)
         return samples[0].value if samples and math.isfinite(samples[0].value) else None
+
+
+def _device(sample: Sample) -> tuple[str, ...]:
+    where = sample.labels.get("Hostname") or sample.labels.get("instance", "")
+    return where, sample.labels.get("gpu", "")
 
 
 class Scraping:
@@ -112,6 +142,12 @@ class Scraping:
         took = time.monotonic() - self._began
         pairs = list(zip(self._before, after, strict=True))
         counts, why = _drafts(pairs)
+        made = [_increase([pair], VLLM.generated) for pair in pairs]
+        silent = [
+            url.removeprefix("http://").removesuffix("/v1")
+            for url, pair, tokens in zip(self.servers, pairs, made, strict=True)
+            if (tokens or 0) >= ENOUGH_MADE and _drafts([pair])[0] is None
+        ]
         e2e = _increase(pairs, f"{VLLM.e2e}_sum")
         answers = _increase(pairs, f"{VLLM.e2e}_count")
         if counts is None and not answers:
@@ -133,6 +169,7 @@ class Scraping:
             load=max(1.0, e2e / took / len(pairs)) if e2e is not None else None,  # Little's law
             kv_usage=max(usages, default=None),
             preemptions_per_s=None if preempted is None else preempted / took,
+            not_drafting=tuple(silent),
         )
 
 

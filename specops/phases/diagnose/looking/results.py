@@ -82,6 +82,8 @@ def compared(folder: Path) -> Compared | str:
     return Compared(
         source=kept.source,
         e2e=_ends(lightest.e2e) if lightest else None,
+        streams=lightest.level.concurrency if lightest else None,
+        up_to=_up_to(challenger),
         ttft=_ends(lightest.ttft) if lightest else None,
         ttft_change_ms=lightest.ttft_change_ms if lightest else None,
         acceptance=sum(one.accepted_tokens for one in counted) / drafted if drafted else None,
@@ -97,6 +99,13 @@ def compared(folder: Path) -> Compared | str:
         control=_control(worst) if worst else None,
         mixed=worst.mixed if worst else False,
     )
+
+
+def _up_to(challenger: Challenger) -> int | None:
+    if all(each.speedups.level.concurrency is None for each in challenger.levels):
+        return None
+    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
+    return max(streams, default=0)
 
 
 def _parity(challenger: Challenger) -> OfParity | None:
