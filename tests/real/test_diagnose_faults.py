@@ -62,7 +62,9 @@ class Fault:
     """Another server of the speculative pool."""
 
     percent: int = 100
-    """Of the routers' switch."""
+    """Of the first router's switch. The second's is at 100, or at `second_percent`."""
+
+    second_percent: int = 100
 
     gpu_gib: float | None = None
     """In use of 80, by DCGM."""
@@ -87,7 +89,11 @@ FAULTS: Mapping[str, Fault] = {
     "both-slow": Fault(
         "both-pools-slow", "not speculation's doing", then={"tpot": 0.045}, standard={"tpot": 0.062}
     ),
-    "switched-off": Fault("speculation-off", "switched off", then={"requests_per_s": 0.0}, percent=0),
+    "switched-off": Fault(
+        "speculation-off", "switched off", then={"requests_per_s": 0.0}, percent=0, second_percent=0
+    ),
+    "one-router-of-two-switched-off": Fault(None, percent=0),
+    "slow-and-the-other-is-not": Fault(None, then={"tpot": 0.045}),
     "restarted-without-a-draft": Fault(
         "speculation-off", "127.0.0.1:8000", then={"drafted": 0.0, "tpot": 0.035}
     ),
@@ -165,8 +171,9 @@ def beside(name: str, fault: Fault, now: float) -> Iterator[str]:
     """Lines of what is scraped beside the pools."""
     ours = f'specops_rollout="{name}"'
     for at in range(int(now) - PAST_S, int(now) + AHEAD_S, SCRAPE_S):
-        percent = fault.percent if now - at < 900 else 100
-        yield f'specops_route_speculative_percent{{{ours},instance="r"}} {percent} {at}'
+        for router, percent in (("r", fault.percent), ("s", fault.second_percent)):
+            has = percent if now - at < 900 else 100
+            yield f'specops_route_speculative_percent{{{ours},instance="{router}"}} {has} {at}'
         if fault.gpu_gib is not None:
             for gpu, used in (("0", 20.0), ("1", fault.gpu_gib)):
                 of = f'{{{ours},instance="g",Hostname="h",gpu="{gpu}"}}'
