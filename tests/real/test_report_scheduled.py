@@ -17,7 +17,7 @@ from backfilled import Pool, remembering
 from calling import specops
 from daemons import Daemon, program, wait_until
 
-NAME = "by.itself"
+NAME, BEGUN = "by.itself", "begun"
 SEOUL = ZoneInfo("Asia/Seoul")
 POOLS = {
     name: {"engine": "endpoint", "base_url": f"http://{name}:8000/v1", "model": "m"}
@@ -27,9 +27,24 @@ POOLS = {
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """It knows the hour before this one."""
-    with remembering([Pool(NAME, past_s=3 * 3600, every_s=60)], tmp_path_factory.mktemp("prometheus")) as up:
+    """It knows the hour before this one; of a second rollout, the last half hour."""
+    pools = [Pool(NAME, past_s=3 * 3600, every_s=60), Pool(BEGUN, past_s=1800)]
+    with remembering(pools, tmp_path_factory.mktemp("prometheus")) as up:
         yield up
+
+
+def test_before_a_full_hour_the_first_report_is_announced(prometheus: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "rollout.yaml"
+    addresses = {"prometheus": prometheus.url}
+    path.write_text(json.dumps({"rollout": BEGUN, "pools": POOLS, "addresses": addresses}))
+    began = datetime.now(UTC) - timedelta(seconds=1800)
+    before = began.replace(minute=0, second=0, microsecond=0)
+    done = specops(
+        "report", str(path), "--window", "1h", "--end", before.isoformat(), "--out", str(tmp_path), "--quiet"
+    )
+    assert done.returncode == 4, done.stderr
+    first = before + timedelta(hours=1)
+    assert f"The first can be made at {first:%Y-%m-%d %H:%M} UTC: specops report {path}" in done.stdout
 
 
 def scheduled(folder: Path, at: str, prometheus: str | None = None) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import MEASURED, rollout
-from made_reports import FILE, WINDOW, pool, seen
+from made_reports import FILE, WINDOW, pool, seen, without_pool
 
 from specops.phases.report import make, pictures, words
 from specops.phases.report.document import document
@@ -109,3 +110,67 @@ def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, 
 )
 def test_figures_in_words(said: str, text: str) -> None:
     assert said == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        (0.24, "0.24"),
+        (0.0, "0.00"),
+        (0.0042, "0.0042"),
+        (-0.049, "-0.049"),
+        (99.4, "99.40"),
+        (1234.5, "1,234"),
+    ],
+)
+def test_an_amount_is_never_rounded_to_nothing(amount: float, shown: str) -> None:
+    assert words.money(amount) == shown
+
+
+@pytest.mark.parametrize("per_hour", [2.0, 0.02, 2000.0])
+def test_what_was_saved_is_the_same_amount_wherever_it_stands(
+    per_hour: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make, "before", lambda rollout, folder: MEASURED)
+    one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(tpot_s=0.006)})
+    costs = {"standard_per_hour": per_hour, "currency": "USD"}
+    result = make.made(rollout(costs=costs), FILE, tmp_path, one)
+    report = read(result)
+    assert report.saved is not None
+    assert report.saved.money
+    amount = words.money(report.saved.money)
+    assert float(amount.replace(",", "")) == pytest.approx(report.saved.money, rel=0.05)
+    made = document(report, result)
+    [tile] = [tile for tile in made.tiles if tile.label == "Saved"]
+    assert tile.value == amount
+    assert f"worth {amount} USD" in made.summary
+    [table] = [
+        table for section in made.sections if section.title == "What it saved" for table in section.tables
+    ]
+    assert ("in money", f"{amount} USD") in table.rows
+
+
+@pytest.mark.parametrize("zone", ["Asia/Seoul", "Asia/Kolkata"])
+def test_before_a_full_hour_the_page_says_when_the_first_report_can_be_made(
+    zone: str, tmp_path: Path
+) -> None:
+    """Prometheus began to scrape 25 minutes into the hour that is not over."""
+    end = 1795273200 + (1800 if zone == "Asia/Kolkata" else 0)  # a full hour by the zone's clock
+    window = Window(end - 24 * 3600, end, ZoneInfo(zone))
+    nothing = without_pool(pool())
+    pools = {"standard": nothing, "speculative": nothing}
+    for after, hour in ((1500.0, 1), (3600.0, 1), (3601.0, 2)):
+        one = seen(pools=pools, up=(), window=window, scraped_from=end + after)
+        result = make.made(rollout(), FILE, tmp_path, one)
+        first = window.local(end + hour * 3600)
+        assert result.verdict == "undecided"
+        assert (
+            f"The first can be made at {first:%Y-%m-%d %H:%M} {zone}: specops report {FILE}" in result.reason
+        )
+        report = read(result)
+        assert report.first_report == first.isoformat(timespec="seconds")
+        assert first.minute == 0
+        assert f"{first:%Y-%m-%d %H:%M}" in document(report, result).summary
+    never = make.made(rollout(), FILE, tmp_path, seen(pools=pools, up=(), window=window))
+    assert "first can be made" not in never.reason
+    assert read(never).first_report is None

@@ -87,7 +87,8 @@ def _saving(report: Report) -> str:
     word = "saved" if saving >= 0 else "cost"
     said = f"It {word} {words.hours(abs(saving))} server-hours"
     if saved.money is not None:
-        said += f", {'worth' if saved.money >= 0 else 'a loss of'} {abs(saved.money):,.2f} {saved.currency}"
+        worth = "worth" if saved.money >= 0 else "a loss of"
+        said += f", {worth} {words.money(abs(saved.money))} {saved.currency}"
     return said + "."
 
 
@@ -122,7 +123,7 @@ def _tiles(report: Report) -> Iterator[Tile]:
     saving = saved.without_server_hours - saved.server_hours if saved else None
     yield Tile("Server-hours saved", words.hours(saving), "at comparable load")
     if saved is not None and saved.money is not None:
-        yield Tile("Saved", f"{saved.money:,.0f}", saved.currency or "")
+        yield Tile("Saved", words.money(saved.money), saved.currency or "")
     yield _incidents_tile(report.incidents)
     yield _fallbacks_tile(report.fallbacks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def made(rollout: Rollout, path: Path, folder: Path, seen: Seen) -> Result:
         },
         environment=results.environment(),
         verdict="yes" if data.pools else "undecided",
-        reason=_reason(data, seen.prometheus),
+        reason=_reason(data, seen, path),
         summary=_summary(data),
         data=data.model_dump(mode="json"),
     )
@@ -118,6 +119,7 @@ def _report(rollout: Rollout, path: Path, folder: Path, seen: Seen, known: Befor
         drift=drifted,
         recommendations=advice,
         missing=list(lacking(rollout, path, seen, known, no_journal)),
+        first_report=_first_report(seen),
         status="no data" if not there else "look" if advice else "good",
     )
 
@@ -153,11 +155,25 @@ def _saved(rollout: Rollout, spec: SeenPool, window: Window, now: slice, known: 
     return speedups.saved(taken, pools.grown(spec, spec.names.generated, now).hourly, rollout.costs)
 
 
-def _reason(data: Report, prometheus: str) -> str:
+def _first_report(seen: Seen) -> str | None:
+    if seen.scraped_from is None:
+        return None
+    return seen.window.full_hour(seen.scraped_from).isoformat(timespec="seconds")
+
+
+def _reason(data: Report, seen: Seen, path: Path) -> str:
     if data.status == "no data":
-        return (
-            f"Prometheus at {prometheus} has nothing of rollout {data.rollout} between"
+        nothing = (
+            f"Prometheus at {seen.prometheus} has nothing of rollout {data.rollout} between"
             f" {data.window.start} and {data.window.end}"
+        )
+        if seen.scraped_from is None or data.first_report is None:
+            return nothing
+        since = seen.window.local(seen.scraped_from)
+        return (
+            f"{nothing}: it has scraped the pools since {since:%Y-%m-%d %H:%M}, and a report is of full"
+            f" hours. The first can be made at {datetime.fromisoformat(data.first_report):%Y-%m-%d %H:%M}"
+            f" {data.window.zone}: specops report {path}"
         )
     number = len(data.recommendations)
     if number == 0:

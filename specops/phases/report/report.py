@@ -272,6 +272,9 @@ class Report(_Kept):
     drift: list[Drift]
     recommendations: list[Recommendation]
     missing: list[Missing]
+    first_report: str | None = None
+    """When the first report can be made: where Prometheus has begun to scrape, and no full hour is over."""
+
     status: Literal["good", "look", "no data"]
     """look: something is recommended."""
 

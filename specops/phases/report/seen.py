@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,8 @@ class Seen:
     firing: tuple[Gauge, ...]
     gpu_used: tuple[Gauge, ...]
     gpu_free: tuple[Gauge, ...]
+    scraped_from: float | None = None
+    """Where nothing of the window is there: when Prometheus scraped a server of the pools first, after it."""
 
 
 def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen:
@@ -97,7 +99,7 @@ def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen
     router = grown.read(api, routed, labels, window.start, window.hours)
     progress.advance()
     long = Window(window.previous.start, window.end, window.zone)
-    firing = {"alertstate": "firing", ROLLOUT: rollout.rollout}
+    firing = {"alertstate": "firing"} | labels
     seen = Seen(
         api.url,
         window,
@@ -108,8 +110,21 @@ def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen
         gpu_used=_gauges(api, f"{GPU_USED}{selector(labels)}", window),
         gpu_free=_gauges(api, f"{GPU_FREE}{selector(labels)}", window),
     )
+    if not any(pool.running for pool in seen.pools.values()):
+        seen = replace(seen, scraped_from=_scraped_from(api, labels, window))
     progress.advance()
     return seen
+
+
+def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float | None:
+    """The first scrape of a pool's server after the window, and within a day of now."""
+    clock = api.instant("time()")
+    now = clock[0].value if clock else float(window.end)
+    begin = max(float(window.end), now - DAY_S)
+    if now <= begin:
+        return None
+    of_pools = f'up{selector(labels)[:-1]},{POOL}!=""}}'
+    return min((point[0] for one in api.raw(of_pools, begin, now) for point in one.points), default=None)
 
 
 def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> SeenPool:

@@ -12,6 +12,7 @@ from specops.phases.report.words import (
     bounds,
     hours,
     lasted,
+    money,
     rate,
     seconds,
     share,
@@ -147,14 +148,14 @@ def memory(report: Report) -> Iterator[Table]:
 
 def saved(saved: Saved) -> Table:
     saving = saved.without_server_hours - saved.server_hours
-    money = NONE if saved.money is None else f"{saved.money:,.2f} {saved.currency}"
+    worth = NONE if saved.money is None else f"{money(saved.money)} {saved.currency}"
     rows = (
         ("requests at comparable load", whole(saved.requests)),
         ("their tokens", whole(saved.tokens)),
         ("server-hours that they took", hours(saved.server_hours)),
         ("server-hours without speculation", hours(saved.without_server_hours)),
         ("saved", f"{hours(saving)} server-hours"),
-        ("in money", money),
+        ("in money", worth),
     )
     return Table("", ("", ""), rows)
 

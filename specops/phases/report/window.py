@@ -48,6 +48,10 @@ class Window:
     def local(self, ts: float) -> datetime:
         return datetime.fromtimestamp(ts, self.zone)
 
+    def full_hour(self, ts: float) -> datetime:
+        """The end of the hour that `ts` is in, by this window's hours."""
+        return self.local(self.end + math.ceil((ts - self.end) / HOUR_S) * HOUR_S)
+
     def begins(self) -> list[datetime]:
         """Of every hour, by the zone's clock."""
         return [self.local(self.start + number * HOUR_S) for number in range(self.hours)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from specops.phases.report.report import Extreme, Quantile
@@ -40,6 +41,17 @@ def hours(value: float | None) -> str:
         return NONE
     text = f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def money(value: float | None) -> str:
+    """An amount without its currency: whole from 100 on, else to the hundredth, below 0.1 to two digits."""
+    if value is None:
+        return NONE
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if value and abs(value) < 0.1:
+        return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
+    return f"{value:.2f}"
 
 
 def lasted(value: float) -> str:
