@@ -9,9 +9,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_monitoring import rollout
 
 from specops.errors import UsageError
+from specops.phases.report.seen import look
 from specops.phases.report.window import window
+from specops.progress import Silent as Quiet
+from specops.prometheus.api import Api, Sample, Series
 
 SEOUL = ZoneInfo("Asia/Seoul")
 NOW = datetime(2026, 11, 22, 3, 41, 7, tzinfo=UTC)
@@ -84,3 +88,25 @@ def test_what_is_no_window_is_said(span: str, end: str) -> None:
     with pytest.raises(UsageError) as caught:
         window(span, end, SEOUL, NOW)
     assert caught.value.hint
+
+
+def test_everything_that_is_asked_is_of_the_rollouts_own_cluster() -> None:
+    asked: list[str] = []
+
+    class Silent(Api):
+        def raw(self, which: str, start: float, end: float) -> list[Series]:
+            asked.append(which)
+            return []
+
+        def instant(self, expr: str, at: float | None = None) -> list[Sample]:
+            return []
+
+        def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
+            asked.append(expr)
+            return []
+
+    api = Silent("http://127.0.0.1:9")
+    look(rollout(monitor={"labels": {"cluster": "a"}}), window("1h", "now", SEOUL, NOW), api, Quiet())
+    api.close()
+    assert {"up", "ALERTS"} <= {which.partition("{")[0] for which in asked}
+    assert [which for which in asked if 'cluster="a"' not in which] == []
