@@ -14,6 +14,7 @@ from specops.load.abort import AbortRule
 from specops.load.arrivals import Arrivals, Level
 from specops.load.endpoint import MAX_IN_FLIGHT, NO_KEY, Decoding, Endpoint, EndpointKind, checked_base_url
 from specops.load.metrics import Objectives
+from specops.load.tokens import tokenizer_file
 from specops.load.workload import PromptSet, load_prompts
 
 Positive = Annotated[float, Field(gt=0)]
@@ -126,7 +127,9 @@ class BaselineSettings(BaseModel):
 
     def _tokenizer(self) -> dict[str, str | None]:
         """By what is in the file: its path depends on where the rollout file lies."""
-        return {"tokenizer": None if self.tokenizer is None else results.sha256(self.tokenizer)}
+        if self.tokenizer is None:
+            return {"tokenizer": None}
+        return {"tokenizer": results.sha256(tokenizer_file(self.tokenizer))}
 
     def target(self) -> Endpoint:
         return Endpoint(

@@ -8,6 +8,14 @@ from specops.errors import UsageError
 from specops.load.answer import CountTokens
 
 
+def tokenizer_file(path: Path) -> Path:
+    """The tokenizer.json that `path` names, itself or its folder. UsageError where there is none."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"there is no tokenizer at {file}", hint="give a tokenizer.json or its folder")
+    return file
+
+
 def token_counter(path: Path) -> CountTokens:
     """A function from text to its number of tokens, without special ones, by the tokenizer.json at `path`."""
     try:
@@ -17,9 +25,7 @@ def token_counter(path: Path) -> CountTokens:
             "counting tokens needs the tokenizers package, which is not installed",
             hint='pip install "specops[engine]", or pip install tokenizers',
         ) from None
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise UsageError(f"there is no tokenizer at {file}", hint="give a tokenizer.json or its folder")
+    file = tokenizer_file(path)
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises plain Exception

@@ -217,7 +217,7 @@ def _break_even(share: float | None) -> Change:
         (_changed("guard-drill", settings={}), "fallback-tested", "open", "guard changed since"),
         (_changed("guard-drill", settings={"stage": "a"}), "fallback-tested", "open", "not on the live"),
         (_changed("drafts", verdict="no"), "draft-compatible", "failed", "made up"),
-        (_changed("drafts", settings={"target": "a/b"}), "draft-compatible", "open", "a/b"),
+        (_changed("drafts", settings={"target": "a/b"}, inputs={}), "draft-compatible", "open", "a/b"),
         (_changed("canary", verdict="no", reason="n > 1"), "canary", "failed", "n > 1"),
     ],
 )  # fmt: skip

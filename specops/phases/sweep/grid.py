@@ -131,13 +131,13 @@ def _embedded(
 def _folder(folder: Path, draft: str) -> Path:
     if exit_layers(draft) is not None:
         return Path(draft)
-    path = (folder / Path(draft).expanduser()).absolute()
+    path = folder / Path(draft).expanduser()
     if not path.is_dir():
         raise ConfigError(
             f"there is no folder {path}, which sweep.drafts names",
             hint="drafts of the embedded engine are folders, relative to the rollout file, or exit:LAYERS",
         )
-    return path
+    return path.absolute()
 
 
 def _vllm(pool: VllmPool, k: int, draft: str | None) -> VllmPool:
