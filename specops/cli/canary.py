@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +62,7 @@ def canary(
     from specops.cli.canary_page import page
     from specops.phases.canary import FILE, inputs, resumable
     from specops.phases.canary import canary as ask
+    from specops.phases.commands import Commands
     from specops.phases.partial_results import partial_results
 
     wanted = _checks(only)
@@ -90,7 +93,9 @@ def canary(
     if as_json:
         print_json(result)
     else:
-        typer.echo("\n".join(page(result, path, rollout)))
+        commands = Commands(file, rollout, folder) if rollout else None
+        again = shlex.join(["specops", *sys.argv[1:]])
+        typer.echo("\n".join(page(result, path, commands, again)))
     raise typer.Exit(result.exit_code)
 
 

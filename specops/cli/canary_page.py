@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specops.cli.figures import aligned, count, sentence
-from specops.phases.canary.finding import Conformance, Finding
+from specops.phases.canary.finding import Conformance
+from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.results import Result
 
@@ -20,8 +21,9 @@ WORDS = {
 WIDEST = 150
 
 
-def page(result: Result, path: Path, rollout: Path | None) -> list[str]:
-    """The page's lines; requests that show what differs or cannot be told are in `path`, the result."""
+def page(result: Result, path: Path, commands: Commands | None, again: str) -> list[str]:
+    """The page's lines; requests that show what differs or cannot be told are in `path`, the result. `again`
+    is the command that made it, `commands` those of its rollout; None for a canary of two addresses."""
     data = checked(Conformance, result.data, f"{path} is damaged: data")
     asked = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
     lines = [f"canary · {count(len(data.checks), 'check')} · requests: {asked} · {path}"]
@@ -34,30 +36,29 @@ def page(result: Result, path: Path, rollout: Path | None) -> list[str]:
     for entry in data.unsupported:
         if entry.pool == "speculative":
             lines.append(f"  rule: requests with {entry.parameter} go to the standard pool")
-    return [*lines, sentence(result.reason), f"next: {_next(data, result, rollout)}"]
+    return [*lines, sentence(result.reason), *_next(data, result, commands, again)]
 
 
 def _short(told: str) -> str:
     return told if len(told) <= WIDEST else told[: WIDEST - 1] + "…"
 
 
-def _next(data: Conformance, result: Result, rollout: Path | None) -> str:
-    file = str(rollout) if rollout else "rollout.yaml"
+def _next(data: Conformance, result: Result, commands: Commands | None, again: str) -> Iterator[str]:
     failed = {one.name for one in data.checks if one.status == "fail"}
-    if failed == {"mixed"}:
-        return (
-            f"set route.max_temperature: 0 in {file}, which keeps sampled requests off;"
-            f" then specops route render {file}"
-        )
-    if failed:
-        return "; ".join(_advice(data.checks, file))
-    if result.verdict == "undecided":
-        undecided = ",".join(one.name for one in data.checks if one.status == "undecided")
-        return f"specops canary {file} --only {undecided}, while no other traffic is there"
-    return f"specops monitor render {file}"
-
-
-def _advice(checks: list[Finding], file: str) -> Iterator[str]:
-    yield "paste the request at both servers (BASE_URL=…), and report it to the engine's maintainers"
-    if any(one.status == "fail" and one.parameter for one in checks):
-        yield f"`specops route render {file}` keeps those parameters off the speculative pool meanwhile"
+    routed = any(one.status == "fail" and one.parameter for one in data.checks)
+    if failed == {"mixed"} and commands is not None:
+        yield f"change: keep sampled requests standard: route.max_temperature: 0 in {commands.file}"
+        yield f"next: {commands.of('route render {rollout}')}"
+    elif failed:
+        yield "change: send the request above to both servers, and report it to the engine's maintainers"
+        if routed and commands is not None:  # meanwhile such requests stay standard
+            yield f"next: {commands.of('route render {rollout}')}"
+        else:
+            yield f"next: {again}"
+    elif result.verdict == "undecided":
+        yield "change: nothing else may send requests to the servers meanwhile"
+        yield f"next: {again}"
+    elif commands is not None:
+        yield f"next: {commands.of('monitor render {rollout}')}"
+    else:
+        yield "next: specops init"

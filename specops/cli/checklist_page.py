@@ -54,11 +54,15 @@ def age(seconds: float) -> str:
 
 
 def _next(items: list[Item]) -> Iterator[str]:
-    """What failed before what is open; a command that decides several items is told once."""
-    todo: dict[str, list[str]] = {}
+    """What failed before what is open. A command that decides several items is printed once, after what to
+    change before it; what follows its # is for people, and no shell reads it."""
+    todo: dict[str, list[Item]] = {}
     for status in ("failed", "open"):
         for item in items:
             if item.status == status and item.decide:
-                todo.setdefault(item.decide, []).append(item.name)
-    for command, names in todo.items():
-        yield f"next: {command}  ({', '.join(names)})"
+                todo.setdefault(item.decide, []).append(item)
+    for command, of in todo.items():
+        for item in of:
+            if item.change:
+                yield f"change: {item.change}  ({item.name})"
+        yield f"next: {command}  # {', '.join(item.name for item in of)}"

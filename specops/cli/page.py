@@ -13,6 +13,7 @@ from specops.cli.page_next import following_walk
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import read
+from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
 
 WIDTH = 100
@@ -22,7 +23,7 @@ STATE = {"yes": "passed", "no": "failed", "undecided": "undecided", "partial": "
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
     """The page's lines. Every figure on it is in the file of its phase, in `walk.folder`."""
     parts = [
-        [line for text in _answer(walk, path) for line in _wrapped(text, "", "  ")],
+        [line for text in _answer(walk, rollout, path) for line in _wrapped(text, "", "  ")],
         list(_phases(walk)),
         [
             _headline(walk),
@@ -31,10 +32,10 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
         ],
     ]
     lines = [line for part in parts if part for line in (*part, "")]
-    return [*lines[:-1], f"next: {following_walk(walk, rollout, path)}"]
+    return [*lines[:-1], *following_walk(walk, rollout, path)]
 
 
-def _answer(walk: Walk, path: Path) -> Iterator[str]:
+def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
     """What the comparison says of each load; where there is none, what the last phase says. Then where the
     walk stopped."""
     compared = walk.step("ab")
@@ -45,7 +46,7 @@ def _answer(walk: Walk, path: Path) -> Iterator[str]:
         step = walk.step("checklist") or (walk.steps[-1] if walk.steps else None)
         yield sentence(step.result.reason if step is not None else walk.skipped[-1].reason)
     if last is not None:
-        again = f"specops run {path} --continue"
+        again = Commands(rollout, path, walk.folder).of("run {rollout} --continue")
         yield f"Stopped at {last.phase}: {last.result.reason}. To go on all the same: {again}"
 
 

@@ -23,7 +23,7 @@ from specops.config.reading import load
 from specops.config.report import Report
 from specops.config.rollout import Ab, Measure, Rollout, Slo
 from specops.config.route import Route
-from specops.config.run_folder import run_folder
+from specops.config.run_folder import beside, run_folder
 from specops.config.section import PORT, ExistingPath, Section
 from specops.config.sglang import SglangPool, SglangSpeculation
 from specops.config.sweep import Sweep
@@ -60,6 +60,7 @@ __all__ = [
     "Sweep",
     "VllmPool",
     "VllmSpeculation",
+    "beside",
     "load",
     "run_folder",
 ]

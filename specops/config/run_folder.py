@@ -7,6 +7,11 @@ from pathlib import Path
 from specops.errors import ConfigError
 
 
+def beside(file: Path, name: str) -> Path:
+    """The folder of the rollout file `file` for a rollout called `name`, as an absolute path."""
+    return file.resolve().parent / "runs" / name
+
+
 def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     """The run folder of the rollout file `file`, whose rollout is called `name`; `out` where that is given.
 
@@ -20,7 +25,7 @@ def run_folder(file: Path, name: str, out: Path | None = None) -> Path:
     if out is not None:
         return out
     here = Path.cwd()
-    folder = file.resolve().parent / "runs" / name
+    folder = beside(file, name)
     earlier = here / "runs" / name
     if not folder.exists() and earlier.resolve() != folder and any(earlier.glob("*.json")):
         raise ConfigError(

@@ -282,8 +282,8 @@ def test_rules_that_were_rendered_from_earlier_results_are_no_routing(made: Made
     assert "no router can be asked" in items["routing"].found
     made.change("sweep", reason="measured again")
     _, items = made.checked()
-    assert "does not know the sweep.json" in items["routing"].found
-    assert items["routing"].decide == f"specops route render {made.path}"
+    assert "route.json is stale: sweep.json has changed since" in items["routing"].found
+    assert items["routing"].decide == f"specops route render {made.path} --out {made.folder}"
 
 
 def test_the_page_has_a_line_for_every_item_and_what_to_do_next(made: Made) -> None:
@@ -293,7 +293,7 @@ def test_the_page_has_a_line_for_every_item_and_what_to_do_next(made: Made) -> N
     assert "checklist · made" in done.stdout
     for spec in ITEMS:
         assert spec.name in done.stdout
-    assert f"next: specops canary {made.path}  (canary)" in done.stdout
+    assert f"next: specops canary {made.path} --out {made.folder}  # canary\n" in done.stdout
     kept = json.loads((made.folder / "checklist.json").read_text())
     assert kept["phase"] == "checklist"
     assert set(kept["inputs"]) >= {"rollout", "baseline.json", "ab.json"}

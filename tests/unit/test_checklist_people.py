@@ -319,7 +319,7 @@ def test_the_last_report_is_looked_at(tmp_path: Path) -> None:
     made.put("report", verdict="undecided", name="reports/2026-11-21")
     with pytest.raises(Open, match="is undecided: made up") as undecided:
         by(look(tmp_path), job)
-    assert undecided.value.decide == "specops report {rollout}"
+    assert undecided.value.decide == f"specops report {made.path} --out {made.folder}"
 
 
 def test_a_job_that_is_old_and_made_no_report_does_not_work(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_phase_that_says_no_ends_the_walk_unless_it_is_to_go_on(monkeypatch, p
     done, notes = walked(monkeypatch, {phase: "no"})
     assert done.stopped == done.steps[-1].phase == phase
     assert done.exit_code == Exit.NO
-    again = "specops run runs/demo/rollout.yaml --continue"
+    again = "specops run runs/demo/rollout.yaml --out runs/demo --continue"
     assert f"{phase} failed: because of {phase}; to go on all the same: {again}" in notes.lines
     on, _ = walked(monkeypatch, {phase: "no"}, go_on=True)
     assert [step.phase for step in on.steps] == list(PHASES)
@@ -104,7 +104,7 @@ def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
     ("run", "phase", "hint"),
     [
         (drafts.run, "drafts", "specops verify-draft TARGET DRAFT --out"),
-        (sweep.run, "sweep", "rollout.yaml --attach 0=URL"),
+        (sweep.run, "sweep", " --attach '0=http://127.0.0.1:1/v1#m' --attach '5=http://127.0.0.1:2/v1#m'"),
         (drill.run, "guard-drill", "specops guard drill"),
     ],
 )

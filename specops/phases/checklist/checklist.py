@@ -13,7 +13,7 @@ from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
 from specops.phases.checklist import attestations
 from specops.phases.checklist.attestations import Attestation
-from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.checklist.evidence import Evidence, Open, Refused
 from specops.phases.checklist.item import Checked, Item, Spec, Status
 from specops.phases.checklist.items import ITEMS
 from specops.phases.checklist.looking import CLOCK_SKEW, FRESH_DAYS, Look
@@ -46,13 +46,15 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
     try:
         decided = spec.look(look)
         status = "passed" if decided.passed else "failed"
-        found, evidence = decided.found, list(decided.evidence)
-        decide = None if decided.passed else decided.decide or spec.command
+        found, evidence, change = decided.found, list(decided.evidence), decided.change
+        decide = None if decided.passed else decided.decide or spec.command(look)
     except Open as why:
-        status, found, evidence = "open", why.why, list(why.evidence)
-        decide = why.decide or spec.command
+        status, found, evidence, change = "open", why.why, list(why.evidence), why.change
+        decide = why.decide or spec.command(look)
+        refused = isinstance(why, Refused)
     except SpecopsError as error:
-        status, found, evidence, decide = "open", error.message, [], error.hint or spec.command
+        status, found, evidence, change = "open", error.message, [], error.hint
+        decide = spec.command(look)
         refused = isinstance(error, FileError)
     if status == "open" and spec.attestable and not refused:
         one = attestations.latest(list(said), spec.name)
@@ -60,12 +62,10 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
             why_not = _why_not(one, look)
             told = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
             if why_not is None:
-                status, found, decide = "attested", told, None
+                status, found, change, decide = "attested", told, None, None
             else:
                 found = f"{found}; {told}, {why_not}"
             evidence = [*evidence, _of(one, look)]
-    if decide is not None:
-        decide = decide.replace("{rollout}", str(look.path)).replace("{folder}", str(look.folder))
     return Item(
         name=spec.name,
         asks=spec.asks,
@@ -73,6 +73,7 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         status=status,
         found=found,
         evidence=evidence,
+        change=change,
         decide=decide,
     )
 

@@ -25,8 +25,16 @@ class Evidence(BaseModel):
 
 
 class Open(Exception):
-    """The item cannot be decided: why, what there is of evidence all the same, and what would decide it."""
+    """The item cannot be decided: why, with the evidence that there is. `change` says what to change first,
+    in the rollout file or outside specops; `decide` is the command after that, if not the item's own."""
 
-    def __init__(self, why: str, *evidence: Evidence, decide: str | None = None) -> None:
+    def __init__(
+        self, why: str, *evidence: Evidence, decide: str | None = None, change: str | None = None
+    ) -> None:
         super().__init__(why)
-        self.why, self.evidence, self.decide = why, evidence, decide
+        self.why, self.evidence, self.decide, self.change = why, evidence, decide, change
+
+
+class Refused(Open):
+    """A file that is damaged, was changed after it was written, or is dated in the future. No attestation
+    takes its place."""

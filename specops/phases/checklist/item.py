@@ -23,16 +23,19 @@ class Decided:
     found: str
     evidence: tuple[Evidence, ...]
     decide: str | None = None
-    """What would change a no, in place of the item's own command."""
+    """The command that would change a no, in place of the item's own."""
+
+    change: str | None = None
+    """What to change before that command."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """`command` has {rollout} in place of the rollout file, and {folder} of the run folder."""
-
     name: str
     asks: str
-    command: str
+    command: Callable[[Look], str]
+    """The complete command that decides the item."""
+
     look: Callable[[Look], Decided]
     origin: Origin = "playbook"
     attestable: bool = False
@@ -52,6 +55,9 @@ class Item(_Kept):
     status: Status
     found: str
     evidence: list[Evidence]
+    change: str | None
+    """What to change before `decide` is run, in the rollout file or outside specops; null for nothing."""
+
     decide: str | None
     """The command that would decide it, or change the answer; null where nothing is left to do."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,12 +16,26 @@ from specops.config import EmbeddedPool, EndpointPool, Rollout
 from specops.errors import FileError
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.canary import inputs as asked_by_canary
-from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.checklist.evidence import Evidence, Open, Refused
+from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.sweep.jobs import STANDARD
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.prometheus.api import Api
 from specops.results import Result
+
+COMMANDS: Mapping[str, str] = {
+    "baseline": "run {rollout} --only baseline",
+    "drafts": "run {rollout} --only drafts",
+    "ab": "run {rollout} --only ab",
+    "canary": "canary {rollout}",
+    "guard-drill": "guard drill {rollout}",
+    "route": "route render {rollout}",
+    "monitor": "monitor render {rollout}",
+}
+"""What makes the result of a phase; `sweep` depends on the pools."""
+REUSED = ("baseline", "ab", "sweep", "canary")
+"""Phases whose command reuses an earlier result, unless it is given --fresh."""
 
 CLOCK_SKEW = timedelta(minutes=5)
 FRESH_DAYS = 30
@@ -43,6 +59,25 @@ class Look:
 
     folder: Path
     now: datetime
+
+    @property
+    def commands(self) -> Commands:
+        return Commands(self.rollout, self.path, self.folder)
+
+    def command(self, phase: str, *, fresh: bool = False) -> str:
+        """The complete command that makes the result of `phase`, whatever result there is with `fresh`."""
+        fresh = fresh and phase in REUSED
+        if phase == "sweep":
+            return self.commands.sweep(fresh=fresh)
+        return self.commands.of(COMMANDS[phase], fresh=fresh)
+
+    def attest(self, item: str) -> str:
+        """The command by which the user of this process attests an item."""
+        try:
+            name = getpass.getuser()
+        except (OSError, KeyError):
+            name = "NAME"
+        return self.commands.of(f"checklist attest {item} {{rollout}} --by {shlex.quote(name)}")
 
     @cached_property
     def api(self) -> Api | None:
@@ -120,7 +155,11 @@ class Look:
             then.pop("machine", None)
         unlike = changed(found.result.model_copy(update={"inputs": then}), now)
         if unlike:
-            raise Open(f"{found.path.name} does not count: {unlike} changed since", found.evidence)
+            raise Open(
+                f"{found.path.name} does not count: {unlike} changed since",
+                found.evidence,
+                decide=self.command(phase),
+            )
         return found
 
     def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> Found:
@@ -130,12 +169,16 @@ class Look:
         for name, part in parts.items():
             if found.result.settings.get(name) != part:
                 raise Open(
-                    f"{found.path.name} is of another rollout file: {name} changed since", found.evidence
+                    f"{found.path.name} is of another rollout file: {name} changed since",
+                    found.evidence,
+                    decide=self.command(phase),
                 )
         for name in reads:
             if self._unknown(found.result, self.folder / f"{name}.json"):
                 raise Open(
-                    f"{found.path.name} does not know the {name}.json that there is now", found.evidence
+                    f"{found.path.name} is stale: {name}.json has changed since",
+                    found.evidence,
+                    decide=self.command(phase),
                 )
         return found
 
@@ -148,24 +191,36 @@ class Look:
         return results.read(path).created > result.created
 
     def result(self, phase: str) -> Found:
-        """A finished one that is not too old, whatever it says. Open, or FileError where it is damaged."""
+        """A finished one that is not too old, whatever it says; Open or Refused otherwise."""
         path = self.folder / f"{phase}.json"
         if not path.exists():
-            raise Open(f"there is no {path.name}")
-        result = results.read(path)
+            raise Open(f"there is no {path.name}", decide=self.command(phase))
+        again = self.command(phase, fresh=True)
+        try:
+            result = results.read(path)
+        except FileError as error:
+            raise Refused(error.message, decide=again) from error
         evidence = self.file(path, result.created, result.reason)
-        self.refuse_future(evidence)
+        self.refuse_future(evidence, again)
         if result.verdict == "partial":
-            raise Open(f"{path.name} was stopped before its end: {result.reason}", evidence)
+            raise Open(
+                f"{path.name} was stopped before its end: {result.reason}",
+                evidence,
+                decide=self.command(phase),
+            )
         if self.now - result.created > timedelta(days=FRESH_DAYS):
             old = (self.now - result.created).days
-            raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence)
+            raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence, decide=again)
         return Found(result, path, evidence)
 
-    def refuse_future(self, evidence: Evidence) -> None:
-        """FileError for evidence dated later than now. Clocks of two machines may differ by CLOCK_SKEW."""
+    def refuse_future(self, evidence: Evidence, decide: str) -> None:
+        """Refused for evidence dated later than now. Clocks of two machines may differ by CLOCK_SKEW."""
         if evidence.created - self.now > CLOCK_SKEW:
-            raise FileError(f"{evidence.source} is dated {evidence.created:%Y-%m-%d}, in the future")
+            raise Refused(
+                f"{evidence.source} is dated {evidence.created:%Y-%m-%d}, in the future",
+                evidence,
+                decide=decide,
+            )
 
     @property
     def _embedded(self) -> bool:

@@ -32,16 +32,15 @@ def baseline(look: Look) -> Decided:
 
 
 def draft_compatible(look: Look) -> Decided:
-    found = look.result("drafts")
-    asked = found.result.settings
     pair = settings_for(look.rollout.pools.speculative)
     if pair is None:
+        engine = look.rollout.pools.speculative.engine
         raise Open(
-            f"drafts.json is of {asked.get('target')} with {asked.get('draft')}; which models the pool serves"
-            " the rollout file does not say",
-            found.evidence,
-            decide="specops checklist attest draft-compatible {rollout} --by NAME",
+            f"the rollout file does not name the models of a pool of engine {engine}",
+            change="compare the two models that it serves with specops verify-draft, then attest it",
+            decide=look.attest("draft-compatible"),
         )
+    found = look.result("drafts")
     _refuse_another(look, found, "target", pair.target)
     _refuse_another(look, found, "draft", pair.draft)
     if found.result.verdict == "undecided":
@@ -72,7 +71,13 @@ def k_swept(look: Look) -> Decided:
     if found.result.verdict == "undecided":
         raise Open(found.result.reason, found.evidence)
     if found.result.verdict == "no" or advice.setting is None:
-        return Decided(False, found.result.reason, (found.evidence,), decide="keep every request standard")
+        return Decided(
+            False,
+            found.result.reason,
+            (found.evidence,),
+            change=f"set route.speculate: false in {look.path}, which keeps every request standard",
+            decide=look.command("route"),
+        )
     ours = deployed(look)
     if ours is None or not any(cell.setting == ours for cell in report.cells):
         raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
@@ -82,9 +87,11 @@ def k_swept(look: Look) -> Decided:
     if rival is not None and not rival.apart:
         told = f"{ours} is deployed, and cannot be told apart from {advice.setting}, the best that was swept"
         return Decided(True, told, (found.evidence,))
-    change = f"deploy {advice.setting} (pools.speculative.speculation), then measure again"
     return Decided(
-        False, f"{ours} is deployed, and {advice.setting} is better", (found.evidence,), decide=change
+        False,
+        f"{ours} is deployed, and {advice.setting} is better",
+        (found.evidence,),
+        change=f"deploy {advice.setting}: pools.speculative in {look.path}",
     )
 
 
@@ -104,7 +111,7 @@ def acceptance(look: Look) -> Decided:
     elif known.branches:
         raise Open(
             "of a tree that branches most cannot be accepted, and no sweep measured its break-even",
-            decide="specops sweep {rollout}",
+            decide=look.command("sweep"),
         )
     else:
         gate, source = ACCEPTANCE, "the playbook's"
@@ -162,14 +169,14 @@ def speedup(look: Look) -> Decided:
     if not challenger.deploy:
         if challenger.decision.verdict == "no":
             return Decided(False, challenger.decision.reason, (found.evidence,))
-        raise Open(challenger.decision.reason, found.evidence, decide="more prompts, or measure.repeats")
+        raise Open(challenger.decision.reason, found.evidence, change=_more(look))
     used = _used(challenger, look.rollout)
     if not used:
         limit = look.rollout.route.max_in_flight
         raise Open(
             f"no load of at most {limit} streams was measured, which is route.max_in_flight",
             found.evidence,
-            decide="specops run {rollout}, with that load in measure.concurrency",
+            change=f"add that load to measure.concurrency in {look.path}",
         )
     one, decision = min(used, key=lambda each: each[1].speedup.low if each[1].speedup else 0.0)
     shown = decision.speedup
@@ -186,11 +193,13 @@ def speedup(look: Look) -> Decided:
     if shown.low > SPEEDUP:
         return Decided(True, f"{figure} ({gate})", (evidence,))
     if shown.high <= SPEEDUP:
-        lower = "keep it standard: route.classes, route.max_in_flight"
-        return Decided(False, f"{figure}: not above the {gate}", (evidence,), decide=lower)
-    raise Open(
-        f"{figure}: the interval includes the {gate}", evidence, decide="more prompts, or measure.repeats"
-    )
+        lower = f"keep it standard in {look.path}: route.classes, route.max_in_flight"
+        return Decided(False, f"{figure}: not above the {gate}", (evidence,), change=lower)
+    raise Open(f"{figure}: the interval includes the {gate}", evidence, change=_more(look))
+
+
+def _more(look: Look) -> str:
+    return f"add prompts, or repeats (measure.repeats), in {look.path}"
 
 
 def _used(challenger: Challenger, rollout: Rollout) -> list[tuple[Deployed, Decision]]:

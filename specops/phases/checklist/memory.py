@@ -49,8 +49,8 @@ def gpu_memory(look: Look) -> Decided:
         evidence.append(where)
         told.append(said)
         passed = passed and enough
-    change = "fewer tokens drafted (K = 3), or a shorter max_model_len, then specops sweep {rollout}"
-    return Decided(passed, "; ".join(told), tuple(evidence), decide=None if passed else change)
+    change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
+    return Decided(passed, "; ".join(told), tuple(evidence), change=None if passed else change)
 
 
 def _live_share(look: Look) -> tuple[float, Evidence] | None:
@@ -78,7 +78,8 @@ def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
             "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
             " elsewhere",
             found.evidence,
-            decide="pip install nvidia-ml-py where it serves, then specops sweep {rollout}",
+            change="pip install nvidia-ml-py on the machine that serves",
+            decide=look.command("sweep", fresh=True),
         )
     return _of_host(cells, found)
 

@@ -15,8 +15,9 @@ from specops.phases.guard import GUARD, standing
 from specops.phases.measurement import checked
 from specops.phases.monitor.check import check
 from specops.phases.monitor.render import Rendered
-from specops.phases.route.render import Routed
+from specops.phases.route.render import CONF, NGINX, Routed
 from specops.phases.route.thresholds import rules
+from specops.phases.throughput import AGAIN
 from specops.progress import Silent
 from specops.prometheus import exposition
 
@@ -55,9 +56,13 @@ def routing(look: Look) -> Decided:
     _refuse_missing_files(look, routed.files, found.evidence)
     routers = look.rollout.addresses.routers
     if not routers:
+        prefix = look.folder / NGINX
         raise Open(
             f"{found.result.reason}; no router can be asked, for addresses.routers names none",
             found.evidence,
+            change=f"start the router: nginx -p {prefix} -c {CONF}; add its HOST:PORT to addresses.routers in"
+            f" {look.path}",
+            decide=look.commands.of("route render {rollout}"),
         )
     counts = decided(routers)
     for router in routers:
@@ -94,10 +99,12 @@ def monitoring(look: Look) -> Decided:
             f"{found.result.reason}; that a Prometheus has loaded them cannot be seen, for there"
             " is no addresses.prometheus",
             found.evidence,
+            change=f"let a Prometheus load {look.folder}/rendered, and name its root, such as"
+            f" http://HOST:9090, as addresses.prometheus in {look.path}",
         )
     live = check(look.rollout, look.api, Silent())
     evidence = (found.evidence, look.probed(look.api.url, live.reason))
-    command = "specops monitor check {rollout}"
+    command = look.commands.of("monitor check {file}")
     return Decided(live.verdict == "yes", live.reason, evidence, decide=command)
 
 
@@ -114,8 +121,13 @@ def capacity(look: Look) -> Decided:
         phase = Path(found.measured.source).stem
         evidence = (look.result(phase).evidence.model_copy(update={"figure": found.reason}),)
     if found.verdict == "undecided":
-        raise Open(found.reason, *evidence, decide=found.hint)
-    return Decided(found.verdict == "yes", found.reason, evidence, decide=found.hint)
+        raise Open(found.reason, *evidence, change=_change(found.hint))
+    return Decided(found.verdict == "yes", found.reason, evidence, change=_change(found.hint))
+
+
+def _change(hint: str | None) -> str | None:
+    """None where the hint is to measure, which the item's command does."""
+    return None if hint == AGAIN else hint
 
 
 def canary(look: Look) -> Decided:

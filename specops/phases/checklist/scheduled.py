@@ -19,11 +19,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from specops import results
+from specops.errors import FileError
 from specops.phases.checklist.crontab import PATH, fires_within, jobs
-from specops.phases.checklist.evidence import Evidence, Open
+from specops.phases.checklist.evidence import Evidence, Open, Refused
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Look
 from specops.phases.checklist.shell_command import reports, runs
+from specops.phases.report.schedule import FOLDER as RENDERED
 from specops.results import Result
 
 REPORTS = "reports"
@@ -113,11 +115,13 @@ def by(look: Look, places: Places) -> Decided:
         bad = next(iter(found), None)
         if bad is not None:
             raise Open(f"{bad.what}: {bad.problem}", *evidence, decide=bad.decide)
-        raise Open("no cron job and no systemd timer on this machine makes it", *evidence)
+        raise Open(
+            "no cron job and no systemd timer on this machine makes it", *evidence, decide=_install(look)
+        )
     path = job.file
     since = datetime.fromtimestamp(path.stat().st_mtime, UTC) if path else look.now
     evidence.insert(0, look.file(path, since, job.what) if path else look.probed("crontab -l", job.what))
-    make = "specops report {rollout}"
+    make = look.commands.of("report {rollout}")
     if latest is None:
         if look.now - since > FRESH:
             raise Open(
@@ -137,14 +141,30 @@ def by(look: Look, places: Places) -> Decided:
     return Decided(True, f"{job.what}; the last report is {shown.source}", tuple(evidence))
 
 
+def _install(look: Look) -> str | None:
+    """What installs the line for cron that was rendered for this rollout; None where there is none yet."""
+    lines = [path for path in sorted((look.folder / RENDERED).glob("*")) if not path.suffix]
+    mine = (path for path in lines if _cron_jobs_of(path, look.path))
+    return next((f"cp {shlex.quote(str(path))} /etc/cron.d/" for path in mine), None)
+
+
+def _cron_jobs_of(path: Path, rollout: Path) -> bool:
+    parsed = jobs(_text(path), with_user=True)
+    return any(reports(job.command, rollout, _home(job.user), job.path) for job in parsed)
+
+
 def _latest(look: Look) -> tuple[Result, Evidence] | None:
-    """The last report. FileError for one that is damaged, was changed, or is dated in the future."""
+    """The last report. Refused for one that is damaged, was changed, or is dated in the future."""
     found: list[tuple[Result, Evidence]] = []
+    make = look.commands.of("report {rollout}")
     for path in sorted((look.folder / REPORTS).glob("*.json")):
-        result = results.read(path)
+        try:
+            result = results.read(path)
+        except FileError as error:
+            raise Refused(error.message, change=f"remove {path}", decide=make) from error
         if result.phase == "report":
             evidence = look.file(path, result.created, result.reason)
-            look.refuse_future(evidence)
+            look.refuse_future(evidence, make)
             found.append((result, evidence))
     return max(found, key=lambda one: one[0].created, default=None)
 

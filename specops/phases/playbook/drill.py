@@ -9,6 +9,7 @@ from __future__ import annotations
 from specops.config import EndpointPool, Rollout
 from specops.errors import ServerError
 from specops.phases import Phase
+from specops.phases.commands import Commands
 from specops.phases.guard_drill import drill
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.playbook.keeping import by_hand, earlier, set_aside, written
@@ -27,8 +28,8 @@ def run(at: Given) -> Step | Skipped:
             return written(at, PHASE, drill(at.rollout, at.folder, at.progress, limit_s=LIMIT_S))
         return by_hand(at, PHASE) or Skipped(
             PHASE,
-            "the pools run already, and a drill would move their live traffic",
-            f"specops guard drill {at.file}, when it suits you",
+            "the pools run already, and a drill would move their live traffic: run it when that suits",
+            Commands(at.rollout, at.file, at.folder).of("guard drill {rollout}"),
         )
     return _rehearsed(at)
 

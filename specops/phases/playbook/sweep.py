@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specops import results
 from specops.config import CommandPool, EndpointPool, Rollout
+from specops.phases.commands import Commands
 from specops.phases.inputs import changed
 from specops.phases.playbook.keeping import by_hand, keeping, unchanged
 from specops.phases.playbook.step import Given, Skipped, Step
@@ -18,10 +19,10 @@ from specops.phases.sweep.wanted import wanted_of
 
 def run(at: Given) -> Step | Skipped:
     rollout, path, progress = at.rollout, at.path("sweep"), at.progress
+    command = Commands(rollout, at.file, at.folder).sweep()
     why_not = _why_not(rollout)
     if why_not is not None:
-        reason, mend = why_not
-        return by_hand(at, "sweep") or Skipped("sweep", reason, mend.replace("ROLLOUT", str(at.file)))
+        return by_hand(at, "sweep") or Skipped("sweep", why_not, command)
     wanted = wanted_of(rollout, at.file.parent)
     inputs = wanted.inputs()
     previous = results.read(path) if path.exists() and not at.fresh else None
@@ -39,21 +40,18 @@ def run(at: Given) -> Step | Skipped:
         try:
             keep(sweep(wanted, executor, progress, previous=previous, earlier=earlier, on_partial=keep))
         except BudgetError as error:
-            return Skipped("sweep", error.message, f"specops sweep {at.file} --budget {error.minutes}")
+            return Skipped("sweep", error.message, f"{command} --budget {error.minutes}")
     return Step("sweep", path, results.read(path))
 
 
-def _why_not(rollout: Rollout) -> tuple[str, str] | None:
-    """Why K is not specops's to set, and what does it all the same."""
+def _why_not(rollout: Rollout) -> str | None:
+    """Why K is not specops's to set."""
     pool = rollout.pools.speculative
     if isinstance(pool, EndpointPool):
-        return (
-            "the speculative pool runs already, and its K is not specops's to set",
-            "specops sweep ROLLOUT --attach 0=URL --attach K=URL, with a server for each K",
-        )
+        return "the speculative pool runs already, and its K is not specops's to set"
     if isinstance(pool, CommandPool) and K not in pool.command:
         return (
-            f"the command of the speculative pool does not say {K}, where a sweep writes the K that it tries",
-            f"write {K} there and run specops sweep ROLLOUT; then the K that it recommends, and go on",
+            f"the command of the speculative pool does not say {K}, where a sweep writes the K that it tries:"
+            f" write {K} there, sweep, and then write the K that it recommends"
         )
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from specops.config import Rollout
 from specops.errors import Exit, SpecopsError
 from specops.phases import PHASES, Phase
+from specops.phases.commands import Commands
 from specops.phases.playbook import (
     ab,
     baseline,
@@ -98,7 +99,7 @@ def run(
             progress.note(f"{phase}: not run again, {why} ({made.path})")
         if made.result.verdict == "no" and phase != order[-1] and not go_on:
             walk.stopped = phase
-            again = f"specops run {file} --continue"
+            again = Commands(rollout, file, folder).of("run {rollout} --continue")
             progress.note(f"{phase} failed: {made.result.reason}; to go on all the same: {again}")
             break
     return walk

@@ -1,0 +1,82 @@
+"""Complete commands for one rollout: what a page tells an operator to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specops import results
+from specops.config import EndpointPool, Rollout, beside
+from specops.errors import SpecopsError
+from specops.phases.sweep.jobs import STANDARD
+
+FIRST_K = 5
+"""The playbook's K to start from."""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """`file` is named as the operator named it, so that a command runs from the same directory."""
+
+    rollout: Rollout
+    file: Path
+    folder: Path
+
+    def of(self, words: str, *, fresh: bool = False) -> str:
+        """`specops WORDS`. In `words` {rollout} stands for the rollout file with its run folder, {file} for
+        the file alone and {folder} for the run folder."""
+        file = shlex.quote(str(self.file))
+        there = self.folder.resolve() == beside(self.file, self.rollout.rollout)
+        place = file if there else f"{file} --out {shlex.quote(str(self.folder))}"
+        filled = words.replace("{rollout}", place).replace("{file}", file)
+        filled = filled.replace("{folder}", shlex.quote(str(self.folder)))
+        return f"specops {filled}{' --fresh' if fresh else ''}"
+
+    def sweep(self, *, fresh: bool = False) -> str:
+        """The sweep; of pools that run already with the endpoints that it compares."""
+        attach = "".join(f" --attach {shlex.quote(f'{k}={end}')}" for k, end in self._endpoints().items())
+        return self.of(f"sweep {{rollout}}{attach}", fresh=fresh)
+
+    def _endpoints(self) -> Mapping[int, str]:
+        """URL#MODEL of each endpoint by its K: those of the earlier sweep, else of the rollout's two pools.
+        Empty where specops starts the pools itself."""
+        pool, standard = self.rollout.pools.speculative, self.rollout.pools.standard
+        if not isinstance(pool, EndpointPool):
+            return {}
+        swept = self._swept()
+        if swept:
+            return swept
+        if isinstance(standard, EndpointPool):
+            base = _named(standard)
+        else:
+            asked = next(iter(self.rollout.addresses.standard), "127.0.0.1:8000")
+            base = f"http://{asked}/v1"
+        return {0: base, self.drafted() or FIRST_K: _named(pool)}
+
+    def drafted(self) -> int | None:
+        """The K of a speculative pool that runs already, as the comparison counted its positions."""
+        try:
+            compared = results.read(self.folder / "ab.json").data["arms"]["speculative"]
+            counted = [len(level["acceptance"]["per_position"]) for level in compared if level["acceptance"]]
+        except (SpecopsError, LookupError, TypeError):
+            return None
+        return max(counted, default=0) or None
+
+    def _swept(self) -> dict[int, str]:
+        try:
+            settings: Mapping[str, Any] = results.read(self.folder / "sweep.json").settings["settings"]
+            ends = {
+                0 if name == STANDARD else int(name.removeprefix("k=")): EndpointPool.model_validate(pool)
+                for name, pool in settings.items()
+            }
+        except (SpecopsError, LookupError, TypeError, ValueError, AttributeError):
+            return {}
+        ours = self.rollout.pools.speculative
+        return {k: _named(end) for k, end in ends.items()} if ours in ends.values() else {}
+
+
+def _named(pool: EndpointPool) -> str:
+    return f"{pool.base_url}#{pool.model}"
