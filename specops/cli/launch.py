@@ -29,6 +29,7 @@ def render(
     from specops import results
     from specops.cli.launch_page import page
     from specops.cli.progress import progress
+    from specops.phases.commands import Commands
     from specops.phases.launch import render
 
     folder = run_folder(rollout, file.rollout, out)
@@ -38,7 +39,7 @@ def render(
     if as_json:
         print_json(result)
     else:
-        typer.echo("\n".join(page(result)))
+        typer.echo("\n".join(page(result, Commands(file, rollout, folder))))
     raise typer.Exit(result.exit_code)
 
 

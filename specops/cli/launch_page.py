@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from specops.cli.figures import aligned, count, sentence
+from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
+from specops.phases.throughput import AGAIN
 from specops.results import Result
 
 
-def page(result: Result) -> list[str]:
+def page(result: Result, commands: Commands) -> list[str]:
     """The page's lines; names of files are relative to the run folder, which the first line names."""
     data = checked(Rendered, result.data, "launch.json is damaged: data")
     lines = [
@@ -22,7 +25,7 @@ def page(result: Result) -> list[str]:
         lines += [f"  {line}" for line in _findings(name, pool)]
     lines += [f"  capacity  {data.capacity.reason}"]
     lines.append(_verdict(result))
-    lines.append(f"next: {_next(data)}")
+    lines += _next(data, commands)
     return lines
 
 
@@ -55,14 +58,17 @@ def _verdict(result: Result) -> str:
     return sentence(f"{wrote}; {carries[result.summary['capacity']]}")
 
 
-def _next(data: Rendered) -> str:
+def _next(data: Rendered, commands: Commands) -> Iterator[str]:
     if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
-        return "mend the rollout file, then render again"
-    if data.capacity.verdict != "yes":
-        return data.capacity.hint or "measure the standard pool again"
-    folder = Path(data.folder)
-    if f"{RENDERED}/kubernetes/standard.yaml" in data.files:
-        return (
-            f"kubectl apply -f {folder / RENDERED / 'kubernetes'}, or docker compose -f {folder / COMPOSE} up"
-        )
-    return f"{folder / data.files[0]}" if data.files else "specops run ROLLOUT"
+        yield f"change: fix the errors above in {commands.file}"
+        yield f"next: {commands.of('launch render {rollout}')}"
+    elif data.capacity.verdict != "yes":
+        if data.capacity.hint not in (None, AGAIN):
+            yield f"change: {data.capacity.hint}"
+        yield f"next: {commands.of('run {rollout} --only baseline')}"
+    elif f"{RENDERED}/kubernetes/standard.yaml" in data.files:
+        yield f"next: kubectl apply -f {shlex.quote(str(Path(data.folder) / RENDERED / 'kubernetes'))}"
+    elif data.files:
+        yield f"next: {shlex.quote(str(Path(data.folder) / data.files[0]))}"
+    else:
+        yield f"next: {commands.of('run {rollout}')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,9 @@ def rendered(result: Result, rollout: Path) -> list[str]:
     lines += aligned([["  left out", name, why] for name, why in data.left_out.items()])
     lines += [f"  not read  {why}" for why in data.not_read.values()]
     lines.append(sentence(result.reason))
-    lines.append(f"next: specops monitor check {rollout} --prometheus URL, once a Prometheus has loaded it")
+    load = f"let a Prometheus load {Path(data.folder) / FOLDER}"
+    lines.append(f"change: {load}, and name its root as addresses.prometheus in {rollout}")
+    lines.append(f"next: specops monitor check {shlex.quote(str(rollout))}")
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ def rendered(result: Result, rollout: Path) -> list[str]:
         sentence(result.reason),
     ]
     prefix = Path(data.folder) / NGINX
-    start = f"nginx -p {prefix} -c {CONF}"
-    return [*lines, f"next: {start}" if data.native else f"next: specops route check {rollout}; then {start}"]
+    start = f"nginx -p {shlex.quote(str(prefix))} -c {CONF}"
+    check = f"specops route check {shlex.quote(str(rollout))} --run {shlex.quote(data.folder)}"
+    return [*lines, f"next: {start}" if data.native else f"next: {check} && {start}"]
 
 
 def _value(rule: Mapping[str, Any]) -> str:
@@ -71,7 +73,7 @@ def checked(result: Result) -> list[str]:
     tried = [read(Tried, one, "the check is damaged") for one in result.data["tried"]]
     if not tried:
         lines = [sentence(result.reason), f"NGINX says: {result.data['refused']}"]
-        return [*lines, f"next: {result.data['hint']}"]
+        return [*lines, f"change: {result.data['hint']}"]
     rows = [["  " + one.name, one.pool, one.reason] for one in tried]
     wrong = [f"wrong: {one.name}: {one.wrong}" for one in tried if one.wrong]
     return [f"route check · {count(len(tried), 'request')}", *aligned(rows), *wrong, sentence(result.reason)]

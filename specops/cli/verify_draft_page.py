@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,7 +67,7 @@ def _model(model: ModelMemory, shared: str) -> list[str]:
 def _next(result: Result) -> str:
     target, draft = result.data["target"]["name"], result.data["draft"]["name"]
     if result.summary["verdict"] == "incompatible":
-        return f"next: another draft; specops verify-draft {target} --guide"
+        return f"change: take another draft\nnext: specops verify-draft {shlex.quote(target)} --guide"
     if result.verdict == "no":
         measured = f"specops verify-draft {target} {draft} --measure --prompts FILE"
         return f"next: another draft, or see what it costs: {measured} (--allow-degraded takes it)"

@@ -32,7 +32,8 @@ def test_sigterm_is_ctrl_c_within_the_block_only() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_event_loop_cancels_its_task_as_by_ctrl_c() -> None:
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_event_loop_cancels_its_task_as_by_ctrl_c(ignored: bool) -> None:
     ended = []
 
     async def work() -> None:
@@ -44,8 +45,12 @@ def test_an_event_loop_cancels_its_task_as_by_ctrl_c() -> None:
             ended.append("saved")
             raise
 
-    with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
-        asyncio.run(work())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
+            asyncio.run(work())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended == ["saved"]
 
 

@@ -12,6 +12,7 @@ import yaml
 from specops.cli.launch_page import page
 from specops.config import Rollout
 from specops.errors import ConfigError, Exit, FileError
+from specops.phases.commands import Commands
 from specops.phases.launch import render
 from specops.phases.lint import lint_file
 from specops.progress import Silent
@@ -27,6 +28,21 @@ EVERY_FILE = [
     "rendered/kubernetes/standard.yaml",
     "rendered/kubernetes/speculative.yaml",
 ]
+
+
+COMMANDS = Commands(
+    Rollout.model_validate(
+        {
+            "rollout": "demo",
+            "pools": {
+                name: {"engine": "endpoint", "base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
+                for name, port in (("standard", 1), ("speculative", 2))
+            },
+        }
+    ),
+    Path("rollout.yaml"),
+    Path("runs/demo"),
+)
 
 
 def rollout(standard: dict[str, Any], speculative: dict[str, Any], **sections: Any) -> Rollout:
@@ -124,7 +140,7 @@ def test_pools_that_run_already_have_nothing_and_others_without_an_image_have_sc
     result = rendered(tmp_path, endpoint, {"engine": "command", "command": "serve --port {port}"})
     assert result.data["files"] == ["rendered/speculative.sh"]
     assert "serve \\\n  --port 8001" in (tmp_path / "rendered/speculative.sh").read_text()
-    text = "\n".join(page(result))
+    text = "\n".join(page(result, COMMANDS))
     assert "standard: everything: it runs already, at http://127.0.0.1:9/v1" in text
     assert "a command of your own has no published image" in text
 
@@ -148,7 +164,7 @@ def test_a_command_is_linted_and_must_be_reached_in_its_container(tmp_path: Path
     assert levels["--speculative-model"] == "error"
     assert findings(result, "standard") == []
     assert result.verdict == "no"
-    assert "to mend" in page(result)[-2]
+    assert "to mend" in page(result, COMMANDS)[-3]
 
 
 def test_a_setting_that_the_version_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -169,7 +185,7 @@ def test_without_a_peak_the_files_are_there_and_the_gate_does_not_pass(tmp_path:
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
     assert (result.verdict, result.exit_code) == ("undecided", Exit.UNDECIDED)
     assert "names no peak" in result.reason
-    assert "add peak" in page(result)[-1]
+    assert "add peak" in page(result, COMMANDS)[-2]
 
 
 @pytest.mark.parametrize(
@@ -185,9 +201,10 @@ def test_the_page_says_what_the_gate_said_and_what_comes_next(
     result = rendered(tmp_path, VLLM, VLLM | NGRAM)
     result.data["capacity"] |= {"verdict": verdict, "hint": "3 servers would carry it"}
     result.summary["capacity"] = verdict
-    *_, last, next_ = page(result)
-    assert said in last
-    assert next_.startswith(f"next: {following}")
+    *_, last, before, next_ = page(result, COMMANDS)
+    assert said in (last if verdict == "no" else before)
+    assert following in (before if verdict == "no" else next_)
+    assert next_.startswith("next: ")
 
 
 def test_no_secret_reaches_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def test_nothing_but_the_result_is_left_in_the_folder(tmp_path) -> None:
     assert read(tmp_path / "baseline.json").reason == "again"
 
 
+@given(data=st.dictionaries(st.text(), JSON, max_size=4))
+def test_the_hash_does_not_depend_on_the_layout(data) -> None:
+    made = result(data=data)
+    assert json.loads(results.written(made)) == json.loads(results.sealed(json.loads(results.written(made))))
+
+
 def test_a_result_that_was_edited_is_refused_by_name(tmp_path) -> None:
     path = tmp_path / "ab.json"
     write(path, result(data={"speedup": 1.05, "ratio": 0.1, "name": "위키"}, created="2026-11-21T12:00:00Z"))
