@@ -254,3 +254,13 @@ def test_with_as_many_more_the_interval_just_excludes_one(
 @pytest.mark.parametrize("estimate", [1.0, 1.0001])
 def test_an_estimate_of_one_promises_nothing(estimate: float) -> None:
     assert stats.pairs_needed(Interval(estimate, estimate / 1.05, estimate * 1.05, 40)) is None
+
+
+def test_two_clusters_are_the_fewest_that_have_a_variance() -> None:
+    """Of two, leaving out one leaves the other: the error is half of their difference."""
+    log, variance, freedom = stats.log_ratio(np.array([400.0, 320.0]), np.array([160.0, 200.0]))
+    assert log == pytest.approx(math.log(2))
+    assert math.sqrt(variance) == pytest.approx(abs(math.log(2.5) - math.log(1.6)) / 2)
+    assert freedom == pytest.approx(1)
+    _, alone, none = stats.log_ratio(np.array([400.0]), np.array([160.0]))
+    assert (alone, none) == (math.inf, 0)

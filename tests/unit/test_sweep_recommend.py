@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import made_sweeps
 import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
+from specops import stats
 from specops.config import EmbeddedPool, Speculation, VllmPool, VllmSpeculation
 from specops.phases.ab.faults import Requests
 from specops.phases.ab.settings import AbSettings
@@ -17,7 +20,7 @@ from specops.phases.sweep.choice import method_of
 from specops.phases.sweep.confirmation import confidence_of
 from specops.phases.sweep.jobs import Setting, Skipped
 from specops.phases.sweep.judging import Judged
-from specops.phases.sweep.recommend import apart, of_each
+from specops.phases.sweep.recommend import Candidate, Contest, apart, best, nothing_pays, of_each
 from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
@@ -514,3 +517,43 @@ def test_lengths_that_are_accepted_are_named_with_the_recommendation() -> None:
     assert judged({}, one, cells=cells, picked=picked).verdict != "yes"
     same = faulty(lambda n, row, cell: {})
     assert "per output token" not in same.reason
+
+
+def candidate(name: int, low: float, high: float, n: int = 48, **fields: Any) -> Candidate:
+    """Undecided, by an interval of its speed-up."""
+    speedup = Interval(math.sqrt(low * high), low, high, n)
+    decision = Decision(
+        verdict="undecided", reason="open", speedup=speedup, more_prompts=stats.pairs_needed(speedup)
+    )
+    return Candidate(setting(name, **fields), decision, speedup)
+
+
+def needed(*candidates: Candidate) -> int | None:
+    return nothing_pays([Contest(Where(1), candidates, None)]).more_prompts
+
+
+def test_settings_that_all_look_slower_need_as_many_prompts_as_the_last_of_them_for_a_no() -> None:
+    near, far = candidate(3, 0.80, 1.20), candidate(5, 0.70, 1.05)
+    each = [stats.pairs_needed(one.speedup) for one in (near, far) if one.speedup]
+    assert each[0] > each[1] > 0
+    assert needed(near, far) == needed(far, near) == each[0]
+    assert needed(far) == each[1]
+    assert needed(candidate(8, 0.5, 2.0 - 1e-9), far) is None  # no number would decide the first
+
+
+def test_of_a_yes_the_most_hopeful_says_how_many_prompts_it_needs() -> None:
+    hope, far = candidate(3, 0.95, 1.30), candidate(5, 0.97, 1.04)
+    assert needed(hope, far) == hope.decision.more_prompts
+    assert hope.decision.more_prompts != far.decision.more_prompts
+
+
+def test_of_settings_that_draft_as_much_and_are_as_fast_the_faster_estimate_wins() -> None:
+    def paying(name: str, estimate: float) -> Candidate:
+        speedup = Interval(estimate, 1.2, 1.8, 48)
+        one = replace(setting(3), name=name, draft=name)
+        return Candidate(one, Decision(verdict="yes", reason="", speedup=speedup), speedup)
+
+    slow, fast = paying("a", 1.500), paying("b", 1.505)
+    for order in ([slow, fast], [fast, slow]):
+        found = best(order, lambda one, other: False)
+        assert found is fast
