@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from typing import Any
 
 import pytest
 from made_visits import ARMS, judged, visits
 
-from specops.phases.ab.drift import Drift, found, one_sided
+from specops.phases.ab.drift import Drift, found, halves, lowest, one_sided
 from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import pair_up
+from specops.stats import Interval
 
 
 def drifts(**made: Any) -> dict[tuple[str, str], Drift]:
@@ -107,7 +112,7 @@ def test_a_gain_that_one_half_of_the_run_does_not_show_is_no_gain() -> None:
     found = judged(visits(4.0, prompts=96, classes=("chat",), answer=slowing("draft", 0.12)))
     assert found.verdict == "undecided"
     assert "speed-up of draft from the beginning to the end: -" in found.reason
-    assert "the halves of the run do not both show the gain" in found.reason
+    assert "and the gain is not shown throughout the run: " in found.reason
     assert "over the whole run: deploy for chat" in found.reason
 
 
@@ -115,3 +120,32 @@ def test_a_gain_that_both_halves_show_stands_and_the_drift_is_named() -> None:
     found = judged(visits(4.0, answer=slowing("draft", 0.03)), settings=AbSettings())
     assert found.verdict == "yes"
     assert "both halves of the run show the gain" in found.reason
+
+
+def test_a_gain_that_the_standard_made_by_slowing_down_is_no_gain() -> None:
+    """Equal at first, and the standard takes three times as long at the end: each half shows a gain."""
+    sent = itertools.count()
+
+    def threefold(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        slower = 1 + 2 * next(sent) / (96 * 2 * 2)
+        return {"slower": slower if visit.arm == "standard" else 1.0}
+
+    made = visits(1.0, prompts=96, classes=("chat",), noise=0.02, answer=threefold)
+    found = judged(made)
+    pairs = pair_up(made, *ARMS, "interleaved")
+    assert all(half is not None and half.low > 1 for half in halves(pairs, 0.95))
+    assert found.verdict == "undecided"
+    assert re.search(
+        r" in its halves, and (0\.9|1\.[01])\d× \[0\.\d+, 1\.\d+\] at the worse end; over", found.reason
+    )
+
+
+@pytest.mark.parametrize(("change", "low"), [(1.0, 1.41), (3.0, 0.705), (1 / 3, 0.705)])
+def test_the_worse_end_is_below_the_mean_by_what_an_even_change_makes(change: float, low: float) -> None:
+    pairs = pair_up(visits(1.41, noise=0.0), *ARMS, "interleaved")
+    shown = Interval(math.sqrt(change), min(1.0, change), max(1.0, change), 48)
+    drifted = Drift(kind="speed-up", arm="draft", change=shown, flagged=True, told="")
+    found = lowest(pairs, drifted, 0.95)
+    assert found is not None
+    assert found.estimate == pytest.approx(low)
+    assert lowest(pairs, drifted.model_copy(update={"change": None}), 0.95) is None

@@ -98,6 +98,18 @@ def halves(pairs: Pairs, confidence: float) -> tuple[Interval | None, Interval |
     return early.ratio("e2e", confidence), late.ratio("e2e", confidence)
 
 
+def lowest(pairs: Pairs, drift: Drift, confidence: float) -> Interval | None:
+    """The end-to-end speed-up at the end of the run at which it was lowest, of pairs at one level.
+
+    The whole run has the mean. Of a latency that grows evenly to R times, that is (1 + R) / 2 of what it was;
+    R is the largest change that the drift's interval has.
+    """
+    whole, change = pairs.ratio("e2e", confidence), drift.change
+    if whole is None or change is None:
+        return None
+    return whole.times(2 / (1 + max(change.high, 1 / change.low)))
+
+
 def _drift(kind: Kind, arm: str, change: Interval | None) -> Drift:
     sure = change is not None and (change.low > 1 or change.high < 1)
     flagged = change is not None and sure and not 1 / NOTABLE < change.estimate < NOTABLE

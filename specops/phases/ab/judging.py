@@ -219,10 +219,12 @@ class _Judging:
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
+        confidence, drifted = self.settings.confidence, drift.one_sided(self.drifts, name)
         return verdict.unless_drifted(
             decision,
-            drift.one_sided(self.drifts, name),
-            drift.halves(lightest, self.settings.confidence),
+            drifted,
+            drift.halves(lightest, confidence),
+            drift.lowest(lightest, drifted, confidence) if drifted else None,
         )
 
 

@@ -344,23 +344,28 @@ def unless_answers_differ(
 
 
 def unless_drifted(
-    decision: Decision, drift: Drift | None, halves: tuple[Interval | None, Interval | None]
+    decision: Decision,
+    drift: Drift | None,
+    halves: tuple[Interval | None, Interval | None],
+    lowest: Interval | None,
 ) -> Decision:
-    """A gain in a run in which one of the arms changed and the other did not stands only if each half of
-    the run shows it: a server that slows down is deployed for what it is at the end, and a standard that
-    did is no measure at all. `halves` are the speed-ups in them."""
+    """A gain in a run in which one of the arms changed and the other did not stands only where all of the run
+    shows it: a server that slows down is deployed for what it is at the end, and a standard that slowed down
+    made the gain itself. `halves` are the speed-ups in them, `lowest` is that at the worse end of the run, by
+    its trend."""
     if drift is None:
         return decision
     told = f"it drifted: {drift.told}"
     if decision.verdict != "yes":
         return decision.model_copy(update={"reason": f"{decision.reason}; {told}"})
-    if all(half is not None and half.low > 1 for half in halves):
+    if all(part is not None and part.low > 1 for part in (*halves, lowest)):
         reason = f"{decision.reason}; it drifted, and both halves of the run show the gain"
         return decision.model_copy(update={"reason": reason})  # the drift's own line has the figures
     each = " then ".join("too few prompts" if half is None else times(half) for half in halves)
+    end = "" if lowest is None else f", and {times(lowest)} at the worse end"
     return Decision(
         verdict="undecided",
-        reason=f"{told}, and the halves of the run do not both show the gain: {each}; "
+        reason=f"{told}, and the gain is not shown throughout the run: {each} in its halves{end}; "
         f"over the whole run: {decision.reason}",
     )
 
