@@ -272,3 +272,25 @@ def test_answers_that_change_where_a_prompt_comes_again(
 
 def test_one_round_has_no_prompt_that_comes_again() -> None:
     assert again(come_again({}, rounds=1), *ARMS) == []
+
+
+@pytest.mark.parametrize(("draft", "standard", "possible"), [(3, 0, True), (3, 3, False), (2, 3, False)])
+def test_mixed_batches_that_change_the_standard_as_often_are_no_evidence(draft, standard, possible) -> None:
+    """Other prompts of the standard's change: the server differs from itself in any batch."""
+    ours = probe("standard", 0)
+    rows = tuple(
+        row.model_copy(update={"text": "other"}) if n >= 8 - standard else row
+        for n, row in enumerate(ours.cell.rows)
+    )
+    ours = ours.model_copy(update={"cell": ours.cell.model_copy(update={"rows": rows})})
+    found = among_sampled(told_of(24), [ours, probe("draft", draft)], *ARMS)
+    assert found is not None
+    assert found.possibly_lower() == possible
+
+
+@pytest.mark.parametrize(("unlike", "fault"), [(5, False), (6, True)])
+def test_first_answers_and_those_that_come_again_share_the_error(unlike: int, fault: bool) -> None:
+    """Five of five is one in 32, which is less than a twentieth and more than half of that."""
+    (found,) = alone(told(unlike, 0, prompts=48), *ARMS)
+    assert found.surely_lower(0.95)
+    assert found.shows_a_fault(0.95) == fault

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from made_visits import ARMS, judged, visits
 
-from specops.phases.ab.repeats import NOTABLE, cached_figures, compare
+from specops.phases.ab.repeats import NOTABLE, Repeats, cached_figures, compare
 from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import Figure
 from specops.phases.ab.verdict import look
 
 
@@ -129,3 +130,24 @@ def test_first_requests_that_hang_are_no_cache() -> None:
 
     made = visits(2.0, prompts=64, noise=0.1, answer=hanging)
     assert cached_figures(compare(made, "draft", 0.95)) == frozenset()
+
+
+def test_a_cached_time_per_token_leaves_no_figure_but_ttft_to_repeats() -> None:
+    def cached(figure: Figure) -> Repeats:
+        return Repeats(arm="draft", figure=figure, ratio=None, cached=True)
+
+    assert cached_figures([cached("tpot")]) == cached_figures([cached("e2e")]) == {"e2e", "tpot"}
+    assert cached_figures([cached("ttft")]) == {"ttft"}
+    assert cached_figures([cached("e2e").model_copy(update={"cached": False})]) == set()
+
+
+def test_repeats_that_are_faster_by_chance_are_no_cache() -> None:
+    """A few prompts carry it all: the mean is faster by more than is notable, and the interval has 1."""
+
+    def lucky(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"slower": 0.01} if visit.round and visit.arm == "draft" and int(prompt[1:]) < 2 else {}
+
+    (e2e,) = [one for one in compare(visits(1.0, answer=lucky), "draft", 0.95) if one.figure == "e2e"]
+    assert e2e.ratio is not None
+    assert e2e.ratio.low < 1 < NOTABLE < e2e.ratio.estimate
+    assert not e2e.cached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from made_visits import ARMS, CLASSES, judged, visits
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
@@ -28,6 +30,7 @@ from specops.phases.ab.verdict import (
     overall,
     paying,
     pays_up_to,
+    unless_answers_differ,
 )
 
 THREE = ("standard", "chain", "ngram")
@@ -351,3 +354,19 @@ def test_no_visit_that_is_missing_breaks_the_judging(lost, design) -> None:
     found = judged(kept, settings=AbSettings(design=design))
     assert found.verdict in ("yes", "no", "undecided")
     look(kept, ARMS, AbSettings(design=design), 2, 4)
+
+
+def test_a_fault_in_mixed_batches_is_of_no_load_alone() -> None:
+    """It decides on the challenger; that its alone answers at a load are the standard's is still so."""
+    level = Level(concurrency=1)
+    yes = Cell(level, Decision(verdict="yes", reason="fast"), None)
+    verdicts = Verdicts({"edit": (yes,)}, (yes,), ())
+    prompts = frozenset(f"p{n}" for n in range(48))
+    same = Matches(prompts, ())
+    other = Matches(prompts, tuple(Witness(prompt=p, character=0, standard="a", other="b") for p in prompts))
+    mixed = Parity("draft", True, level, other, same)
+    assert mixed.shows_a_fault(0.95)
+    assert unless_answers_differ(verdicts, [mixed], 0.95) is verdicts
+    for parity in (replace(mixed, mixed=False), replace(mixed, mixed=False, repeated=True)):
+        found = unless_answers_differ(verdicts, [parity], 0.95)
+        assert found.together[0].decision.verdict == found.classes["edit"][0].decision.verdict == "no"

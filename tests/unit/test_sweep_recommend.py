@@ -557,3 +557,17 @@ def test_of_settings_that_draft_as_much_and_are_as_fast_the_faster_estimate_wins
     for order in ([slow, fast], [fast, slow]):
         found = best(order, lambda one, other: False)
         assert found is fast
+
+
+def test_a_cache_that_the_standard_has_as_well_is_no_difference() -> None:
+    paying = Decision(verdict="yes", reason="1.4×")
+
+    def verdict(standard: tuple[float, float] | None, ours: tuple[float, float]) -> str:
+        both = tuple(Interval(1.5, *ends, 24) if ends else None for ends in (standard, ours))
+        measured = vetoes.Measured(Requests(()), (), both)  # type: ignore[arg-type]
+        return vetoes.limit(paying, measured, AbSettings()).verdict
+
+    assert verdict(None, (1.3, 1.7)) == "undecided"
+    assert verdict((0.9, 1.1), (1.3, 1.7)) == "undecided"
+    assert verdict((1.2, 1.6), (1.3, 1.7)) == "yes"
+    assert verdict((0.9, 1.1), (1.1, 1.7)) == "yes"  # as far apart as two starts of a server may be
