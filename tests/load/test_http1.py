@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
+import weakref
 
 import pytest
 
@@ -81,6 +83,19 @@ def test_bytes_after_the_end_are_not_the_next_response() -> None:
         assert (body, response.done, response.reusable) == (BODY, True, False)
 
 
+@pytest.mark.parametrize("ending", [b"", b"Connection: close\r\n"])
+def test_another_response_that_nobody_asked_for_is_not_the_body(ending: bytes) -> None:
+    response, body = fed(chunked(BODY, headers=ending) + chunked(b"more"))
+    assert (body, response.done, response.reusable) == (BODY, True, False)
+
+
+def test_the_fields_of_an_interim_response_are_its_own() -> None:
+    response, body = fed(
+        b"HTTP/1.1 103 Early\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+    )
+    assert (response.status, response.headers, body) == (200, {"content-length": "1"}, b"x")
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [
@@ -98,6 +113,43 @@ def test_bytes_after_the_end_are_not_the_next_response() -> None:
 def test_nonsense_is_refused(nonsense: bytes) -> None:
     with pytest.raises(BadResponse):
         fed(nonsense)
+
+
+@pytest.mark.parametrize(
+    "sloppy",
+    [
+        chunked(ending=b"13 \r\n" + BODY + b"\r\n0\r\n\r\n"),  # spaces after the size
+        chunked(BODY, headers=b"Content-Length: 5\r\n"),
+    ],
+    ids=["space", "a length beside chunks"],
+)
+def test_what_servers_get_wrong_is_read_all_the_same(sloppy: bytes) -> None:
+    response, body = fed(sloppy)
+    assert (response.status, body, response.done) == (200, BODY, True)
+
+
+@pytest.mark.parametrize("whole", WHOLE)
+def test_a_response_that_is_over_is_freed_without_the_collector(whole: bytes) -> None:
+    """In a measured window nothing collects rings."""
+    response, _ = fed(whole)
+    gone = weakref.ref(response)
+    gc.disable()
+    try:
+        del response
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_fields_are_joined_and_trailers_are_none() -> None:
+    response, _ = fed(chunked(BODY, ending=b"0\r\nX-Last: 1\r\n\r\n", headers=b"X-A: 1\r\nx-a:  2 \r\n"))
+    assert response.headers == {"transfer-encoding": "chunked", "x-a": "1, 2"}
+
+
+def test_a_head_may_be_long_and_what_follows_it_longer() -> None:
+    head = b"HTTP/1.1 200 OK\r\nX: " + b"y" * 60_000 + b"\r\nContent-Length: 90000\r\n\r\n"
+    response, body = fed(head[:100], head[100:] + b"z" * 90_000)
+    assert (len(body), response.done) == (90_000, True)
 
 
 def test_a_compressed_body_keeps_its_instants() -> None:

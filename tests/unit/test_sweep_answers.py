@@ -49,6 +49,11 @@ def test_other_answers_are_counted_once_a_prompt(many: int, differ: bool) -> Non
     assert said == (48 - many, 48, 48, 48, differ)
 
 
+def test_the_first_rung_counts_where_a_prompt_was_sent_in_several() -> None:
+    said = told(lambda cell, row: row.prompt[:: -1 if cell.setting == "k=3" and cell.rung else 1])
+    assert said == (48, 48, 48, 48, False)
+
+
 def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
     def text(cell: SweptCell, row: Row) -> str:
         own = (cell.setting, cell.turn) == ("standard", 0)
