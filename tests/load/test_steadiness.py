@@ -162,3 +162,12 @@ def test_failed_requests_and_incomplete_cells_are_left_out() -> None:
     rows = tuple(row.model_copy(update={"error": "timeout"}) for row in cell.rows)
     assert not drifts([cell.model_copy(update={"rows": rows})])
     assert changes([cell.model_copy(update={"complete": False})]) == []
+
+
+def test_both_comparisons_of_every_series_share_the_false_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[float] = []
+    monkeypatch.setattr("specops.stats.two_groups", lambda one, other, *, level: levels.append(level))
+    rng = random.Random(9)
+    changes([made(rng, 24, repeat) for repeat in (0, 1)])
+    series = 2 * 2 + 1  # TTFT and TPOT of each repeat, and TPOT over both
+    assert levels == [1 - FALSE_ALARMS / (2 * series)] * (2 * series)

@@ -207,3 +207,23 @@ def test_of_three_the_better_two_go_on() -> None:
     halving = Halving(asked, dict.fromkeys(at, PROMPTS), confidence=0.999)
     halving.narrow(0, world.cells, set())
     assert {one.name for one in halving.open[at[0]]} == {"k=3", "k=4"}
+
+
+def test_a_rung_has_as_many_prompts_as_fit_into_its_share_of_the_time() -> None:
+    world, asked, at = World({"k=3": 1.5, "k=5": 1.5}, 1.0), settings(3, 5), loads(1)
+    halving = Halving(asked, dict.fromkeys(at, PROMPTS), confidence=0.95)
+    world.measure(first_rung(halving))
+    timing = Timing(swept(world.cells), warmup=0)
+
+    def planned(left_s: float) -> tuple[int, float]:
+        rung = halving.plan(1, timing, left_s, 0.0)
+        assert rung is not None
+        return len(rung.standard.cells[0].prompts), timing.rung(rung)
+
+    whole, whole_s = planned(1e6)
+    assert whole == len(PROMPTS)
+    for share in (0.9, 0.6):
+        count, seconds = planned(share * whole_s)
+        more, more_s = planned(share * whole_s * (1 + 2 / whole))
+        assert seconds <= share * whole_s < more_s or more == count + 1
+        assert len(PROMPTS) > more > count

@@ -571,3 +571,9 @@ def test_a_cache_that_the_standard_has_as_well_is_no_difference() -> None:
     assert verdict((0.9, 1.1), (1.3, 1.7)) == "undecided"
     assert verdict((1.2, 1.6), (1.3, 1.7)) == "yes"
     assert verdict((0.9, 1.1), (1.1, 1.7)) == "yes"  # as far apart as two starts of a server may be
+
+
+def test_a_rival_as_fast_as_the_recommended_is_not_apart() -> None:
+    found = judged({"k=3": 1.5, "k=5": 1.5, "k=8": 0.7}, noise=0.1)
+    assert found.verdict == "yes"
+    assert [(rival.apart, rival.ratio is not None) for rival in report(found).rivals] == [(False, True)]
