@@ -86,7 +86,7 @@ def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full
 ) -> None:
     decided = memory.gpu_memory(look(made, Prometheus(**figures)))
     assert decided.passed == passed, decided.found
-    assert (decided.decide is None) == passed
+    assert (decided.change is None) == passed
 
 
 @pytest.mark.parametrize(("share", "passed"), [(0.94, True), (0.95, False)])

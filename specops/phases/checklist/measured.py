@@ -37,7 +37,7 @@ def draft_compatible(look: Look) -> Decided:
         engine = look.rollout.pools.speculative.engine
         raise Open(
             f"the rollout file does not name the models of a pool of engine {engine}",
-            change="compare the two models that it serves with specops verify-draft, then attest it",
+            change="compare its two models (`specops verify-draft TARGET DRAFT`), then attest it",
             decide=look.attest("draft-compatible"),
         )
     found = look.result("drafts")
