@@ -59,8 +59,9 @@ def test_the_margin_is_asked_for_once_and_kept(stub, other, prompts_file: Path, 
     assert margin.margin == pytest.approx(0.01)
     asked = stub.requests[-1]
     assert (asked["stream"], "stream_options" in asked) == (False, False)
-    (parity,) = found.data["challengers"]["b"]["parity"]
+    parity, again = found.data["challengers"]["b"]["parity"]
     assert (parity["equal"], parity["compared"], parity["near_ties"]) == (11, 12, 1)
+    assert (again["repeated"], again["equal"], again["compared"]) == (True, 11, 11)
     stub.requests.clear()
     run((stub, other), prompts_file, found, ONE_LOOK, endpoint=endpoint)
     assert stub.requests == []

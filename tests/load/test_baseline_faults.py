@@ -37,7 +37,9 @@ def test_too_many_failures_are_a_no_with_their_kinds(stub: Stub, prompts_file: P
 @pytest.mark.usefixtures("any_speed")
 def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
     def busy(body: Body) -> Reply:
-        return fault(429, "x", Retry_After="0.2") if len(stub.requests) == 4 else Reply(stream(body, CHUNKS))
+        if len(stub.requests) == 4:
+            return fault(429, "x", Retry_After="0.2")
+        return Reply(stream(body, CHUNKS), first_s=0.05)  # so that none is slow beside the others
 
     stub.answer = busy
     found = run(stub, prompts_file)
