@@ -165,6 +165,8 @@ RENDERED = (
         ("0 9 * * 1 root true || {specops} report {rollout}", False),
         ("0 9 * * 1 root : # && {specops} report {rollout}", False),
         ("0 9 * * 1 root cat > {specops} report {rollout}", False),
+        ("0 9 * * 1 root 2>/dev/null {specops} report {rollout}", True),
+        ("0 9 * * 1 root {specops} report > {rollout}", False),
         ("0 9 * * 1 root true % {specops} report {rollout}", False),  # what follows a % is input
         ("0 9 * * 1 root {specops} report schedule {rollout}", False),
         ("0 9 * * 1 root {specops} report {rollout} --help", False),
