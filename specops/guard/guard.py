@@ -14,7 +14,7 @@ from typing import Protocol
 
 from specops.errors import SpecopsError
 from specops.guard.evaluation import Evaluation
-from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, Standing
+from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, Standing, Switched
 from specops.guard.policy import decide, falls, pin, release
 from specops.guard.rules import Rules
 from specops.guard.seeing.look import Row
@@ -220,13 +220,18 @@ class Guard:
         done = entry.model_copy(update={"result": result})
         self._journal.append(done)
         if not self.dry_run:
-            self._read()
+            self.found = tuple(_reading(one) for one in result.targets)
         return done
 
     def _count(self, result: Result) -> None:
         for one in result.targets:
             key = (one.name, "failed" if one.error else "done")
             self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
+
+
+def _reading(one: Switched) -> Reading:
+    """What a target had at last when it was switched: a router that hangs is not asked once more."""
+    return Reading(name=one.name, percent=one.after, error=one.error if one.after is None else None)
 
 
 def _unlike(found: Sequence[Reading], wanted: int) -> str | None:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specops.errors import FileError
 from specops.guard.evaluation import Evaluation, Verdict
+from specops.guard.owned_file import MODE, check_owned, created
 from specops.guard.state import FULL, Event, State
 
 FILE = "journal.jsonl"
@@ -140,7 +141,7 @@ class Journal:
         self._rotate_bytes = rotate_bytes
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = path.read_bytes() if path.exists() else b""
+            text = _own(path) if path.exists() else b""
             sound = _sound(text)
             self.standing = replay(_entries(text[:sound], path))
             if sound < len(text):
@@ -155,7 +156,7 @@ class Journal:
         try:
             if self._size and self._size + len(line) > self._rotate_bytes:
                 self._rotate()
-            with self.path.open("ab") as file:
+            with os.fdopen(self._appending(), "ab") as file:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
@@ -166,6 +167,12 @@ class Journal:
             raise _unwritable(self.path, error) from error
         self._size += len(line)
         self.standing = replay([entry], self.standing)
+
+    def _appending(self) -> int:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
+        if not self._size:
+            os.fchmod(descriptor, MODE)
+        return descriptor
 
     def _take_back(self) -> None:
         with suppress(OSError):  # a line cut short is removed when the journal is next opened
@@ -178,7 +185,7 @@ class Journal:
             entry.model_dump_json().encode() + b"\n" for entry in begin if entry is not None
         )
         new = self.path.with_suffix(".new")
-        with new.open("wb") as out:
+        with os.fdopen(created(new), "wb") as out:
             out.write(b"".join(lines))
             out.flush()
             os.fsync(out.fileno())
@@ -192,6 +199,14 @@ class Journal:
         new.replace(self.path)
         _flush_folder(self.path.parent)
         self._size = self.path.stat().st_size
+
+
+def _own(path: Path) -> bytes:
+    """What the journal of a guard that goes on from it says: nobody else may have written it."""
+    with path.open("rb") as file:
+        check_owned(path, file.fileno())
+        os.fchmod(file.fileno(), MODE)
+        return file.read()
 
 
 def read(path: Path) -> Standing:

@@ -1,4 +1,5 @@
-"""One guard at a time for each run folder, and how to reach the one that runs.
+"""One guard at a time for each run folder and for each thing that is switched, and how to reach the one that
+runs.
 
 The lock is the kernel's and ends with its process, however that ends. Its file says who holds it: the
 process, and where that takes a person's override. The file is its owner's alone, since the token in it lets
@@ -7,17 +8,22 @@ one override.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
 import secrets
+import socket
+import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specops.errors import EnvironmentFailure, FileError
+from specops.guard.owned_file import check_owned
 
 LOCK = "lock"
 LOOK_S = 0.5
@@ -57,6 +63,7 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
             hint="let this user write to the run folder",
         ) from error
     try:
+        check_owned(path, descriptor)
         if not _taken(descriptor):
             holder = _read(path)
             who = f"pid {holder.pid}" if holder else "its pid is not known"
@@ -68,6 +75,52 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[Lock]:
         yield Lock(descriptor)
     finally:
         os.close(descriptor)  # not removed: another may be waiting for this very file
+
+
+@contextmanager
+def alone(switched: Sequence[str]) -> Iterator[None]:
+    """Hold the right to switch each of these, on this machine. Raises EnvironmentFailure where another guard
+    has it, whatever folder or user it runs from.
+
+    Each is a socket in Linux's abstract namespace: not a file, whose folder and owner could differ, and it
+    ends with its process.
+    """
+    with ExitStack() as held:
+        for name in sorted(set(switched)):
+            one = held.enter_context(socket.socket(socket.AF_UNIX))
+            address = f"\0specops-guard-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+            if not _bound(one, address):
+                raise EnvironmentFailure(
+                    f"another guard on this machine switches {name} ({_who(address)})",
+                    hint="stop it first, or override through it, with the --out that it was started with",
+                )
+        yield
+
+
+def _bound(one: socket.socket, address: str) -> bool:
+    deadline = time.monotonic() + LOOK_S
+    while True:
+        try:
+            one.bind(address)
+            one.listen(1)
+            return True
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_S / 10)
+
+
+def _who(address: str) -> str:
+    """Whoever listens at `address`, as the kernel knows it."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(LOOK_S)
+            asking.connect(address)
+            credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    except OSError:
+        return "its pid is not known"
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return f"pid {pid}, user {uid}"
 
 
 def holder(folder: Path, name: str = LOCK) -> Holder | None:

@@ -200,6 +200,9 @@ class _Service:
         since = time.monotonic() - self._finished
         late = since > HEALTHY_FOR * self._settings.interval_s
         why = self._fault or (f"no turn was finished for {since:.0f} s" if late else None)
+        unconfirmed = self._guard.unconfirmed
+        if why is None and unconfirmed is not None:
+            why = f"not confirmed: {unconfirmed}"
         said = {"healthy": why is None, "why": why, "state": self._guard.state.mode}
         return web.json_response(said, status=503 if why else 200)
 

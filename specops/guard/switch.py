@@ -36,9 +36,10 @@ class Switch:
     def to(self, percent: int, *, again: bool = False) -> Result:
         """Give every target `percent`. `again`: an earlier attempt may have been cut short."""
         switched = tuple(each(lambda target: _switched(target, percent, again), self.targets))
+        if any(one.error is not None for one in switched):  # what traffic does now shows nothing
+            return Result(outcome="failed", targets=switched)
         traffic, moved = self._traffic(percent)
-        done = moved and all(one.error is None for one in switched)
-        return Result(outcome="done" if done else "failed", targets=switched, traffic=traffic)
+        return Result(outcome="done" if moved else "failed", targets=switched, traffic=traffic)
 
     def _traffic(self, percent: int) -> tuple[str | None, bool]:
         """In words, and whether it is as it should be. Only all or nothing can be seen in a moment."""
@@ -69,7 +70,7 @@ def _switched(target: Target, percent: int, again: bool) -> Switched:
     started = time.monotonic()
     first, tries, error = _reading(target), 0, None
     last = first
-    while last.percent != percent and tries < target.tries:
+    while last.percent != percent and tries < target.tries and time.monotonic() - started < target.patience_s:
         if tries:
             time.sleep(WAIT_S * 2 ** (tries - 1))
         tries += 1

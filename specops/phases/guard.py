@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from specops.config import Rollout
 from specops.config.guard import CommandAction, RestartAction
 from specops.errors import ConfigError, EndpointError
 from specops.guard.actions.asking import ask
-from specops.guard.actions.made import counting, targets
+from specops.guard.actions.made import counting, switched, targets
 from specops.guard.asked import Asked, carry_out
 from specops.guard.evaluation import Evaluation
 from specops.guard.guard import Gate, Guard, Look
 from specops.guard.journal import FILE, Journal, read
-from specops.guard.lock import LOCK, Holder, Lock, holder, locked
+from specops.guard.lock import LOCK, Holder, Lock, alone, holder, locked
 from specops.guard.rules import Rules
 from specops.guard.seeing.baseline import Missing
 from specops.guard.seeing.look import Row, look
@@ -112,7 +112,10 @@ def guarding(
     _whole_windows(rollout)
     where = folder / GUARD
     switch = Switch(targets(rollout, where), counting(rollout))
-    with locked(where, f"{DRY}.{LOCK}" if dry_run else LOCK) as lock:
+    with ExitStack() as held:
+        lock = held.enter_context(locked(where, f"{DRY}.{LOCK}" if dry_run else LOCK))
+        if not dry_run:
+            held.enter_context(alone(switched(rollout)))
         guard = Guard(
             rules=Rules.of(rollout.guard),
             look=see,

@@ -84,7 +84,7 @@ def deployment(folder: Path, **sections: Any) -> Deployment:
         "pools": pools,
         "addresses": {"routers": [ports["admin"]], "guard": ports["guard"]},
         "route": route,
-        "guard": {"listen": ports["guard"]},
+        "guard": {"listen": ports["guard"], "hold_evaluations": 300},  # a window, at an interval of 1 s
     }
     for name, section in sections.items():
         made[name] = made.get(name, {}) | section

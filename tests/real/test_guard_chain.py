@@ -25,7 +25,7 @@ POLICY = {
     "interval_s": 1,
     "cooldown_s": 12,
     "canary_percents": [40],
-    "hold_evaluations": 2,
+    "hold_evaluations": 10,
     "max_error_share": 0.5,  # an engine that drains refuses a few, which the other pool then serves
 }
 WATCH = {"scrape_interval_s": 1, "window_s": 10, "alerts": {"LowAcceptRatio": {"for_s": 0}}}
@@ -91,7 +91,7 @@ def test_from_a_bad_draft_to_a_return_and_what_may_fail_on_the_way(tiny_pair, tm
         assert up.status().state.mode == "fallen", "the next guard goes on where this one was"
         assert router.percent() == 0
         chain.reaches("canary")
-        chain.reaches("on", 90)
+        chain.reaches("on", 120)
         assert router.percent() == 100
         assert traffic.failures == [], "nothing was lost"
 

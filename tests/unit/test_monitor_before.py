@@ -13,7 +13,8 @@ from calling import specops
 from made_monitoring import ADDRESSES, POOLS, rollout
 
 from specops import results
-from specops.config import Rollout, load
+from specops.config import Rollout
+from specops.config import load as load_rollout
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor.before import before
@@ -31,13 +32,13 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
 def test_the_baselines_loads_are_read_with_their_means_and_quantiles(tmp_path: Path) -> None:
     known = before(rollout(), folder_with(tmp_path, "baseline"))
     raw = json.loads((tmp_path / "baseline.json").read_text())["data"]["by_concurrency"]
-    assert [known_load.concurrency for known_load in known.loads] == [level["concurrency"] for level in raw]
-    for known_load, level in zip(known.loads, raw, strict=True):
-        assert known_load.seconds["tpot", "mean"] == pytest.approx(level["tpot_ms"]["mean"] / 1000)
-        assert known_load.seconds["e2e", "p95"] == pytest.approx(level["e2e_ms"]["p95"] / 1000)
+    assert [load.concurrency for load in known.loads] == [level["concurrency"] for level in raw]
+    for load, level in zip(known.loads, raw, strict=True):
+        assert load.seconds["tpot", "mean"] == pytest.approx(level["tpot_ms"]["mean"] / 1000)
+        assert load.seconds["e2e", "p95"] == pytest.approx(level["e2e_ms"]["p95"] / 1000)
         tokens = level["total_tokens"] / (level["requests"] - level["failed"])
-        assert known_load.token_s is not None
-        e2e = known_load.seconds["ttft", "mean"] + known_load.token_s * (tokens - 1)
+        assert load.token_s is not None
+        e2e = load.seconds["ttft", "mean"] + load.token_s * (tokens - 1)
         assert e2e == pytest.approx(level["e2e_ms"]["mean"] / 1000)
     assert set(known.missing) == {"ab", "sweep"}
     assert set(known.read) == {"baseline"}
@@ -129,8 +130,8 @@ def written(tmp_path: Path, **changes: Any) -> Path:
 
 
 def as_measured_of(path: Path) -> None:
-    """The results beside the rollout file get the inputs that they would have, measured of it."""
-    file = load(path)
+    """The results beside the rollout file get the inputs of results that were measured of it."""
+    file = load_rollout(path)
     pools = file.pools
     asked = settings_of(file, pools.standard)
     arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]

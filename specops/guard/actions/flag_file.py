@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from specops.errors import FileError
 from specops.guard.actions.nginx import KEY
 from specops.guard.actions.target import Target
+from specops.guard.owned_file import check_owned, created
 
 
 class FlagFile(Target):
@@ -19,7 +21,9 @@ class FlagFile(Target):
     def read(self) -> int:
         """A file that is not there yet says 100: nothing was switched."""
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
+            with self._path.open(encoding="utf-8") as file:
+                check_owned(self._path, file.fileno())
+                said = json.load(file)
             percent = said[KEY]
             if isinstance(percent, int) and not isinstance(percent, bool) and 0 <= percent <= 100:
                 return percent
@@ -39,11 +43,13 @@ class FlagFile(Target):
     def set(self, percent: int) -> None:
         new = self._path.with_name(f".{self._path.name}.new")
         try:
-            with new.open("w", encoding="utf-8") as out:
+            with os.fdopen(created(new), "w", encoding="utf-8") as out:
+                if self._path.exists():  # whoever reads it as a member of its group goes on reading it
+                    with suppress(PermissionError):
+                        os.fchown(out.fileno(), -1, self._path.stat().st_gid)
                 out.write(json.dumps({KEY: percent}) + "\n")
                 out.flush()
                 os.fsync(out.fileno())
-            new.chmod(0o644)
             new.replace(self._path)
         except OSError as error:
             raise FileError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from specops.config import Rollout
@@ -22,6 +23,24 @@ def counting(rollout: Rollout) -> list[str]:
     actions = rollout.guard.actions
     restarts = bool(actions) and all(isinstance(action, RestartAction) for action in actions)
     return [] if restarts else rollout.addresses.routers
+
+
+def switched(rollout: Rollout) -> list[str]:
+    """What the actions switch, by names that two guards of the same things have in common."""
+    names: list[str] = []
+    for action in rollout.guard.actions or [NginxAction(kind="nginx")]:
+        match action:
+            case NginxAction():
+                names += [f"router {address}" for address in rollout.addresses.routers]
+            case FlagFileAction():
+                names.append(f"file {Path(action.path).resolve()}")
+            case HttpAction():
+                names.append(f"flag {action.url}")
+            case CommandAction():
+                names.append(f"command {shlex.join(action.set)}")
+            case RestartAction():
+                names.append(f"server {action.health}")
+    return names
 
 
 def targets(rollout: Rollout, folder: Path) -> list[Target]:

@@ -11,10 +11,13 @@ from specops.guard.actions.target import Target
 TOKEN = "SPECOPS_ROUTER_TOKEN"
 PATH = "/specops/switch"
 KEY = "speculative_percent"
-TIMEOUT_S = 2.0
+TIMEOUT_S = 1.2
+"""A turn asks a router that hangs twice at most: when it begins, and when it acts."""
 
 
 class Nginx(Target):
+    patience_s = TIMEOUT_S
+
     def __init__(self, address: str) -> None:
         """`address`: host and port of the admin listener."""
         self.name = f"router {address}"

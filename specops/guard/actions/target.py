@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 
@@ -15,6 +16,9 @@ class Target(ABC):
     name: str
     tries: int = 3
     """How often it is set before it counts as failed, until the next evaluation."""
+
+    patience_s: float = math.inf
+    """After so long it is not set again until the next evaluation."""
 
     @abstractmethod
     def read(self) -> int:
