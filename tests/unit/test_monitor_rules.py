@@ -14,6 +14,7 @@ import numpy as np
 import promql_parser
 import pytest
 import yaml
+from calling import specops
 from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
@@ -21,8 +22,11 @@ from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, 
 from specops.config.monitor import ALERTS
 from specops.phases.monitor.before import Figure
 from specops.phases.monitor.names import needs
-from specops.phases.monitor.render import texts
+from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import left_out, limits
+from specops.phases.playbook.rendering import monitor as walk_monitor
+from specops.phases.playbook.step import Given
+from specops.progress import Silent
 from specops.prometheus import recorded
 from specops.prometheus.exposed import exposed
 from specops.prometheus.series import SGLANG, VLLM, VLLM_BEFORE_0_11
@@ -134,6 +138,19 @@ def test_every_section_of_the_runbook_begins_with_commands_that_run_as_printed()
                 name = re.findall(r"[a-z_]+:[a-z_0-9]+|\bup\b|specops_[a-z_]+", query)
                 assert name, query
                 assert {re.sub(r"_sum$", "_count", one) for one in name} <= known, f"{alert}: {query}"
+
+
+def test_the_playbooks_walk_and_the_command_write_a_runbook_with_the_rollout_file(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    made = rollout()
+    file.write_text(yaml.safe_dump({"rollout": made.rollout, "pools": POOLS, "addresses": ADDRESSES}))
+    walked, typed = tmp_path / "walked", tmp_path / "typed"
+    walk_monitor(Given(made, file, walked, Silent()))
+    done = specops("monitor", "render", str(file), "--out", str(typed), "--quiet")
+    assert done.returncode == 0, done.stderr
+    for folder in (walked, typed):
+        text = (folder / FOLDER / "runbook.md").read_text()
+        assert f"specops guard status {file}\n" in text
 
 
 def test_a_runbook_of_which_nothing_is_known_is_the_shipped_one() -> None:

@@ -74,7 +74,7 @@ def both(seen: Observations) -> Finding:
             why = "it has too few answers, or a load that the baseline was not measured at"
         return BOTH.unknown(f"the standard pool's latency now is not known: {why}", show=NEEDS_PROMETHEUS)
     told = f"the standard pool takes {theirs.ratio:.2f} times as long as its baseline"
-    evidence = (_over_baseline("standard", theirs, seen.standard),)
+    evidence: tuple[Evidence, ...] = (_over_baseline("standard", theirs, seen.standard),)
     if theirs.ratio <= SLOWER:
         return BOTH.ruled_out(told, *evidence)
     if ours is not None and seen.live is not None:
