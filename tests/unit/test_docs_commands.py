@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +13,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
+from calling import specops
 from guide_pages import PAGES, ROOT, parts
 from made_monitoring import FULL, NOTHING, Watched, rollout
 from printed_commands import HOLE, Literal, Shown, in_prose, literals, of_shell, problem
 
 from specops.config import Rollout
-from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.item import Checked
 from specops.phases.launch import render as render_launch
 from specops.phases.report.schedule import schedule
 from specops.phases.route.render import render as render_route
@@ -88,17 +88,19 @@ def test_every_command_in_the_programs_own_texts_is_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_next_line_of_the_checklist_is_taken(kind: str, tmp_path: Path) -> None:
-    """Of an empty run folder every item is open, with the command that decides it."""
-    path = tmp_path / "rollout.yaml"
-    path.write_text(yaml.safe_dump(KINDS[kind].model_dump(mode="json", exclude_unset=True)))
-    found = checklist(KINDS[kind], path, tmp_path / "run", datetime(2026, 11, 23, 12, tzinfo=UTC))
-    items = Checked.model_validate(found.data).items
-    commands = {item.name: item.decide for item in items if item.decide is not None}
-    assert len(commands) > len(items) / 2
-    for name, command in commands.items():
-        assert list(in_prose(command)), f"{name}: {command!r} is not a command"
-        assert wrong(name, in_prose(command)) == []
+@pytest.mark.parametrize("measured", [False, True])
+def test_every_next_line_of_the_checklist_is_taken(kind: str, measured: bool, tmp_path: Path) -> None:
+    """As they are printed for a rollout that has no results, and for one whose results are of another."""
+    file = tmp_path / "rollout.yaml"
+    file.write_text(yaml.safe_dump(KINDS[kind].model_dump(mode="json", exclude_unset=True)))
+    for name in ("ab.json", "baseline.json") if measured else ():
+        shutil.copy(ROOT / "alerts" / "examples" / name, tmp_path)
+    done = specops("checklist", str(file), "--out", str(tmp_path))
+    lines = [line.removeprefix("next: ") for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert len(lines) > 3, done.stdout + done.stderr
+    shown = [one for line in lines for one in in_prose(line)]
+    assert len(shown) >= len(lines) - 2, "a few lines may be commands of other programs"
+    assert wrong("checklist", iter(shown)) == []
 
 
 @pytest.mark.parametrize("page", COMPLETE, ids=lambda page: str(page.relative_to(ROOT)))
