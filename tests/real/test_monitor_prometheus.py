@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import prometheus_client
 import pytest
 import yaml
 from calling import specops
-from daemons import Daemon, prometheus, wait_until
+from daemons import Daemon, program, prometheus, wait_until
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from specops.config import Rollout
@@ -172,6 +173,20 @@ def test_every_rule_that_has_data_keeps_the_labels(watching: tuple[Daemon, Path]
             ("__name__", "model_name", "specops_pool", "specops_rollout")
         }
         assert {each["specops_pool"] for each in labels} == {"standard", "speculative"}
+
+
+def test_the_runbooks_queries_run_as_they_are_printed(watching: tuple[Daemon, Path]) -> None:
+    up, folder = watching
+    said = rollout("served", "127.0.0.1:9") | {"addresses": {"prometheus": up.url}}
+    made = Rollout.model_validate(said)
+    page = texts(made, BEFORE, limits(made, BEFORE), folder / "served.yaml")["runbook.md"]
+    lines = {line for line in page.splitlines() if line.startswith("curl") and up.url in line}
+    assert len(lines) > 10
+    script = "\n".join(f"{line} || exit 1; echo" for line in sorted(lines))
+    program("curl")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["status"] for each in answers] == ["success"] * len(lines), done.stderr
 
 
 def test_check_finds_everything_of_a_server(watching: tuple[Daemon, Path]) -> None:
