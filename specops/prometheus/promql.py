@@ -19,6 +19,12 @@ NO_MORE = 1.1
 """Tokens that a verification yields on average, up to which nothing is taken to be accepted."""
 
 
+def stuck_window_s(series: Series, window_s: int) -> int:
+    """Seconds without a token after which a server that runs requests is taken to be stuck. Longer where
+    tokens are counted at the end of an answer: one may take minutes."""
+    return window_s * (3 if series.counts_at_end else 1)
+
+
 def selector(labels: Mapping[str, str]) -> str:
     """{a="1",b="2"}, with values escaped; empty without labels."""
     pairs = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
@@ -121,11 +127,22 @@ class Signals:
         made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)}))"
         return f"{made} >= {least} unless on ({', '.join(servers.by)}) {servers.drafted()} > 0"
 
+    def http(self, *matchers: str) -> str | None:
+        """Requests that the server's API answered within the window, also those that the engine never had.
+        None where it does not count them."""
+        if self.series.http is None:
+            return None
+        of = self._of(self.series.http, ",".join(('handler=~"/v1/.*"', 'method="POST"', *matchers)))
+        return f"{self._aggregate('sum')} (increase({of}))"
+
     def stuck(self) -> str:
         """Requests of each server that had some all the time and made no token, by `instance`."""
         servers = replace(self, by=(*self.by, "instance"))
-        running = f"{servers._aggregate('sum')} (min_over_time({self._of(self.series.running)}))"
-        return f"{running} > 0 and {servers._sum(self.series.generated)} == 0"
+        each, name = servers._aggregate("sum"), self.series.running
+        running = f"{each} (min_over_time({self._of(name)})) > 0"
+        # Scraped for as long as the window: what has just begun has made no token yet.
+        since = f"{each} ({name}{selector(self.labels)} offset {self.window}) > 0"
+        return f"{running} and {since} and {servers._sum(self.series.generated)} == 0"
 
     def load(self) -> str:
         """Requests that a server has at a time, waiting ones included, as a request sees it: what a baseline

@@ -54,7 +54,7 @@ FAILOVER_SHARE = "specops:failover_share"
 """Without model_name: of the requests sent to the speculative pool, those that the standard pool answered in
 its place."""
 REQUESTS_LATELY = "specops:requests_lately"
-"""As `REQUESTS`, by the routers, over four scrapes instead of the window."""
+"""By the routers, else by the servers' own APIs where they count requests: over four scrapes."""
 UNANSWERED_SHARE = "specops:unanswered_share"
 """Without model_name: of `REQUESTS_LATELY`, those that the pool itself did not answer: 5xx, or answered by
 the other pool."""

@@ -51,6 +51,12 @@ class Series:
     """Requests that the engine gave up, those whose client went away among them."""
     aborted_reasons: str | None = None
     """Where `aborted` counts all requests: its label finished_reason, as a regular expression."""
+    http: str | None = None
+    """Counter of HTTP requests that its API answered: handler, method, status ("2xx" … "5xx")."""
+
+    counts_at_end: bool = False
+    """`generated` grows when an answer ends, and not while it is made."""
+
     tpot_of_events: bool = False
     """`tpot` has a sample for each output event, of however many tokens, and none for a request."""
 
@@ -73,6 +79,7 @@ VLLM = Series(
     ),
     aborted="vllm:request_success_total",
     aborted_reasons="abort|error",
+    http="http_requests_total",
 )
 
 VLLM_BEFORE_0_11 = replace(
@@ -94,6 +101,7 @@ SGLANG = Series(
     preemptions="sglang:num_retracted_requests_total",
     acceptance=Gauges(rate="sglang:spec_accept_rate", verifications="sglang:spec_verify_calls_total"),
     aborted="sglang:num_aborted_requests_total",
+    counts_at_end=True,
 )
 
 # What specops itself exposes: the router's admin listener, and the guard.

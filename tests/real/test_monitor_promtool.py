@@ -186,6 +186,60 @@ def asserted(test: dict[str, Any], rule_files: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("long", [False, True])
+def test_a_server_that_counts_tokens_at_the_end_of_an_answer_is_not_stuck_within_one(
+    long: bool, tmp_path: Path
+) -> None:
+    """An answer of ten minutes, and a server that hangs for longer than any."""
+    made = Rollout.model_validate({"rollout": "r", "pools": SGLANG_POOLS, "addresses": ADDRESSES})
+    render(made, tmp_path, Silent())
+    ours = 'specops_rollout="r",specops_pool="speculative",instance="s"'
+    ends = "0x40 100x80" if not long else "0x120"  # a sample every 15 s
+    series = [
+        {"series": f"sglang:num_running_reqs{{{ours}}}", "values": "1x120"},
+        {"series": f"sglang:generation_tokens_total{{{ours}}}", "values": ends},
+    ]
+    stuck = 'count by (instance) (ALERTS{alertname="SpeculationReplicaStuck",alertstate="firing"})'
+    fires = [{"labels": '{instance="s"}', "value": 1}] if long else []
+    tests = [
+        {"expr": stuck, "eval_time": "10m", "exp_samples": []},
+        {"expr": stuck, "eval_time": "20m", "exp_samples": fires},
+    ]
+    files = [str(tmp_path / FOLDER / name) for name in ("rules.yml", "alerts.yml")]
+    asserted({"input_series": series, "promql_expr_test": tests}, files, tmp_path)
+
+
+def test_without_a_router_a_pool_fails_by_what_its_own_api_answers(tmp_path: Path) -> None:
+    """vLLM's API counts 503s that its engine never had."""
+    vllm = {"engine": "vllm", "model": "m", "version": "0.33.0"}
+    pools = {"standard": vllm, "speculative": vllm | {"speculation": {"method": "ngram"}}}
+    made = Rollout.model_validate({"rollout": "r", "pools": pools, "addresses": ADDRESSES})
+    result = render(made, tmp_path, Silent())
+    assert "SpeculationFailovers" in result.data["left_out"]
+    sglang = Rollout.model_validate({"rollout": "r", "pools": SGLANG_POOLS, "addresses": ADDRESSES})
+    left = render(sglang, tmp_path / "sglang", Silent()).data["left_out"]
+    assert "addresses.routers" in left["SpeculationPoolFailing"]
+    series = []
+    for pool, good, bad in (
+        ("speculative", "0+9x20 180x60", "0x20 0+9x60"),
+        ("standard", "0+9x80", "0+1x80"),
+    ):
+        ours = f'specops_rollout="r",specops_pool="{pool}",handler="/v1/completions",method="POST"'
+        for status, values in (("2xx", good), ("5xx", bad)):
+            series.append({"series": f'http_requests_total{{{ours},status="{status}"}}', "values": values})
+    failing = 'count by (specops_pool) (ALERTS{alertname="SpeculationPoolFailing",alertstate="firing"})'
+    tests = [
+        {"expr": failing, "eval_time": "5m", "exp_samples": []},
+        {
+            "expr": failing,
+            "eval_time": "9m",
+            "exp_samples": [{"labels": '{specops_pool="speculative"}', "value": 1}],
+        },
+    ]
+    files = [str(tmp_path / FOLDER / name) for name in ("rules.yml", "alerts.yml")]
+    asserted({"input_series": series, "promql_expr_test": tests}, files, tmp_path)
+
+
 ZERO = {
     "accepts nothing": ("0x60", "0+100x60", "0+105x60", 0.0),
     # One token of each answer comes from its prompt, none of a verification but its own.

@@ -50,7 +50,12 @@ def needs(rollout: Rollout) -> Iterator[Need]:
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     window = duration(rollout.monitor.window_s)
     for pool in POOLS:
-        yield from of_engine(exposed(rollout, pool), f"{pool} pool", ours | {POOL: pool}, window, pool)
+        series, labels = exposed(rollout, pool), ours | {POOL: pool}
+        yield from of_engine(series, f"{pool} pool", labels, window, pool)
+        if series.http is not None and not rollout.addresses.routers:
+            # Not every server with these names counts them; and it has none before its first request.
+            http = f"sum(increase({series.http}{selector(labels)}[{window}]))"
+            yield Need(series.http, f"{pool} pool", labels, "outages", http, mend=DOWN)
     yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)

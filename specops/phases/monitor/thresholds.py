@@ -10,6 +10,7 @@ from specops.config import Rollout
 from specops.config.monitor import AlertName
 from specops.phases.ab.settings import AbSettings
 from specops.phases.monitor.before import Before
+from specops.prometheus.exposed import POOLS, exposed
 from specops.render.prometheus.alerts import Limit
 
 PLAYBOOK, OURS, ITSELF = "the playbook", "a default of specops", "it is so, or it is not"
@@ -59,11 +60,12 @@ def _left_out(rollout: Rollout, before: Before) -> Iterator[tuple[AlertName, str
         for name in guards:
             yield name, "the rollout file has no addresses.guard"
     if not rollout.addresses.routers:
-        routers: tuple[AlertName, ...] = (
-            "SpeculationPoolFailing", "SpeculationFailovers", "SpecopsPartialSwitch",
-        )  # fmt: skip
+        routers: tuple[AlertName, ...] = ("SpeculationFailovers", "SpecopsPartialSwitch")
         for name in routers:
             yield name, "the rollout file has no addresses.routers"
+        if all(exposed(rollout, pool).http is None for pool in POOLS):
+            why = "no router is scraped, and the engines do not count the requests that they refuse"
+            yield "SpeculationPoolFailing", f"{why}: set addresses.routers"
 
 
 def _overridden(rollout: Rollout, name: AlertName, limit: Limit) -> Limit:

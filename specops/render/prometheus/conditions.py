@@ -12,7 +12,7 @@ from specops.config import Rollout
 from specops.config.monitor import AlertName
 from specops.prometheus import recorded
 from specops.prometheus.exposed import POOLS, PoolName, exposed
-from specops.prometheus.promql import LATENCIES, Latency, Signals, selector
+from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
 from specops.prometheus.series import (
     GUARD_LAST,
     GUARD_PERCENT,
@@ -198,7 +198,9 @@ def _pool_failing(scope: Scope, limit: float) -> Condition:
         f"{recorded.UNANSWERED_SHARE}{scope.all} > {limit:g}"
         f" and {recorded.REQUESTS_LATELY}{scope.all} >= {MIN_LATELY}",
         f"The {{{{ $labels.specops_pool }}}} pool answers almost nothing: {SHARE} of its requests fail",
-        "By the routers: it answers 5xx or not at all, or the standard pool answered in its place.",
+        "By the routers: it answers 5xx or not at all, or the standard pool answered in its place."
+        if scope.rollout.addresses.routers
+        else "By its own API, which answers 5xx. A server that does not answer at all is not counted.",
     )
 
 
@@ -222,8 +224,8 @@ def _stuck(scope: Scope, limit: float) -> Condition:
 
 
 def _stuck_of(scope: Scope, pool: PoolName) -> str:
-    window = duration(scope.rollout.monitor.window_s)
     series = exposed(scope.rollout, pool)
+    window = duration(stuck_window_s(series, scope.rollout.monitor.window_s))
     # Not by requests that ended: those whose client gave up end as well.
     return f"({Signals(series, scope.labels | {POOL: pool}, window, (ROLLOUT, POOL)).stuck()})"
 

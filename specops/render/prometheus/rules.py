@@ -116,6 +116,7 @@ def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Re
         by_pool = replace(signals, by=(ROLLOUT, POOL))
         yield Record(recorded.REQUESTS, by_pool.finished())
         yield Record(recorded.ERROR_SHARE, by_pool.aborted_share())
+        yield from _of_http(rollout, replace(by_pool, window=duration(outage_window_s(rollout))))
 
 
 def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
@@ -140,6 +141,17 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
     elsewhere = _routed(ours, short, 'status!="5xx"', 'pool="speculative"', 'served="standard"')
     lost = f"({failed} or {lately} * 0) + ({elsewhere} or {lately} * 0)"
     yield Record(recorded.UNANSWERED_SHARE, f"({lost}) / ({lately} > 0)")
+
+
+def _of_http(rollout: Rollout, lately: Signals) -> Iterator[Record]:
+    """Where no router is scraped: by the servers' own APIs. An engine's series have no request that its API
+    refused."""
+    answered, failed = lately.http(), lately.http('status=~"5.."')
+    if answered is None or failed is None:
+        return
+    yield Record(recorded.REQUESTS_LATELY, answered)
+    total = f"{recorded.REQUESTS_LATELY}{selector(lately.labels)}"
+    yield Record(recorded.UNANSWERED_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
 
 
 def outage_window_s(rollout: Rollout) -> int:

@@ -13,7 +13,7 @@ from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposed import PoolName, exposed
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
-from specops.prometheus.promql import Signals, selector
+from specops.prometheus.promql import Signals, selector, stuck_window_s
 from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, VLLM
 from specops.render.prometheus.rule_file import duration
 
@@ -40,6 +40,7 @@ class Asking:
         self.ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
         self.labels = self.ours | {POOL: pool}
         self.speculates = pool == "speculative"
+        self.stuck_window = duration(stuck_window_s(self.series, rollout.monitor.window_s))
         self.windows = (duration(rollout.monitor.window_s), "1h", "1d")
 
     def live(self) -> Live | str:
@@ -68,7 +69,7 @@ class Asking:
             preemptions_per_s=self._one(signals.preemptions()),
             aborted=self._one(signals.aborted_share()),
             not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self.speculates else (),
-            stuck=self._servers(self._signals(self.windows[0]).stuck()),
+            stuck=self._servers(self._signals(self.stuck_window).stuck()),
         )
 
     def switched(self) -> Switched | str:
