@@ -150,8 +150,9 @@ def _limits(report: Report) -> Iterator[str]:
         decision = found.decision
         if decision is None or (decision.verdict == "yes" and decision.basis == "e2e"):
             continue
-        by_speed = found.speedups and found.speedups.e2e and times(found.speedups.e2e)
-        if not (by_speed and decision.reason.startswith(by_speed)):
+        e2e = found.speedups.e2e if found.speedups else None
+        figure = f"{e2e.estimate:.2f}×" if e2e is not None and decision.basis == "e2e" else None
+        if figure is None or not decision.reason.startswith(figure):
             yield f"limit     {found.setting} at {count(found.concurrency, 'stream')}: {decision.reason}"
 
 

@@ -457,7 +457,7 @@ def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
             int(name[1:]): Interval((low + high) / 2, low, high, 24, 0.95) for name, (low, high) in of.items()
         }
 
-    paying = Decision(verdict="yes", reason="1.4×")
+    paying = Decision(verdict="yes", reason="1.4×", speedup=Interval(1.4, 1.25, 1.57, 48))
 
     def limited(found: dict[int, Interval]) -> Decision:
         measured = vetoes.Measured(Requests(()), (), (None, None), found)
@@ -473,7 +473,11 @@ def test_only_a_gain_that_every_rung_shows_survives_rungs_that_differ() -> None:
         "the speed-up changed between rungs (2.00× [1.90, 2.10] in rung 1, 1.00× [0.97, 1.03] in rung 2): "
         "the standard or the setting drifted; over all rungs: 1.4×"
     )
-    assert verdict(rungs(r0=(1.05, 1.10), r1=(1.9, 2.1))) == "yes"  # both show it
+    assert verdict(rungs(r0=(1.05, 1.10), r1=(1.9, 2.1))) == "undecided"  # the drift is larger than the gain
+    assert verdict(rungs(r0=(1.25, 1.35), r1=(1.45, 1.55))) == "yes"
+    assert (
+        verdict(rungs(r0=(0.99, 1.05), r1=(1.2, 1.4))) == "undecided"
+    )  # it is not, but one does not show it
     assert verdict(rungs(r0=(0.97, 1.40), r1=(1.2, 2.1))) == "yes"  # they need not differ
     assert verdict(rungs(r0=(0.97, 1.03))) == "yes"
 

@@ -40,8 +40,8 @@ class Measured:
 
 
 def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decision:
-    """`decision`, unless requests of the setting failed or hung, it has a cache, the client was slow, or a
-    rung does not show the gain and another surely shows more."""
+    """`decision`, unless requests of the setting failed or hung, it has a cache, the client was slow, or
+    rungs differ by so much that a server that drifted may have made the gain."""
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     failed = measured.requests.counted("failed", CONFIDENCE)
     slow = measured.requests.counted("slow", CONFIDENCE)
@@ -50,7 +50,7 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")
-    drifted = _drifted(measured.rungs)
+    drifted = _drifted(decision, measured.rungs)
     if limited.verdict == "yes" and drifted is not None:
         return Decision(verdict="undecided", reason=f"{drifted}; over all rungs: {decision.reason}")
     if limited is not decision:
@@ -70,13 +70,17 @@ def _cached(standard: Interval | None, ours: Interval | None) -> str | None:
     )
 
 
-def _drifted(rungs: Mapping[int, Interval]) -> str | None:
-    """A gain that one rung does not show and another surely exceeds: one of the two servers changed, and the
-    mean over the rungs is the speed-up of neither."""
+def _drifted(decision: Decision, rungs: Mapping[int, Interval]) -> str | None:
+    """Rungs that surely differ, where one does not show the gain or an even change of one server could have
+    made it. Of a latency that grows evenly to R times, the mean is (1 + R) / 2 of what it was at first."""
     if not rungs:
         return None
     least, most = min(rungs, key=lambda rung: rungs[rung].high), max(rungs, key=lambda rung: rungs[rung].low)
-    if rungs[least].low > 1 or rungs[most].low <= rungs[least].high:
+    if rungs[most].low <= rungs[least].high:
+        return None
+    drift = (1 + rungs[most].estimate / rungs[least].estimate) / 2
+    exceeds = decision.speedup is not None and decision.speedup.low > drift
+    if exceeds and rungs[least].low > 1:
         return None
     shown = ", ".join(f"{times(rungs[rung])} in rung {rung + 1}" for rung in sorted((least, most)))
     return f"the speed-up changed between rungs ({shown}): the standard or the setting drifted"
