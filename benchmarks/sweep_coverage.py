@@ -2,7 +2,7 @@
 
     python benchmarks/sweep_coverage.py [--trials 200] [--worlds 0,3,5] [--seed 0] [--json FILE]
 
-What is drawn is what ab_coverage.py draws (prompts of three classes, calm, stalling or heavy-tailed requests,
+What is drawn is in drawn_requests.py (prompts of three classes, calm, stalling or heavy-tailed requests,
 a machine that does not drift, slows down evenly, by a step, or wanders), over a sweep's jobs. Every rung
 begins and ends with the standard and goes through the settings forwards and backwards in turn. Each start
 of a server is by chance a little faster or slower than the last: `starts` is the standard deviation, the
@@ -31,8 +31,21 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from ab_coverage import LONGER_GAINS, NOISE_SD, PROMPT_SD, STALLED, TOKEN_MS, TOKENS, TTFT_MS
-from numpy.typing import NDArray
+from drawn_requests import (
+    DRIFTS,
+    LENGTH_SD,
+    LONGER_GAINS,
+    NOISES,
+    PROMPT_SD,
+    TOKEN_MS,
+    TOKENS,
+    TTFT_MS,
+    Tally,
+    draw_drift,
+    draw_noise,
+    means,
+    typical_gain,
+)
 
 from specops.config import EmbeddedPool
 from specops.load.record import CellRecord, Row
@@ -49,8 +62,6 @@ CELL_S = 10.0
 AT = Where(1)
 LOAD = Load(1, 0.0, ANY_LENGTH)
 NEAR = 0.03
-LENGTH_SD = 0.6  # of the logarithm
-NOISES, DRIFTS = ("calm", "stalls", "heavy"), ("none", "linear", "step", "walk")
 
 
 @dataclass(frozen=True)
@@ -112,56 +123,6 @@ class Drawn:
             typical = np.array([typical_gain(of, truth) for of in self.classes])
             gain = typical * np.exp(LONGER_GAINS * length + PROMPT_SD * own)
             self.expected[f"k={number + 1}"] = TTFT_MS + decode / gain
-
-
-@dataclass
-class Tally:
-    """Of yes and no answers to one question."""
-
-    yes: int = 0
-    asked: int = 0
-
-    def add(self, answer: bool) -> None:
-        self.yes += answer
-        self.asked += 1
-
-    @property
-    def share(self) -> float | None:
-        return round(self.yes / self.asked, 4) if self.asked else None
-
-
-def means(of: str, truth: float) -> tuple[float, float]:
-    """The expectation over prompts of what each arm takes: `truth` is their ratio."""
-    before = TTFT_MS + TOKENS[of] * TOKEN_MS * math.exp(LENGTH_SD**2 / 2)
-    return before, before / truth
-
-
-def typical_gain(of: str, truth: float) -> float:
-    """In decoding, of a prompt of median length, such that the class gains `truth` end to end."""
-    after = means(of, truth)[1] - TTFT_MS
-    spread = (LENGTH_SD - LONGER_GAINS) ** 2 + PROMPT_SD**2
-    return TOKENS[of] * TOKEN_MS * math.exp(spread / 2) / after
-
-
-def draw_noise(kind: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """What latencies are multiplied by, request by request."""
-    noise = generator.lognormal(0, NOISE_SD, count)
-    if kind == "stalls":
-        noise *= np.where(generator.random(count) < STALLED, generator.uniform(5, 20, count), 1)
-    if kind == "heavy":
-        noise += NOISE_SD * generator.pareto(2.2, count)
-    return noise
-
-
-def draw_drift(kind: str, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """What latencies are multiplied by, visit by visit."""
-    at = np.arange(count) / count
-    if kind == "linear":
-        return np.asarray(1 + 0.2 * at, dtype=np.float64)
-    if kind == "step":
-        return np.asarray(1 + 0.15 * (at > generator.random()), dtype=np.float64)
-    walk = np.cumsum(generator.standard_normal(count)) * 0.1 / math.sqrt(count)
-    return np.exp(walk) if kind == "walk" else np.ones(count)
 
 
 class Machine:
