@@ -108,6 +108,8 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
     assert (partial.verdict, partial.reason) == ("partial", "stopped after 1 of 3 checks")
     before = Conformance.model_validate(partial.data)
     assert made == ["length"]
+    many = partial.data | {"requests": {"standard": 1000, "speculative": 1000}}
+    results.write(path, partial.model_copy(update={"data": many}))
 
     done = specops(*words)
     assert done.returncode == Exit.YES, done.stderr
@@ -117,7 +119,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
     after = Conformance.model_validate(result.data)
     assert [one.name for one in after.checks] == made
     assert after.checks[0] == before.checks[0]
-    assert after.requests["standard"] > before.requests["standard"]
+    assert all(number > 1000 for number in after.requests.values())
     assert result.verdict == "yes"
 
 

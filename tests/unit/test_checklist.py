@@ -264,6 +264,9 @@ def test_a_sweep_of_endpoints_is_held_against_the_endpoints_it_was_given(made: M
     wanted = wanted_of(made.rollout, made.path.parent, attached)
     made.change("sweep", inputs=wanted.inputs())
     assert made.checked()[1]["k-swept"].status == "passed"
+    slash = ends["k=3"] | {"base_url": "http://127.0.0.1:2/v1/"}
+    write(made.path.parent, pools={"standard": ends["standard"], "speculative": slash})
+    assert made.checked()[1]["k-swept"].status == "passed"
     made.change("sweep", settings={"settings": {"k=head": ends["k=3"]}})
     assert "not of endpoints" in made.checked()[1]["k-swept"].found
 

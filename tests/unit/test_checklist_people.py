@@ -211,7 +211,8 @@ def test_a_cron_job_that_makes_this_rollouts_report(line: str, counts: bool, tmp
         ("0 9 22 * *", False),  # it is the 21st
         ("0 9 1 * 1", True),  # either day
         ("0 9 * 12 1", False),
-        ("0 9 * * 1#1", False),  # not of cron's language
+        ("0 9 * 11,12 1", False),  # until the year ends
+        ("0 9 * * 1#1,1#2,1#3,1#4,1#5", False),  # not of cron's language
         ("0 9 L * *", False),
         ("61 9 * * 1", False),
         ("@weekly", True),

@@ -11,7 +11,8 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import ConfigError, EnvironmentFailure, Exit, ServerError, SpecopsError
 from specops.phases import PHASES, Phase
-from specops.phases.playbook import Skipped, Step, Walk, ab, drafts, drill, rendering, sweep, walk
+from specops.phases.canary import inputs as asked
+from specops.phases.playbook import Skipped, Step, Walk, ab, canary, drafts, drill, rendering, sweep, walk
 from specops.phases.playbook.stage import STAGED, staged
 from specops.phases.playbook.step import Given
 from specops.phases.playbook.together import apart
@@ -186,3 +187,45 @@ def test_no_router_can_be_put_before_pools_that_call_the_model_differently(tmp_p
     at = given(tmp_path, {"standard": ENDPOINT, "speculative": ENDPOINT | {"model": "other"}})
     with pytest.raises(ConfigError, match="calls it m, the speculative one other"), staged(at):
         pass
+
+
+@pytest.mark.parametrize(
+    ("verdict", "same", "fresh", "reused", "resumed"),
+    [
+        ("yes", True, False, True, False),
+        ("no", True, False, True, False),
+        ("undecided", True, False, False, False),
+        ("partial", True, False, False, True),
+        ("partial", False, False, False, False),
+        ("yes", False, False, False, False),
+        ("yes", True, True, False, False),
+        ("partial", True, True, False, False),
+    ],
+)
+def test_a_canary_is_reused_resumed_or_made_anew(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verdict: Verdict,
+    same: bool,
+    fresh: bool,
+    reused: bool,
+    resumed: bool,
+) -> None:
+    at = given(tmp_path, fresh=fresh)
+    read = asked(at.rollout) if same else {"settings": "other"}
+    findings = {"checks": [], "unsupported": [], "requests": {}, "prompts": {}}
+    earlier = kept(at, "canary", verdict, inputs=read, data=findings)
+    given_previous: list[Result | None] = []
+
+    def made(*_: Any, previous: Result | None, **__: Any) -> Result:
+        given_previous.append(previous)
+        return result("canary", "yes", data={"made": "anew"})
+
+    monkeypatch.setattr(canary, "canary", made)
+    step = canary.run(at)
+    assert isinstance(step, Step)
+    assert step.reused == reused
+    assert given_previous == ([] if reused else [earlier if resumed else None])
+    aside = at.path("canary").with_name("canary.previous.json")
+    assert aside.exists() == (not reused and not resumed)
+    assert step.result.data == (findings if reused else {"made": "anew"})
