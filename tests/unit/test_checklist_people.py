@@ -134,7 +134,7 @@ def found(rollout: Path, where: Places) -> list[Scheduled]:
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "bin" / "specops"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("#!/bin/sh\n")
+    path.write_text('#!/bin/sh\nexec python3 -m specops "$@"\n')
     path.chmod(0o755)
     return path
 
@@ -238,6 +238,18 @@ def test_a_job_that_never_runs_leaves_the_item_open(tmp_path: Path) -> None:
     ):
         with pytest.raises(Open, match=said):
             by(look(tmp_path), places(tmp_path, crontab, **changes))
+
+
+def test_another_program_of_the_name_makes_no_report(tmp_path: Path) -> None:
+    rollout, specops = write(tmp_path), program(tmp_path)
+    line = f"0 9 * * 1 {specops} report {rollout}"
+    assert found(rollout, places(tmp_path, line))
+    own = Path(sys.executable).with_name("specops")
+    assert found(rollout, places(tmp_path, line.replace(str(specops), str(own)))), "what pip installed"
+    specops.write_text('#!/bin/sh\necho "$@"\n')
+    assert not found(rollout, places(tmp_path, line))
+    specops.chmod(0o644)
+    assert not found(rollout, places(tmp_path, line))
 
 
 def test_a_file_that_cron_ignores_is_no_schedule(tmp_path: Path) -> None:

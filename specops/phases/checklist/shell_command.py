@@ -12,6 +12,8 @@ from pathlib import Path
 SHELLS = ("sh", "bash", "dash")
 WRAPPERS = ("chronic", "env", "exec", "flock", "ionice", "nice", "nohup", "setsid", "sudo", "time", "timeout")
 """Programs that run the command that follows."""
+ENTRY_POINT_BYTES = 65536
+"""How much of a program called specops is read: pip's entry points have some hundred bytes."""
 _TOKEN = re.compile(
     r"""[^\S\n]+
     | (?P<comment> (?<![^\s;&|()]) \#[^\n]*)
@@ -63,10 +65,22 @@ def _is_program(words: Sequence[str], first: str) -> bool:
 
 
 def _exists(program: str, folder: Path | None, path: str) -> bool:
+    """Whether the program is there and may be run; of one called specops, whether it is specops' entry point
+    or a script that calls it, and not another program of that name."""
     if "/" not in program:
-        return shutil.which(program, path=path) is not None
-    place = Path(program) if folder is None else folder / program
-    return place.is_absolute() and os.access(place, os.X_OK) and place.is_file()
+        found = shutil.which(program, path=path)
+        place = Path(found) if found is not None else None
+    else:
+        place = Path(program) if folder is None else folder / program
+    if place is None or not place.is_absolute() or not os.access(place, os.X_OK) or not place.is_file():
+        return False
+    if place.name != "specops":
+        return True
+    try:
+        with place.open("rb") as file:
+            return b"specops" in file.read(ENTRY_POINT_BYTES)
+    except OSError:
+        return False
 
 
 def _makes_report(arguments: Sequence[str], rollout: Path, folder: Path | None) -> bool:
