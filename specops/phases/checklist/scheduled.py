@@ -64,7 +64,7 @@ def _cron_runs() -> bool:
 
 def _timer_runs(timer: Path) -> bool:
     """Whether systemd waits for the timer, as its own manager says."""
-    own = ["--user"] if timer.is_relative_to(Path.home()) else []
+    own = [] if timer.is_relative_to("/etc") else ["--user"]
     return _said("systemctl", *own, "is-active", timer.name) is not None
 
 
