@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +57,43 @@ def test_a_share_that_is_none_is_refused(up: Router, percent: float) -> None:
     assert ask(f"{up.admin}{SWITCH}", body, method="PUT").status == 400
     assert ask(f"{up.admin}{SWITCH}", body, method="POST").status == 405
     assert up.percent() == 100
+
+
+def test_its_file_is_its_own_whatever_the_umask_and_another_s_is_not_followed(
+    pools: tuple[Pool, Pool], tmp_path: Path
+) -> None:
+    standard, speculative = pools
+    before = os.umask(0)  # a daemon has none
+    try:
+        with router(
+            tmp_path, standard=[standard.address], speculative=[speculative.address], trusted=["127.0.0.0/8"]
+        ) as up:
+            up.set_percent(40)
+            path = up.prefix / "switch.json"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+            _put(path, 0, 0o666)
+            wait_until(lambda: "is not followed: others may write to it" in _logged(up), "it to be refused")
+            assert up.percent() == 40
+            _put(path, 10, 0o640)
+            wait_until(lambda: up.percent() == 10, "its own file to be followed")
+            if os.geteuid() == 0:
+                _put(path, 0, 0o640, owner=54321)
+                wait_until(lambda: "it belongs to user 54321" in _logged(up), "another's to be refused")
+                assert up.percent() == 10
+    finally:
+        os.umask(before)
+
+
+def _put(path: Path, percent: int, mode: int, owner: int = -1) -> None:
+    new = path.with_name("put.new")
+    new.write_text(json.dumps({"speculative_percent": percent}))
+    new.chmod(mode)
+    os.chown(new, owner, -1)
+    new.replace(path)
+
+
+def _logged(up: Router) -> str:
+    return "".join(path.read_text(errors="replace") for path in up.prefix.rglob("*.log"))
 
 
 def test_a_reload_and_a_restart_keep_it(pools: tuple[Pool, Pool], tmp_path: Path) -> None:

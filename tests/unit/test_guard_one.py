@@ -42,10 +42,10 @@ def rollout(folder: Path, **guard: Any) -> Rollout:
     return Rollout.model_validate({"rollout": "r", "pools": pools, "guard": {"actions": actions, **guard}})
 
 
-@pytest.fixture
-def nobody() -> Iterator[None]:
-    """No umask, as a daemon has it."""
-    before = os.umask(0)
+@pytest.fixture(params=[0, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """None, as a daemon has it; or a strict one."""
+    before = os.umask(request.param)
     yield
     os.umask(before)
 
@@ -131,8 +131,8 @@ def entry(number: int) -> Entry:
     )
 
 
-@pytest.mark.usefixtures("nobody")
-def test_without_a_umask_nobody_else_may_write_to_what_decides(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("umask")
+def test_whatever_the_umask_nobody_else_may_write_to_what_decides(tmp_path: Path) -> None:
     flag = FlagFile(str(tmp_path / "flag"))
     flag.set(0)
     assert (mode(tmp_path / "flag"), flag.read()) == (0o640, 0)

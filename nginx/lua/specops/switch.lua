@@ -1,12 +1,35 @@
 -- One number: of what the rules allow on the speculative pool, the share that goes there. 0: all is standard.
 --
 -- It is in shared memory, which a reload keeps, and in a file, which a restart keeps and which programs on this
--- machine may write as well. The file counts when what is in it changes.
+-- machine may write as well. The file counts when what is in it changes, and where nobody else may have written it:
+-- it belongs to the worker's user, to root, or to who owns the folder, and others may not write to it.
+
+local bit = require("bit")
+local ffi = require("ffi")
 
 local body = require("specops.body")
 local rules = require("specops.rules")
 
 local state = ngx.shared.specops_state
+
+-- statx, since its structure is the same on every machine.
+ffi.cdef([[
+typedef struct {
+  uint32_t mask, blksize;
+  uint64_t attributes;
+  uint32_t nlink, uid, gid;
+  uint16_t mode, spare;
+  uint8_t rest[256];
+} specops_statx;
+int statx(int folder, const char *path, int flags, unsigned int mask, specops_statx *found);
+unsigned int geteuid(void);
+unsigned int umask(unsigned int mask);
+int unlink(const char *path);
+]])
+
+local AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS = -100, 0x100, 0x7ff
+local WRITABLE_BY_OTHERS = 18 -- octal 022
+local OWN_AND_GROUP = 23 -- octal 027, a umask: files have mode 0640
 
 local FIELD = "speculative_percent"
 local WANTED = { [FIELD] = true }
@@ -27,6 +50,25 @@ local function written(percent, more)
   return string.format('{"%s": %.14g%s}\n', FIELD, percent, more or "")
 end
 
+local function stat(name, flags)
+  local found = ffi.new("specops_statx")
+  if ffi.C.statx(AT_FDCWD, name, flags, STATX_BASIC_STATS, found) == 0 then
+    return found
+  end
+end
+
+-- Why the file at `path` is not believed; nil where it is, or where there is none.
+local function foreign()
+  local found, folder = stat(path, AT_SYMLINK_NOFOLLOW), stat(ngx.config.prefix(), 0)
+  if not found then
+    return nil
+  elseif found.uid ~= 0 and found.uid ~= ffi.C.geteuid() and not (folder and folder.uid == found.uid) then
+    return "it belongs to user " .. found.uid
+  elseif bit.band(found.mode, WRITABLE_BY_OTHERS) ~= 0 then
+    return "others may write to it"
+  end
+end
+
 local function read_file()
   local file = io.open(path, "rb")
   if not file then
@@ -40,7 +82,10 @@ end
 -- Whether it could be kept, or why not.
 local function keep(text)
   local new = path .. "." .. ngx.worker.pid()
+  ffi.C.unlink(new)
+  local before = ffi.C.umask(OWN_AND_GROUP) -- a daemon has none
   local file, why = io.open(new, "wb")
+  ffi.C.umask(before)
   if not file then
     return nil, why
   end
@@ -62,6 +107,14 @@ function M.follow_file()
   local known = state:get("file") -- before the file is read: what is put meanwhile is not taken back by what it replaces
   local text = read_file()
   if not text or text == known then
+    return
+  end
+  local why = foreign()
+  if why then
+    if state:get("refused") ~= why .. text then
+      state:set("refused", why .. text)
+      ngx.log(ngx.ERR, "specops: ", path, " is not followed: ", why)
+    end
     return
   end
   state:set("file", text)
