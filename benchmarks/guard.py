@@ -5,12 +5,12 @@
 `healthy`: weeks of a pool that pays (0.5 to 0.95 times the standard's latency, by week), an evaluation a
 minute over five minutes' window: traffic by day and weekend, bursts, hours of nothing, gaps in scraping of 1
 to 30 minutes (Prometheus away, or one pool's or the router's /metrics), both pools slow at once for minutes
-to hours, servers that start anew and are slow at first, noise of requests that are not independent, a machine that
-wanders by 2%, a baseline that is wrong by its own standard error (specops/guard/simulation/made.py), and a
-break-even that was measured wrongly by 0.015 (standard deviation; drawn for 25 weeks at a time). Counted are
-weeks with a fall-back: three bad evaluations in a row, each with bad samples of its own. The playbook's guard sees the same weeks, with
-recording rules for its names, its p95 free of buckets, and its baseline's p95 at the highest load that was
-measured.
+to hours, servers that start anew and are slow at first, noise of requests that are not independent, a machine
+that wanders by 2%, a baseline that is wrong by its own standard error (specops/guard/simulation/made.py), and
+a break-even that was measured wrongly by 0.015 (standard deviation; drawn for 25 weeks at a time). Counted
+are weeks with a fall-back: three bad evaluations in a row, each with bad samples of its own. The playbook's
+guard sees the same weeks, with recording rules for its names, its p95 free of buckets, and its baseline's p95
+at the highest load that was measured.
 
 `regressions`: a pool that pays for two to four hours, then takes 1.2 times the standard's latency (a third of
 them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fall-back within the
@@ -19,8 +19,8 @@ at every evaluation from the first window that is all regression. Where the stan
 together must have enough to tell whether it is slower as well. Those left out are counted by why.
 
 What is vectorised is production's own: `verdicts.judge` takes arrays. Only rows of three bad windows and more
-are walked one evaluation at a time; `again` walks all of some traces through `simulate`, and counts where that
-differs (asked: nowhere).
+are walked one evaluation at a time; `again` walks all of some traces through `simulate`, and counts where
+that differs (asked: nowhere).
 
 `look`: an evaluation against a real Prometheus with half an hour of two pools and a router in it, less the
 time that it waited for Prometheus (asked: 50 ms at most); and its whole time.

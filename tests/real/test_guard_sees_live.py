@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
     config.write_text(json.dumps({"scrape_configs": [job]}))
     plan = Plan(
         asked=Asked("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
-        window_s=120.0,  # all that Prometheus has
+        window_s=120.0,
         min_acceptance=Threshold(value=0.0001, source="the test"),
         baseline=Missing("there is none"),
         regression=Threshold(value=1.2, source="the test"),
@@ -50,6 +51,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
     with prometheus(config, tmp_path) as up:
         api = Api(up.url)
         wait_until(lambda: api.instant('up{specops_rollout="live"} == 1'), "a scrape")
+        began = time.time()
         assert look(api, plan, time.time()).verdict in ("no_data", "no_traffic")
         enough = f"count_over_time({exposition.DRAFT_TOKENS}[1m]) >= 12"
         wait_until(lambda: api.instant(enough), "some seconds of scrapes: it extrapolates by one")
@@ -59,7 +61,8 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
         after = exposition.scrape(server.base_url)
         drafted = sum(value for (name, _), value in after.items() if name == exposition.DRAFT_TOKENS)
         wait_until(lambda: api.instant(f"sum({exposition.DRAFT_TOKENS}) == {drafted}"), "all to be scraped")
-        found = {one.signal: one for one in look(api, plan, time.time()).findings}
+        covered = replace(plan, window_s=float(round(time.time() - began)))  # all that was scraped
+        found = {one.signal: one for one in look(api, covered, time.time()).findings}
         api.close()
     counts = exposition.draft_counts(before, after)
     assert isinstance(counts, exposition.DraftCounts)

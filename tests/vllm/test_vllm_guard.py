@@ -35,14 +35,14 @@ def test_no_traffic_and_then_acceptance_of_a_vllm(speculative, prompts, tmp_path
         }
     )
     render(rollout, tmp_path, Silent())
-    plan = plan_of(rollout, tmp_path)
+    plan = plan_of(rollout, tmp_path, {})
     with prometheus(tmp_path / FOLDER / "prometheus.yml", tmp_path) as up:
         api = Api(up.url)
 
         def seen() -> Evaluation:
             return look(api, plan, time.time())
 
-        wait_until(lambda: seen().verdict == "no_traffic", "a pool without traffic", 60)
+        wait_until(lambda: seen().verdict == "no_traffic", "a pool without traffic, scraped for a window", 120)
         for number in range(ASKED):
             complete(speculative, prompts[number % len(prompts)]["text"], 32)
         wait_until(lambda: _acceptance(seen()) is not None, "its acceptance", 60)

@@ -109,9 +109,16 @@ def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, J
     `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
     at 95%, with as few requests as any verdict takes, and by the baseline alone.
     """
-    found = {"acceptance": _acceptance(plan, seen, repeats), "errors": _errors(plan, seen, repeats)}
+    found: dict[Signal, Judged] = {
+        "acceptance": _acceptance(plan, seen, repeats),
+        "errors": _errors(plan, seen, repeats),
+    }
     ours = load(seen)
-    for signal, value, n in (("tpot", seen.tpot, seen.tpot_n), ("e2e", seen.e2e, seen.e2e_n)):
+    latencies: tuple[tuple[Signal, Numbers, Numbers], ...] = (
+        ("tpot", seen.tpot, seen.tpot_n),
+        ("e2e", seen.e2e, seen.e2e_n),
+    )
+    for signal, value, n in latencies:
         if isinstance(plan.baseline, Baseline):
             expected = _expected(plan.baseline, plan.asked.series, signal, seen)
             judged = _latency(plan, plan.baseline, signal, value, n, expected, ours, seen, repeats)
@@ -123,7 +130,7 @@ def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, J
     return {
         signal: _without_data(judged, uncounted if signal == "errors" else unseen)
         for signal, judged in found.items()
-    }  # type: ignore[return-value]
+    }
 
 
 def _without_data(judged: Judged, gone: NDArray[np.bool_]) -> Judged:
@@ -210,7 +217,7 @@ def together(judged: Mapping[Signal, Judged]) -> Codes:
 
 def both_slow(judged: Mapping[Signal, Judged]) -> NDArray[np.bool_]:
     """Whether one latency shows that both pools are slow."""
-    return np.asarray(np.any([one.both_slow for one in judged.values()], axis=0))
+    return np.asarray(np.any([np.asarray(one.both_slow) for one in judged.values()], axis=0))
 
 
 def further_back(found: Mapping[Signal, Judged]) -> NDArray[np.int_]:

@@ -200,7 +200,7 @@ def _with_standard(
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
     standard = {f"{STANDARD}{name}": values for name, values in figures.items()}
-    return replace(made, each=replace(made.each, **standard, others_asked=np.ceil(n)))
+    return replace(made, each=Seen.of({**vars(made.each), **standard, "others_asked": np.ceil(n)}))
 
 
 def _by_routers(made: Trace, scraped: Figures) -> Trace:
@@ -211,7 +211,7 @@ def _by_routers(made: Trace, scraped: Figures) -> Trace:
         name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
     }
     seen["counted"] = np.where(scraped == 0, np.nan, scraped)
-    return replace(made, each=replace(each, **seen))
+    return replace(made, each=Seen.of({**vars(each), **seen}))
 
 
 def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:

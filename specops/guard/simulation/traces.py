@@ -44,8 +44,10 @@ WEIGHTED = {
 }  # fmt: skip
 """A mean, and the count that it is of. The load counts by the time that requests spent."""
 
-NOT_SHARED = ("gauged", "restarts", "others_asked", "others_failed")
-NOT_SHARED += ("standard_tpot_n", "standard_e2e_n", "standard_gauged")
+NOT_SHARED = (
+    "gauged", "restarts", "others_asked", "others_failed",
+    "standard_tpot_n", "standard_e2e_n", "standard_gauged",
+)  # fmt: skip
 """Counts that do not fall with the pool's share of the traffic."""
 
 SHARES = ("covered", "sampled", "counted", "standard_covered", "standard_sampled")
@@ -100,8 +102,8 @@ def windows(trace: Trace, intervals: int, started: int) -> Seen:
         found[f"{of}spread"] = mean_of(each[f"{of}spread"], each[f"{of}load"], intervals)
     for share in SHARES:
         there = _rolled((~np.isnan(each[share])).astype(float), intervals) > 0
-        mean = _rolled(np.nan_to_num(each[share]), intervals) / intervals
-        found[share] = np.where(there, mean, np.nan)
+        of_window = _rolled(np.nan_to_num(each[share]), intervals) / intervals
+        found[share] = np.where(there, of_window, np.nan)
     return Seen.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
 
 
