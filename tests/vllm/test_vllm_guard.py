@@ -42,7 +42,7 @@ def test_no_traffic_and_then_acceptance_of_a_vllm(speculative, prompts, tmp_path
         def seen() -> Evaluation:
             return look(api, plan, time.time())
 
-        wait_until(lambda: seen().verdict == "no_traffic", "a pool without traffic, scraped for a window", 120)
+        wait_until(lambda: seen().verdict == "no_traffic", "a whole window without traffic", 120)
         for number in range(ASKED):
             complete(speculative, prompts[number % len(prompts)]["text"], 32)
         wait_until(lambda: _acceptance(seen()) is not None, "its acceptance", 60)
