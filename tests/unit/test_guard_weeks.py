@@ -1,4 +1,4 @@
-"""Simulated healthy weeks with gaps, restarts and both pools slow never fall back; regressions are acted on."""
+"""Simulated healthy weeks with gaps and both pools slow never fall back; regressions are acted on."""
 
 from __future__ import annotations
 
