@@ -78,6 +78,10 @@ def renaming() -> Iterator[str]:
     Counter(VLLM.finished, "Made.", ["model_name", "finished_reason"], registry=registry).labels(
         "m", "stop"
     ).inc()
+    assert VLLM.http is not None
+    Counter(VLLM.http, "Made.", ["handler", "method", "status"], registry=registry).labels(
+        "/v1/completions", "POST", "2xx"
+    ).inc()
     for name in (VLLM.ttft, VLLM.tpot, VLLM.e2e):
         Histogram(name, "Made.", ["model_name"], registry=registry).labels("m").observe(0.1)
     server, thread = prometheus_client.start_http_server(0, "127.0.0.1", registry)
