@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from adopting import adopted_by
 from daemons import program
 
 from specops.config import Rollout, load
@@ -124,7 +125,10 @@ def test_two_clusters_of_one_rollout_are_recorded_and_alerted_on_apart(tmp_path:
         example["monitor"] = {"labels": {"cluster": cluster}}
         folder = tmp_path / cluster
         shutil.copytree(SHIPPED / "examples", folder)
-        render(Rollout.model_validate(example), folder, Silent())
+        file = folder / "rollout.yaml"
+        file.write_text(yaml.safe_dump(example))
+        adopted_by(file)
+        render(load(file), folder, Silent())
         config = yaml.safe_load((folder / FOLDER / "prometheus.yml").read_text())
         both.setdefault("scrape_configs", []).extend(config["scrape_configs"])
         both.setdefault("rule_files", []).extend(

@@ -26,7 +26,7 @@ from specops.phases.report.window import Window, window
 from specops.phases.report.write import read
 from specops.progress import Silent
 from specops.prometheus.api import Api
-from specops.results import Result
+from specops.results import Result, sealed
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 SPEC = {"specops_pool": "speculative"}
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         means = {"ttft_ms": ttft, "tpot_ms": tpot, "e2e_ms": ttft + tpot * (tokens - 1)}
         for name, value in means.items():
             level[name] |= {"mean": value, "p50": value, "p95": value}
-    (found / "baseline.json").write_text(json.dumps(baseline))
+    (found / "baseline.json").write_text(sealed(baseline))
     return found
 
 

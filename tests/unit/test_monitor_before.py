@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from adopting import adopted_by
 from calling import specops
 from made_monitoring import ADDRESSES, POOLS, rollout
 
 from specops import results
 from specops.config import Rollout
-from specops.config import load as load_rollout
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor.before import before
-from specops.results import Result, read, write
+from specops.results import Result, write
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 
@@ -129,25 +127,9 @@ def written(tmp_path: Path, **changes: Any) -> Path:
     return path
 
 
-def as_measured_of(path: Path) -> None:
-    """The results beside the rollout file get the inputs of results that were measured of it."""
-    file = load_rollout(path)
-    pools = file.pools
-    asked = settings_of(file, pools.standard)
-    arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
-    settings = AbSettings(**file.ab.model_dump())
-    inputs = {
-        "baseline": inputs_of(asked, pools.standard),
-        "ab": inputs_of_arms(arms, asked, settings, asked.prompt_set()),
-    }
-    for phase, of in inputs.items():
-        kept = read(path.parent / f"{phase}.json")
-        write(path.parent / f"{phase}.json", kept.model_copy(update={"inputs": of}))
-
-
 def test_render_says_what_it_made_and_keeps_it(tmp_path: Path) -> None:
     path = written(folder_with(tmp_path, "baseline", "ab"))
-    as_measured_of(path)
+    adopted_by(path)
     done = specops("monitor", "render", str(path), "--out", str(tmp_path), "--quiet")
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "monitor.json").read_text())
