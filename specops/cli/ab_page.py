@@ -20,6 +20,7 @@ from specops.cli.figures import (
     sentence,
     times,
 )
+from specops.load.workload import repeated_sentence
 from specops.phases.ab.differences import Against
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.faults import SLOW
@@ -31,6 +32,9 @@ def page(result: Result, out: Path) -> list[str]:
     """The page's lines; every figure on it is in `out`, which holds the finished comparison `result`."""
     report = read(result, str(out))
     lines = [_headline(result, report, out)]
+    prompts = result.data.get("prompts", {})
+    if said := repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0)):
+        lines.append(f"  prompts   {said}")
     lines += aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)])
     lines += [f"  tail      {line}" for line in tails(report)]
     for name, challenger in report.challengers.items():

@@ -19,6 +19,7 @@ from specops.cli.figures import (
     sentence,
     times,
 )
+from specops.load.workload import repeated_sentence
 from specops.phases.sweep.costs import Line
 from specops.phases.sweep.records import Kept, kept_of
 from specops.phases.sweep.report import (
@@ -67,6 +68,7 @@ def _headline(result: Result, report: Report, kept: Kept, out: Path) -> str:
             "sweep",
             f"{count(len(settings), 'setting')} at {count(len(loads), 'load')}, {count(len(rungs), 'rung')}",
             count(prompts.get("count", 0), "prompt"),
+            *filter(None, [repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0))]),
             f"{kept.spent_s / 60:.1f} min",
             str(out),
         ]

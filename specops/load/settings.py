@@ -108,8 +108,8 @@ class BaselineSettings(BaseModel):
         return [Level(concurrency=n) for n in self.concurrency]
 
     def prompt_set(self) -> PromptSet:
-        """The prompts that are asked for. PromptsError where the endpoint cannot take one of them."""
-        chosen = load_prompts(self.prompts).select(self.classes)
+        """The prompts to send, each content once. PromptsError where the endpoint cannot take one of them."""
+        chosen = load_prompts(self.prompts).select(self.classes).distinct()
         for prompt in chosen.prompts:
             _ = prompt.messages() if self.endpoint == "chat" else prompt.completion_prompt()
         return chosen

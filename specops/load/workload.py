@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +75,9 @@ class PromptSet:
     ignored: tuple[str, ...] = ()
     """Request fields in the file that were not sent: one run samples every prompt the same way."""
 
+    repeated: int = 0
+    """Prompts that were left out because an earlier one has the same content."""
+
     @property
     def classes(self) -> list[str]:
         return sorted({prompt.traffic_class for prompt in self.prompts})
@@ -88,7 +91,16 @@ class PromptSet:
                 hint=f"its classes are {', '.join(self.classes)}",
             )
         kept = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
-        return PromptSet(kept, self.path, self.format, self.sha256, self.ignored)
+        return replace(self, prompts=kept)
+
+    def distinct(self) -> PromptSet:
+        """Without prompts whose content is that of an earlier one.
+
+        A server may answer these from a cache, in the first round already, and they are no further evidence.
+        """
+        first = {prompt.id for prompt in {_content(p): p for p in reversed(self.prompts)}.values()}
+        kept = tuple(prompt for prompt in self.prompts if prompt.id in first)
+        return replace(self, prompts=kept, repeated=self.repeated + len(self.prompts) - len(kept))
 
     def spread(self, count: int) -> list[Prompt]:
         """`count` of them, evenly over the set; all where it has no more."""
@@ -103,6 +115,7 @@ class PromptSet:
             "count": len(self.prompts),
             "classes": {c: sum(p.traffic_class == c for p in self.prompts) for c in self.classes},
             "ignored_fields": list(self.ignored),
+            "repeated": self.repeated,
         }
 
 
@@ -143,6 +156,15 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
         prompts.append(prompt)
     ignored = _ignored_fields([item for _, item in items]) if format_ == "openai-batch" else ()
     return PromptSet(tuple(prompts), str(path), format_, sha256(raw), ignored)
+
+
+def repeated_sentence(repeated: int, sent: int) -> str:
+    """That `repeated` prompts were left out beside `sent` ones; empty for none."""
+    return f"{repeated} of {repeated + sent} prompts repeat an earlier one and were left out" * bool(repeated)
+
+
+def _content(prompt: Prompt) -> str:
+    return json.dumps(prompt.content, ensure_ascii=False, sort_keys=True)
 
 
 class _Wrong(Exception):

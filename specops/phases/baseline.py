@@ -8,7 +8,7 @@ from typing import Any
 
 from specops import results, stats
 from specops.errors import FileError
-from specops.load import counters, steadiness, summary
+from specops.load import answers, counters, steadiness, summary
 from specops.load.abort import Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level
@@ -19,7 +19,7 @@ from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
 from specops.load.tokens import token_counter
 from specops.load.transport_errors import endpoint_error
-from specops.load.workload import PromptSet
+from specops.load.workload import PromptSet, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.results import Result, Verdict
@@ -172,6 +172,9 @@ class _Run:
             return self._result("no", f"{failed} of {requests} requests failed: {kinds}{retried}")
         remarks = [f"{failed} failed: {kinds}"] if failed else []
         remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
+        left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
+        remarks += [said for said in (left_out, answers.stock(self.cells)) if said]
+        remarks += answers.cached(self.cells)
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:

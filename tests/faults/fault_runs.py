@@ -68,6 +68,9 @@ class Row:
     """Which server each arm is; by default each its own."""
 
     prompts: int = 48
+    texts: int = 0
+    """So many different texts, which come again and again; 0: each prompt has its own."""
+
     classes: tuple[str, ...] = ("chat", "code")
     figures: Figures | None = None
     rollout: tuple[tuple[str, Any], ...] = ()
@@ -187,7 +190,7 @@ def _prompts(row: Row, seed: int) -> list[dict[str, Any]]:
         {
             "id": f"p{number}",
             "class": name,
-            "text": f"{name}: question {number} of the set {seed}",
+            "text": f"{name}: question {number % (row.texts or row.prompts)} of the set {seed}",
             "max_tokens": 64,
         }
         for number, name in enumerate(classes)

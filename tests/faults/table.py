@@ -482,6 +482,16 @@ CACHES = [
         prompts=MANY,
     ),
     ab(
+        "cache_of_one_file",
+        "equal servers; 48 prompts are 6 texts, and the challenger answers a text that comes again 5 times "
+        "as fast",
+        replace(EQUAL, repeat_factor=0.2),
+        "not deploy",
+        r"42 of 48 prompts repeat",
+        texts=6,
+        options=("--repeats=1",),
+    ),
+    ab(
         "standard_caches",
         "equal servers; the standard answers repeats 5 times as fast",
         EQUAL,
@@ -493,6 +503,44 @@ CACHES = [
 ]
 
 ANSWERS = [
+    ab(
+        "apologies",
+        "1.55 times as fast; every fourth prompt gets an apology as text with status 200; temperature 0.7",
+        replace(FASTER, stock=0.25),
+        "not deploy",
+        r"the same answer as another prompt",
+        options=SAMPLED,
+        prompts=MANY,
+    ),
+    sweep(
+        "candidate_apologises",
+        "K 3 is 1.55 times as fast; every fourth prompt gets an apology as text; temperature 0.7",
+        [replace(FASTER, stock=0.25)],
+        "not deploy",
+        r"the same answer as another prompt",
+        options=SAMPLED,
+    ),
+    baseline(
+        "only_apologies",
+        "every prompt gets an apology as text with status 200",
+        replace(STANDARD, stock=1.0, tokens=(8, 8)),
+        "any verdict",
+        r"(48|96) of \d+ requests got the same answer as another prompt",
+    ),
+    baseline(
+        "baseline_caches",
+        "repeats are answered 5 times as fast as first requests",
+        replace(STANDARD, repeat_factor=0.2),
+        "any verdict",
+        r"repeats are faster[^\n]*cache",
+    ),
+    baseline(
+        "no_cache",
+        "repeats take as long as first requests, and each prompt has its own answer",
+        STANDARD,
+        "yes",
+        never=(r"cache", r"same answer"),
+    ),
     ab(
         "garbage_among_sampled",
         "3 of 8 greedy answers, or a few more, change while sampled requests share the batch; no logprobs",

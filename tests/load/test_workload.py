@@ -34,6 +34,7 @@ def test_the_playbooks_list(tmp_path: Path) -> None:
         "count": 2,
         "classes": {"all": 1, "edit": 1},
         "ignored_fields": [],
+        "repeated": 0,
     }
 
 

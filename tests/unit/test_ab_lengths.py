@@ -44,7 +44,7 @@ def answering(
             "tokens": count if tokens else None,
             "tokens_from": "usage" if tokens else "unknown",
             "tpot_ms": tpot if tokens else None,
-            "text": "word " * count,
+            "text": (f"{prompt} " + "word " * count)[: 5 * count],
             "finish_reason": finish if visit.arm == arm else "stop",
             "e2e_ms": e2e,
             "e2e_with_retries_ms": e2e,
@@ -153,7 +153,11 @@ def _reseeded(seed: int) -> Any:
         length = 60 * drawn.lognormvariate(0, 0.4) * (0.8 if visit.arm == "draft" else 1.0)
         tpot = (3.0 if visit.arm == "draft" else 5.0) * drawn.lognormvariate(0, 0.05)
         e2e = 20 + tpot * length
-        known = {"tokens": round(length), "tpot_ms": tpot, "text": "x" * round(5 * length)}
+        known = {
+            "tokens": round(length),
+            "tpot_ms": tpot,
+            "text": (prompt + "x" * round(5 * length))[: round(5 * length)],
+        }
         return known | {"e2e_ms": e2e, "e2e_with_retries_ms": e2e}
 
     return answer

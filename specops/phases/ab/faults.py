@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
+from specops.load.answers import is_stock
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.records import VisitRecord
@@ -24,7 +25,8 @@ SLOW, LATE = 10, 3
 """Times as long as usual. A request over `SLOW` times counts like one that failed. More requests over `LATE`
 times are no reason to doubt a gain, unless they are surely more."""
 
-Kind = Literal["failed", "slow", "late"]
+Kind = Literal["failed", "slow", "late", "stock"]
+"""stock: the answer is, to the letter, the arm's answer to another prompt."""
 
 
 class Counted(BaseModel):
@@ -76,6 +78,7 @@ _WORDS: dict[Kind, str] = {
     "failed": "failed",
     "slow": f"took over {SLOW}× the median",
     "late": f"took over {LATE}× the median",
+    "stock": "got the same answer as another prompt",
 }
 
 
@@ -99,8 +102,11 @@ class Requests:
         """None where nothing was sent to both arms."""
         if not self.pairs:
             return None
-        happened = _failed if kind == "failed" else self._over(SLOW if kind == "slow" else LATE)
-        found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
+        if kind == "stock":
+            found = list(zip(*(is_stock([pair[arm] for pair in self.pairs]) for arm in (0, 1)), strict=True))
+        else:
+            happened = _failed if kind == "failed" else self._over(SLOW if kind == "slow" else LATE)
+            found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
         only_standard = sum(ours and not theirs for ours, theirs in found)
         only_challenger = sum(theirs and not ours for ours, theirs in found)
         return Counted(

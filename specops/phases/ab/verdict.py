@@ -3,7 +3,7 @@
 A class pays at a load where the interval of its speed-up lies above 1. The speed-up is the end-to-end one
 where the answers of both arms are shown to be equally long; otherwise it is that of the time per output
 token. What takes a yes away: TTFT that surely grows, requests that fail or take far too long, answers that
-are surely longer or shorter, and a client that limited the load.
+are surely longer or shorter, one answer to several prompts, and a client that limited the load.
 
 Loads are tested from the lightest upwards until one does not surely pay, a fixed sequence, which costs no
 confidence. The intervals of all classes and challengers hold together (Bonferroni), at all looks
@@ -69,6 +69,7 @@ class Checks:
     failures: Counted | None = None
     slow: Counted | None = None
     late: Counted | None = None
+    stock: Counted | None = None
     client_bound: str | None = None
 
     @classmethod
@@ -85,13 +86,14 @@ class Checks:
             requests.counted("failed", confidence),
             requests.counted("slow", confidence),
             requests.counted("late", confidence),
+            requests.counted("stock", confidence),
             next(bound, None),
         )
 
     def limit(self, decision: Decision, settings: AbSettings) -> Decision:
         """`decision`, unless requests of the challenger failed or were too slow, or the client was."""
         margin = settings.failure_margin
-        for counted in (self.failures, self.slow, self.late):
+        for counted in (self.failures, self.slow, self.late, self.stock):
             if counted is not None and counted.surely_more(margin):
                 return Decision(verdict="no", reason=str(counted))
         if self.client_bound is not None:
@@ -103,6 +105,9 @@ class Checks:
                 if decision.verdict == "undecided":
                     more = _most([decision, Decision(verdict="undecided", reason="", more_prompts=more)])
                 return Decision(verdict="undecided", reason=reason, more_prompts=more)
+        stock = self.stock
+        if decision.verdict == "yes" and stock is not None and stock.challenger and not stock.standard:
+            return Decision(verdict="undecided", reason=str(stock))
         return decision
 
 

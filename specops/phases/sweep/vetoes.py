@@ -1,7 +1,7 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
-Failures, a tail, a client that was the bottleneck, repeats from a cache, and a gain that only some rungs
-show. Lengths of answers are compared with the pairs (ab/verdict.py).
+Failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats from a cache, and a
+gain that only some rungs show. Lengths of answers are compared with the pairs (ab/verdict.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     failed = measured.requests.counted("failed", CONFIDENCE)
     slow = measured.requests.counted("slow", CONFIDENCE)
     late = measured.requests.counted("late", CONFIDENCE)
-    limited = Checks(failed, slow, late, bound).limit(decision, settings)
+    stock = measured.requests.counted("stock", CONFIDENCE)
+    limited = Checks(failed, slow, late, stock, bound).limit(decision, settings)
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")

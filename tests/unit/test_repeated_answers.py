@@ -1,0 +1,113 @@
+"""Prompts that come twice in a set, and answers that several prompts get."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_visits import judged, visits
+
+from specops.load import answers
+from specops.load.arrivals import Level
+from specops.load.settings import BaselineSettings
+from specops.load.workload import load_prompts, repeated_sentence
+
+APOLOGY = "I'm sorry, the server is overloaded."
+
+
+@dataclass
+class MadeRow:
+    prompt: str
+    text: str = ""
+    error: str | None = None
+    ttft_ms: float | None = 10.0
+    tpot_ms: float | None = 5.0
+    e2e_ms: float = 100.0
+
+
+@dataclass
+class MadeCell:
+    repeat: int
+    rows: list[MadeRow]
+    level: Level = Level(concurrency=1)  # noqa: RUF009 - frozen
+
+
+def cells(second: float, prompts: int = 12) -> Any:
+    """Two repeats; the second takes `second` times as long in all, with the same TTFT and TPOT."""
+    return [
+        MadeCell(
+            n,
+            [
+                MadeRow(f"p{i}", f"answer {i}", e2e_ms=(100.0 + i) * (second if n else 1.0))
+                for i in range(prompts)
+            ],
+        )
+        for n in (0, 1)
+    ]
+
+
+def written(path: Path, texts: list[str]) -> Path:
+    path.write_text(
+        json.dumps([{"id": f"p{n}", "class": f"c{n % 2}", "text": t} for n, t in enumerate(texts)])
+    )
+    return path
+
+
+def test_a_prompt_that_repeats_an_earlier_one_is_sent_once(tmp_path: Path) -> None:
+    path = written(tmp_path / "p.json", ["one", "two", "one", "three", "two", "one"])
+    found = BaselineSettings(base_url="http://127.0.0.1:1/v1", model="m", prompts=path).prompt_set()
+    assert [prompt.id for prompt in found.prompts] == ["p0", "p1", "p3"]
+    assert repeated_sentence(found.repeated, 3) == "3 of 6 prompts repeat an earlier one and were left out"
+    assert found.provenance()["count"] == 3
+    assert found.provenance()["repeated"] == 3
+
+
+def test_prompts_that_only_look_alike_are_all_sent(tmp_path: Path) -> None:
+    found = load_prompts(written(tmp_path / "p.json", ["one", "One", "one ", "one."])).distinct()
+    assert (len(found.prompts), repeated_sentence(found.repeated, 4)) == (4, "")
+
+
+def gets(share_of: int, arm: str, text: str) -> Any:
+    sent = 0
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        nonlocal sent
+        sent += visit.arm == arm
+        own = f"the answer to {prompt}, in words"
+        return {"text": text if visit.arm == arm and sent % share_of == 0 else own}
+
+    return answer
+
+
+@pytest.mark.parametrize(("every", "verdict"), [(1, "no"), (2, "no"), (20, "undecided")])
+def test_one_answer_to_several_prompts_never_deploys(every: int, verdict: str) -> None:
+    found = judged(visits(2.0, prompts=32, answer=gets(every, "draft", APOLOGY)), temperature=0.7)
+    assert (found.verdict, found.summary["deploy"]) == (verdict, [])
+    assert f"{64 // every} of 64 requests got the same answer as another prompt" in found.reason
+
+
+def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
+    for arm, text in (("draft", "yes"), ("standard", APOLOGY)):
+        found = judged(visits(2.0, prompts=32, answer=gets(2, arm, text)), temperature=0.7)
+        assert found.verdict == "yes", found.reason
+
+
+def test_a_baseline_names_repeats_that_come_from_a_cache() -> None:
+    said = answers.cached(cells(0.3))
+    assert len(said) == 1
+    assert "E2E 3.3× [3.3, 3.3]" in said[0]
+    assert "TTFT" not in said[0]
+    for unsurprising in (cells(1.0), cells(0.9), cells(3.0), cells(0.3)[:1], cells(0.3, prompts=3)):
+        assert answers.cached(unsurprising) == []
+
+
+def test_a_baseline_names_an_answer_that_several_prompts_get() -> None:
+    assert answers.stock(cells(1.0)) == ""
+    said = answers.stock(
+        [MadeCell(0, [MadeRow(f"p{i}", APOLOGY if i < 3 else f"answer {i}") for i in range(9)])]
+    )
+    assert said == f"3 of 9 requests got the same answer as another prompt, such as: {APOLOGY!r}"
+    assert answers.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) == ""
