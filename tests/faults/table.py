@@ -520,6 +520,14 @@ ANSWERS = [
         r"the same answer as another prompt",
         options=SAMPLED,
     ),
+    sweep(
+        "candidate_other_model",
+        "K 3 is 1.55 times as fast, and every answer of it is another one from the first token on",
+        [replace(FASTER, stock=1.0, tokens=(9, 9))],
+        "not deploy",
+        r"differ from the first character on",
+        standard=replace(STANDARD, tokens=(9, 9)),
+    ),
     baseline(
         "only_apologies",
         "every prompt gets an apology as text with status 200",

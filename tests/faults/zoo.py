@@ -130,7 +130,7 @@ class Server:
     """Share of further tokens that are white space, at the end of the answer."""
 
     stock: float = 0.0
-    """Share of the prompts that get the same words, as many as their own answer has."""
+    """Share of the prompts that get one answer of 9 tokens, to the letter."""
 
     logprobs: bool = False
     """A request that does not stream gets log-probabilities, which say that every token is sure."""
@@ -278,7 +278,7 @@ class Keeper:
             part = random.Random(f"{prompt} part").randrange(max(1, len(words) // 2))
             words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
         if random.Random(f"{prompt} {knobs.seed} stock").random() < knobs.stock:
-            words = [WORDS[at % len(WORDS)] for at in range(len(words))]
+            words = WORDS[:9]
         if knobs.padding:
             words = words + ["\n"] * round(knobs.padding * len(words))
         return Answer(words[:limit], "length" if len(words) > limit else "stop")

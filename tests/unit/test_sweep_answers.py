@@ -86,9 +86,11 @@ def test_a_rung_whose_standard_was_measured_once_has_no_control() -> None:
 def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
     picked = Picked(settings=("k=3",), streams=(1,))
 
-    def reason(many: int) -> str:
+    def reason(many: int, begins: str = "So ") -> str:
         cells = saying(
-            lambda cell, row: row.prompt[:: -1 if cell.setting == "k=3" and number(row) < many else 1]
+            lambda cell, row: (
+                begins + row.prompt[:: -1 if cell.setting == "k=3" and number(row) < many else 1]
+            )
         )
         cells = [one.model_copy(update={"stage": "confirmation"}) for one in cells if one.setting != "k=5"]
         return judged(settings(3), loads(1), cells, [], picked=picked).reason
@@ -98,3 +100,11 @@ def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
     assert reason(20).endswith(
         "; its answers differ: 28 of 48 greedy answers are the standard's, which repeats 48 of 48 of its own"
     )
+
+    # The first token is never drafted: rounding in a verification cannot change it.
+    other = reason(20, begins="")
+    assert other.startswith(("do not deploy", "not enough evidence")), other
+    assert "28 of 48 greedy answers are the standard's" in other
+    assert "20 differ from the first character on" in other
+    assert "20 differ from the first character on" in reason(20, begins=" \n")
+    assert "first character" not in reason(4, begins="")

@@ -148,7 +148,7 @@ class Parity:
         if self.control is None:
             return False
         lost, gained = self._apart()
-        return _chance(lost, lost + gained) < 1 - confidence
+        return chance(lost, lost + gained) < 1 - confidence
 
     def possibly_lower(self) -> bool:
         """Whether there is evidence of other answers, though not enough to be sure of it.
@@ -162,7 +162,7 @@ class Parity:
         lost, gained = self._apart()
         if self.mixed:
             return lost >= SURE_WITNESSES and lost > gained
-        return _chance(lost, lost + gained) < (POSSIBLE / 2 if self.repeated else POSSIBLE)
+        return chance(lost, lost + gained) < (POSSIBLE / 2 if self.repeated else POSSIBLE)
 
     def open(self, confidence: float) -> bool:
         """Whether more requests could show what the differences mean: some differ, and no fault is shown."""
@@ -180,7 +180,7 @@ class Parity:
         return len(lost), len(gained)
 
 
-def _chance(lost: int, tried: int) -> float:
+def chance(lost: int, tried: int) -> float:
     """Of `lost` or more out of `tried` prompts, where either way is as likely."""
     return sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
 

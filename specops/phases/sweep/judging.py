@@ -209,6 +209,7 @@ class _Judging:
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
                 self.swept.by_rung(setting.name, where),
+                answers.compare(self.cells, self.swept.standard, setting.name, where.concurrency),
             )
         return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)
 

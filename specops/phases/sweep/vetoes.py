@@ -1,7 +1,7 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
-Failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats from a cache, and a
-gain that only some rungs show. Lengths of answers are compared with the pairs (ab/verdict.py).
+Other answers, failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats from
+a cache, and a gain that only some rungs show. Lengths of answers are compared with the pairs (ab/verdict.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from specops.load.record import CellRecord
 from specops.phases.ab.faults import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Checks, Decision, times
+from specops.phases.sweep.answers import Answers
 from specops.stats import Interval
 
 CACHED = 1.2
@@ -38,10 +39,15 @@ class Measured:
     rungs: Mapping[int, Interval] = field(default_factory=dict)
     """The speed-up in each rung alone."""
 
+    answers: Answers | None = None
+    """The setting's greedy answers beside the standard's; None where none were compared."""
+
 
 def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decision:
-    """`decision`, unless requests of the setting failed or hung, it has a cache, the client was slow, or
-    rungs differ by so much that a server that drifted may have made the gain."""
+    """`decision`, unless requests of the setting failed or hung, its answers are others, it has a cache, the
+    client was slow, or rungs differ by so much that a server that drifted may have made the gain."""
+    if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
+        return Decision(verdict="no", reason=f"other answers: {measured.answers}; {decision.reason}")
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     failed = measured.requests.counted("failed", CONFIDENCE)
     slow = measured.requests.counted("slow", CONFIDENCE)
