@@ -93,6 +93,10 @@ def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
     for arm, text in (("draft", "yes"), ("standard", APOLOGY)):
         found = judged(visits(2.0, prompts=32, answer=gets(2, arm, text)), temperature=0.7)
         assert found.verdict == "yes", found.reason
+    both = judged(
+        visits(2.0, prompts=32, answer=lambda visit, prompt, at: {"text": APOLOGY}), temperature=0.7
+    )
+    assert both.verdict == "yes", both.reason
 
 
 def test_a_baseline_names_repeats_that_come_from_a_cache() -> None:
