@@ -15,6 +15,9 @@ STOCK_LENGTH = 20
 NOTABLE = 1.2
 """Repeats that are faster by less do not count as cached: a warm-up may be the reason."""
 
+UNDERCOUNT = 0.01
+"""Share of the chunks. Figures are to be right within it."""
+
 _FIGURES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 
 
@@ -39,6 +42,19 @@ def stock(cells: Collection[CellRecord]) -> str:
     return (
         f"{len(found)} of {len(rows)} requests got the same answer as another prompt, such as: "
         f"{found[0].text[:60]!r}"
+    )
+
+
+def undercounted(cells: Collection[CellRecord]) -> str:
+    """A sentence where the server counts surely fewer tokens than it sent chunks of text; empty otherwise."""
+    rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
+    found = [row for row in rows if row.tokens is not None and row.tokens < (1 - UNDERCOUNT) * row.chunks]
+    if not found:
+        return ""
+    tokens, chunks = sum(row.tokens or 0 for row in found), sum(row.chunks for row in found)
+    return (
+        f"in {len(found)} of {len(rows)} answers the server counts fewer tokens than it sends chunks of text "
+        f"({tokens} and {chunks}): TPOT and tokens/s rest on its count"
     )
 
 

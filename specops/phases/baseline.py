@@ -173,7 +173,9 @@ class _Run:
         remarks = [f"{failed} failed: {kinds}"] if failed else []
         remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
         left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
-        remarks += [said for said in (left_out, answers.stock(self.cells)) if said]
+        remarks += [
+            said for said in (left_out, answers.stock(self.cells), answers.undercounted(self.cells)) if said
+        ]
         remarks += answers.cached(self.cells)
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:

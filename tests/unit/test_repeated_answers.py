@@ -23,6 +23,9 @@ class MadeRow:
     prompt: str
     text: str = ""
     error: str | None = None
+    chunks: int = 10
+    tokens: int | None = 10
+    tokens_from: str = "usage"
     ttft_ms: float | None = 10.0
     tpot_ms: float | None = 5.0
     e2e_ms: float = 100.0
@@ -115,3 +118,21 @@ def test_a_baseline_names_an_answer_that_several_prompts_get() -> None:
     )
     assert said == f"3 of 9 requests got the same answer as another prompt, such as: {APOLOGY!r}"
     assert answers.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) == ""
+
+
+def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> None:
+    def said(**fields: Any) -> str:
+        return answers.undercounted([MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])])
+
+    for right in (
+        {},
+        {"tokens": 30},
+        {"tokens": None},
+        {"tokens": 99, "chunks": 100},
+        {"error": "cut", "tokens": 6},
+    ):
+        assert said(**right) == ""
+    assert said(tokens=6, tokens_from="retokenised") == ""
+    assert said(tokens=6).startswith("in 1 of 2 answers the server counts fewer tokens than it sends chunks")
+    assert "(6 and 10)" in said(tokens=6)
+    assert said(tokens=98, chunks=100) != ""
