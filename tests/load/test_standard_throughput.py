@@ -48,7 +48,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     prompts = folder / "prompts.json"
-    prompts.write_text(json.dumps([{"text": f"Prompt {i}"} for i in range(8)] * 3))
+    prompts.write_text(json.dumps([{"text": f"Prompt {i}"} for i in range(24)]))
     with running_stub() as stub:
         stub.answer = lambda body: Reply(stream(body, CHUNKS), gap_s=0.005)
         served = Served(stub, prompts, {})

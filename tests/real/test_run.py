@@ -151,8 +151,10 @@ def test_how_the_pools_are_compared_is_the_rollouts_to_say(written) -> None:
 
 
 def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> None:
-    too_long = {"id": "huge", "class": "long", "text": "x " * 4000, "max_tokens": 8}
-    path = written(prompts=[*PROMPTS[::2], *({**too_long, "id": f"huge-{i}"} for i in range(3))])
+    too_long = [
+        {"id": f"huge-{i}", "class": "long", "text": f"{i} " + "x " * 4000, "max_tokens": 8} for i in range(3)
+    ]
+    path = written(prompts=[*PROMPTS[::2], *too_long])
     done, notes = walk(path)
     assert [step.phase for step in done.steps] == ["baseline"]
     assert done.exit_code == Exit.NO

@@ -61,7 +61,7 @@ def write_rollout(
     folder: Path, standard: dict[str, Any], speculative: dict[str, Any], **sections: Any
 ) -> Path:
     prompts = [
-        {"id": f"{name}-{n}", "class": name, "text": f"the server measures {n}", "max_tokens": 16}
+        {"id": f"{name}-{n}", "class": name, "text": f"the server measures {name} {n}", "max_tokens": 16}
         for name in ("short", "long")
         for n in range(5)
     ]

@@ -12,7 +12,12 @@ from specops.progress import Silent
 
 CLASSES = {"short": 4, "long": 12, "edit": 8}
 PROMPTS = [
-    {"id": f"{name}-{number}", "class": name, "text": f"the server measures {number}", "max_tokens": tokens}
+    {
+        "id": f"{name}-{number}",
+        "class": name,
+        "text": f"the server measures {name} {number}",
+        "max_tokens": tokens,
+    }
     for name, tokens in CLASSES.items()
     for number in range(6)
 ]
