@@ -558,7 +558,6 @@ ANSWERS = [
         standard=LATE,
         options=MIXED,
         prompts=32,
-        fast=True,
     ),
     ab(
         "much_garbage_among_sampled",
@@ -933,7 +932,6 @@ SWEEPS = [
         "not deploy",
         r"shorter",
         options=SAMPLED,
-        fast=True,
     ),
     sweep(
         "truncation_accepted",
@@ -1079,7 +1077,6 @@ BASELINES = [
         "not yes",
         DRIFTED,
         prompts=32,
-        fast=True,
     ),
     baseline(
         "slows_in_a_step",

@@ -169,6 +169,7 @@ def test_against_a_recorded_run(stub, other, prompts_file, tmp_path) -> None:
     assert len(stub.requests) == asked
 
 
+@pytest.mark.slow
 def test_a_server_that_slows_down_is_reported(stub, other, prompts_file, tmp_path) -> None:
     def tiring(body: Body) -> Reply:
         return Reply(stream(body, CHUNKS), gap_s=0.004 + 0.0002 * len(other.requests))

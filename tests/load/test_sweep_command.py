@@ -77,6 +77,7 @@ def test_a_faster_setting_is_a_yes_with_its_page_and_its_picture(stub, other, ro
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_slower_setting_is_a_no_and_json_is_the_result(stub, other, rollout, call) -> None:
     stub.answer, other.answer = taking(0.01), taking(0.04)
     code, out, err = call(*attach(stub, other), "--json", "--quiet")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from calling import specops
 from daemons import free_port, prometheus, wait_until
@@ -23,6 +24,7 @@ def checked(up: Deployment) -> Items:
     return {item["name"]: item for item in json.loads(done.stdout)["data"]["items"]}
 
 
+@pytest.mark.slow
 def test_what_runs_is_seen_to_run_and_what_does_not_is_never_passed(tmp_path: Path) -> None:
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": []}))
     with (

@@ -51,6 +51,7 @@ def test_there_and_back_under_load_with_a_guard_that_runs(tmp_path) -> None:
     assert load_.failures == []
 
 
+@pytest.mark.slow
 def test_answers_that_end_after_the_switch_are_no_requests_begun_after_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(drill, "WATCH_S", 3.0)  # in which every client begins another request
     with routed(tmp_path, answer_s=2.5) as (up, router), Load(router.url, clients=8) as load_:

@@ -195,6 +195,7 @@ with OnRay("local", settings, asked, prompts, Silent()) as machines:
 """
 
 
+@pytest.mark.slow
 def test_a_ray_that_specops_started_does_not_outlive_it(tmp_path) -> None:
     settings = sweep_of(tmp_path, jobs=1)
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short

@@ -171,6 +171,7 @@ def test_an_engine_that_dies_while_the_server_drains_is_a_failure_too(start: Sta
         assert process.wait(30) == 3
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_engine_that_hangs_does_not_keep_its_server(start: Start) -> None:
     process = start("--port", "0", patience=0.5)
