@@ -70,7 +70,7 @@ def test_k_is_set_and_greedy_answers_and_counters_are_the_servers_own(
     cells = kept["cells"]
     assert [(cell["setting"], cell["turn"], cell["cell"]["concurrency"]) for cell in cells] == [
         (name, turn, streams)
-        for name, turn in (("standard", 0), (f"k={K}", 0), ("standard", 1))
+        for name, turn in (("standard", 0), (f"k={K}", 0), (f"k={K}", 1), ("standard", 1))
         for streams in (1, 4)
     ]
     answers = [{row["prompt"]: row["text"] for row in cell["cell"]["rows"]} for cell in cells]
