@@ -113,7 +113,7 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     if unlike:
         raise UsageError(
             f"a drill begins where all have the {stands.wanted}% of the guard: {'; '.join(unlike)}",
-            hint="mend that first, or hand it to the guard: specops guard override ROLLOUT none --why drill",
+            hint="fix that first, or hand it to the guard: specops guard override ROLLOUT none --why drill",
         )
     return before
 
