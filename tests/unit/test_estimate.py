@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,13 +17,14 @@ from specops.cli.estimate_page import lines
 from specops.engine.costs import Costs, Sheet
 from specops.engine.curve import Curve
 from specops.engine.replay import Trace
+from specops.engine.tokenizer import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.verify_draft import sampling
 from specops.phases.verify_draft.estimate import Estimate, estimate, predict
 from specops.phases.verify_draft.over_http import Overhead
 from specops.phases.verify_draft.predicting import Machine, Predictor, Text
-from specops.phases.verify_draft.sampling import Sample, _spread
+from specops.phases.verify_draft.sampling import Sample, _encoded, _spread
 from specops.progress import Silent
 
 FLAT = Costs(
@@ -135,6 +137,16 @@ def test_the_sample_keeps_the_classes_proportions_and_any_beginning_is_spread() 
         counts = [sum(p.traffic_class == name for p in chosen[:stop]) for name in "abc"]
         assert max(counts) - min(counts) <= 2
     assert len(_spread(prompts[:5], 30)) == 5
+
+
+def test_a_conversation_is_encoded_by_the_models_template(tiny_pair: tuple[Path, Path]) -> None:
+    tokenizer = load_tokenizer(tiny_pair[0])
+    pair = SimpleNamespace(
+        tokenizer=tokenizer, target=SimpleNamespace(shape=SimpleNamespace(vocab=len(tokenizer.get_vocab())))
+    )
+    asked = Prompt("1", "a", ({"role": "user", "content": "what does it serve?"},))
+    ids = _encoded(pair, asked)  # type: ignore[arg-type]
+    assert tokenizer.decode(ids) == "<|user|>what does it serve?\n<|assistant|>"
 
 
 @pytest.mark.slow

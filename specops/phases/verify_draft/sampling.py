@@ -151,9 +151,10 @@ def _encoded(pair: Pair, prompt: Prompt) -> list[int]:
     """As `specops serve` reads it: a lone text as it is, a conversation in the model's own template."""
     match prompt.content:
         case ({"role": _}, *_) if pair.tokenizer.chat_template:
-            ids = pair.tokenizer.apply_chat_template(
-                prompt.messages(), add_generation_prompt=True, return_dict=False
+            text = pair.tokenizer.apply_chat_template(
+                prompt.messages(), tokenize=False, add_generation_prompt=True
             )
+            ids = pair.tokenizer.encode(text, add_special_tokens=False)  # the template has written them
         case _:
             content = prompt.completion_prompt()
             ids = pair.tokenizer.encode(content) if isinstance(content, str) else content
