@@ -45,7 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
 WAITING = ("serve", "real", "load", "faults")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
 
-LONGEST = ("test_sampled_output.py",)
+LONGEST = (
+    "test_sampled_output.py",
+    "test_sampled_mixtures.py",
+    "test_edge_sampling.py",
+    "test_sampled_heads.py",
+)
 """Files that begin first, since one worker takes a whole file."""
 
 
@@ -72,7 +77,10 @@ def _mark_the_rest_slow(items: list[pytest.Item]) -> None:
 def _mix_waiting_and_computing(items: list[pytest.Item]) -> None:
     """Files that wait come between files that compute, so that two at a time seldom do the same. pytest-xdist
     hands files out in this order, by its option in pyproject.toml."""
-    files = sorted(dict.fromkeys(item.path for item in items), key=lambda file: file.name not in LONGEST)
+    files = sorted(
+        dict.fromkeys(item.path for item in items),
+        key=lambda file: LONGEST.index(file.name) if file.name in LONGEST else len(LONGEST),
+    )
     waiting = [file for folder in WAITING for file in files if file.parent.name == folder]
     computing = [file for file in files if file.parent.name not in WAITING]
     place = {file: number / len(some) for some in (waiting, computing) for number, file in enumerate(some)}

