@@ -1,5 +1,5 @@
-"""Trees from several sources, planned trees and copies, under every verifier: the output has the target's distribution, or the pair is
-refused. By a chi-square test over a vocabulary that is small enough to count every outcome."""
+"""Mixed and planned trees and copies, under every verifier: the output has the target's distribution, or the
+pair is refused. By a chi-square test over a vocabulary that is small enough to count every outcome."""
 
 from __future__ import annotations
 

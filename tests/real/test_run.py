@@ -88,8 +88,8 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     assert not (tmp_path / "run" / "guard").exists(), "a rehearsal is no incident of the rollout's"
     assert found["checklist"].verdict != "yes", "nobody attested anything"
     urls = re.findall(r"server is up: \S+ on (\S+)", done.stderr)
-    # The baseline's; without speculation and K = 2, for the sweep and its confirmation; two each for comparison,
-    # canary and drill; the drill's router.
+    # The baseline's; without speculation and K = 2, in the sweep and in its confirmation; two each for
+    # comparison, canary and drill; the drill's router.
     assert len(urls) == 1 + 2 * 2 + 2 + 2 + 2 + 1
     assert not any(map(listens, urls))
 
