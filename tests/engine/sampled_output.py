@@ -66,7 +66,7 @@ def p_of(
 
 
 def check(small: dict[str | None, Path], draft: str | None, tree: str, verifier: str) -> None:
-    """Fails unless the output has the target's distribution, or tree and verifier are refused and should be."""
+    """Fails unless the output has the target's distribution, or tree and verifier are rightly refused."""
     deterministic = tree.startswith(("dynamic", "ngram:3", "suffix"))
     try:
         found = p_of(small, draft, tree, verifier, SAMPLES)
