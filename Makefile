@@ -27,10 +27,10 @@ demo: $(VENV)/.serve
 	@$(BIN)/specops run playbooks/embedded/rollout.yaml; code=$$?; \
 	case $$code in 0|1|4) ;; *) exit $$code ;; esac  # 1 and 4 are verdicts: the run itself went well
 
-# Three at a time on two cores, since tests wait for servers as well; a file's tests share its fixtures.
+# Four at a time on two cores, since tests wait for servers as well; a file's tests share its fixtures.
 # A test that fails gets a second try; tests/suite_report.py prints and counts those.
 PYTEST := $(BIN)/pytest --reruns 1
-SIDE_BY_SIDE := -n 3 --dist loadfile
+SIDE_BY_SIDE := -n 4 --dist loadfile
 
 test: $(VENV)/.dev
 	$(PYTEST) $(SIDE_BY_SIDE)

@@ -172,6 +172,7 @@ def test_a_server_that_comes_back_without_its_sessions_loses_no_token(own: Any, 
     assert live.engine.own.reopened >= 1
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_said_so_until_it_is_back(
     own: Any, alone: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

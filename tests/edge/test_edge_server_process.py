@@ -187,6 +187,7 @@ def files(authority: trustme.CA, tmp_path: Path) -> list[str]:
     return [each for option, name in named for each in (option, str(tmp_path / name))]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("grace", "signals"), [("600", 2), ("0", 1)])
 def test_a_second_signal_or_the_end_of_the_grace_ends_at_once(
     start: Start, grace: str, signals: int, files: list[str], authority: trustme.CA

@@ -67,6 +67,7 @@ def test_the_shipped_file_declares_what_is_needed() -> None:
     assert found["data"]["costs_from"] == "edge.stand_in of edge.yaml"
 
 
+@pytest.mark.slow
 def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
     arguments = ["--acceptance", "0.8", "--hit", "0.6", "--rtt", "15", "--clients", "1", *FIXED]
     itl = {}

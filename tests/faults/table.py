@@ -296,7 +296,6 @@ FAILURES = [
         r"\d+ of \d+[^\n]*(fail|timeout)|fail",
         options=("--timeout=0.6",),
         prompts=32,
-        fast=True,
     ),
     ab(
         "hangs",

@@ -57,6 +57,7 @@ def test_a_faster_arm_is_a_yes_on_one_page(stub, other, more_prompts, tmp_path) 
     assert plot.read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_slower_arm_is_a_no_and_json_is_the_result(stub, other, more_prompts, tmp_path) -> None:
     stub.answer, other.answer = slower(0.002), slower(0.02)
     out = tmp_path / "ab.json"

@@ -208,6 +208,7 @@ def test_a_damaged_earlier_result_exits_with_3_and_stays(
     assert call(stub, prompts_file, out, "--fresh").returncode == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
 )

@@ -174,6 +174,7 @@ def test_the_api_key_is_sent_and_kept_nowhere(
     assert "sk-very-secret" not in found.model_dump_json()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_slower_in_the_end_is_undecided_and_measured_again(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_it_does_not_begin_where_speculation_is_off_already(tmp_path) -> None:
     assert "has 0%" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_hands_traffic_back(tmp_path) -> None:
     with routed(tmp_path) as (up, router):
         words = [sys.executable, "-m", "specops", "guard", "drill", str(up.file), "--out", str(up.run)]

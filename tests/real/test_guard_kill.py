@@ -24,6 +24,7 @@ with open(sys.argv[1], "a") as log: log.write(sys.argv[2] + "\\n")
 LAST = "import sys; print(([100] + [int(x) for x in open(sys.argv[1]) if x != 'begins\\n'])[-1])"
 
 
+@pytest.mark.slow
 def test_before_every_line_between_deciding_and_recording(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, str(KILLED), str(tmp_path)], capture_output=True, text=True, timeout=100, check=True

@@ -156,6 +156,7 @@ def test_a_server_that_dies_at_once_is_reported_with_its_last_words(fake) -> Non
     assert "fake.log" in caught.value.hint
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("mode", "what"),
     [("silent", "has not said where"), ("unhealthy", "503"), ("modelless", "does not answer properly")],
@@ -235,6 +236,7 @@ def test_a_log_that_cannot_be_written_is_said_with_a_hint(tmp_path) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("mode", ["ok", "stubborn", "workers"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_specops_itself_is_killed(fake, tmp_path, mode, number) -> None:

@@ -36,6 +36,7 @@ def _there_is_nginx() -> None:
     program("nginx")
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -142,6 +142,7 @@ def test_json_says_what_was_made_and_what_was_not_run(written) -> None:
     assert Path(one["file"]).exists()
 
 
+@pytest.mark.slow
 def test_how_the_pools_are_compared_is_the_rollouts_to_say(written) -> None:
     how = {"looks": 1, "confidence": 0.9, "mixed_prompts": 0}
     done, _ = walk(written(ab=how), only="ab")

@@ -172,6 +172,7 @@ def test_what_is_whole_starts_no_server_again(embedded: tuple[Path, Path]) -> No
     assert [log.stat().st_mtime_ns for log in logs] == written
 
 
+@pytest.mark.slow
 def test_a_server_that_is_healthy_and_dies_of_its_first_request_is_a_failed_cell(tmp_path: Path) -> None:
     done = specops("sweep", fake_rollout(tmp_path, 3, DIES, 5), "--out", tmp_path, "--json")
     result = json.loads(done.stdout)
@@ -186,6 +187,7 @@ def test_a_server_that_is_healthy_and_dies_of_its_first_request_is_a_failed_cell
     none_left(tmp_path)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     tmp_path: Path, number: int
@@ -208,6 +210,7 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     assert [cell["setting"] for cell in whole] == ["standard", "standard"]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_killed_takes_its_workers_along_and_the_sweep_goes_on(tmp_path: Path) -> None:
     path = fake_rollout(tmp_path, HANGS)
     words = [sys.executable, "-m", "specops", "sweep", str(path), "--out", str(tmp_path), "--json"]

@@ -62,6 +62,7 @@ def ask(address: str, max_tokens: int, key: str | None = None) -> http.client.HT
     return connection
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_key_in_the_environment_is_asked_for_and_a_signal_lets_running_requests_finish(
     start: Start, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +85,7 @@ def test_the_key_in_the_environment_is_asked_for_and_a_signal_lets_running_reque
         ask(address, 1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("grace", "signals"), [("0", 1), ("600", 2)])
 def test_the_end_of_the_grace_or_a_second_signal_ends_at_once(start: Start, grace: str, signals: int) -> None:
     process = start("--port", "0", "--grace", grace)

@@ -142,6 +142,7 @@ def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
         assert alone == VERDICTS[codes[at]], at
 
 
+@pytest.mark.slow
 def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_takes_them_so() -> None:
     made = weeks(HOURS, 1, np.random.default_rng(1)).at(0)
     nothing = {name: np.array(getattr(made.each, name)) for name in FIGURES}
