@@ -58,7 +58,7 @@ from specops.guard.simulation.simulate import looked, simulate, window_of
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import State
 from specops.prometheus.api import Api
-from specops.prometheus.series import VLLM
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.015}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.04}

@@ -16,13 +16,13 @@ from collections import defaultdict
 from pathlib import Path
 
 from specops.assets import asset
-from specops.config import EmbeddedPool, Speculation
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
+from specops.serving.embedded import EmbeddedPool, Speculation
 
 
 def arms() -> list[Arm]:

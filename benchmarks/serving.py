@@ -24,12 +24,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specops.assets import asset
-from specops.config import EmbeddedPool, Speculation
 from specops.engine import Sampling, load_engine
-from specops.launch import embedded
+from specops.launch.address import Announced
 from specops.launch.process import running
 from specops.load.workload import load_prompts
 from specops.progress import Silent
+from specops.serving.embedded import ANNOUNCED, EmbeddedPool, Speculation
 
 PROMPT_TOKENS, TOKENS, STREAMS = 128, 64, 8
 TREE = "chain:3"
@@ -66,8 +66,8 @@ def api_cost(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     )
     with running(
         "speculative",
-        embedded.command(pool, "pair"),
-        address=embedded.ANNOUNCED,
+        pool.start(0, "pair").words,
+        address=Announced(ANNOUNCED),
         log=logs / "speculative.log",
         progress=Silent(),
     ) as server:
@@ -101,8 +101,8 @@ def batching(pair: Path, prompts: list[list[int]], repeats: int, logs: Path) -> 
     pool = EmbeddedPool(engine="embedded", target=pair / "target", max_batch=STREAMS, threads=1)
     with running(
         "standard",
-        embedded.command(pool, "pair"),
-        address=embedded.ANNOUNCED,
+        pool.start(0, "pair").words,
+        address=Announced(ANNOUNCED),
         log=logs / "standard.log",
         progress=Silent(),
     ) as server:

@@ -27,7 +27,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from specops.assets import asset
-from specops.config import CommandPool, EmbeddedPool, Pool, Speculation
+from specops.config import Pool
 from specops.launch.pools import serving
 from specops.load.arrivals import Level
 from specops.load.client import Client
@@ -36,6 +36,8 @@ from specops.load.pace import Pace
 from specops.load.runner import run_cell, warm_up
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Silent
+from specops.serving.command import CommandPool
+from specops.serving.embedded import EmbeddedPool, Speculation
 
 PROMPT_TOKENS, TOKENS, K = 128, 64, 3
 STREAMS = (1, 4, 8, 16)

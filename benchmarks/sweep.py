@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.assets import asset
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.launch.pools import serving
 from specops.load.arrivals import Level
 from specops.phases.ab.measure import compare
@@ -45,6 +45,7 @@ from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving.endpoint import EndpointPool
 from specops.stats import Interval
 
 NEAR = 0.03

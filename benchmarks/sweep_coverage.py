@@ -47,7 +47,6 @@ from drawn_requests import (
     typical_gain,
 )
 
-from specops.config import EmbeddedPool
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Pairs
 from specops.phases.sweep.jobs import ANY_LENGTH, Load, Rung, Setting, Skipped
@@ -56,6 +55,7 @@ from specops.phases.sweep.plan import Decks, confirmation, rung, spare
 from specops.phases.sweep.records import Memory, Picked, Stage, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
+from specops.serving.embedded import EmbeddedPool
 from specops.stats import Interval
 
 CELL_S = 10.0

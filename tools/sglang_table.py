@@ -1,4 +1,4 @@
-"""Writes specops/launch/sglang.json: the flags of a release of SGLang, and those that it has deprecated.
+"""Writes specops/serving/sglang/flags.json: the flags of a release of SGLang, and which it deprecates.
 
     python tools/sglang_table.py VERSION
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wheels import opened, released
 
-TABLE = Path(__file__).parents[1] / "specops" / "launch" / "sglang.json"
+TABLE = Path(__file__).parents[1] / "specops" / "serving" / "sglang" / "flags.json"
 FIELDS = "sglang/srt/arg_groups/fields/"
 BY_HAND = "sglang/srt/server_args.py"
 

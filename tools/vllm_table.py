@@ -1,4 +1,4 @@
-"""Writes specops/launch/vllm/versions.json: which version of vLLM knows which flag and speculative key.
+"""Writes specops/serving/vllm/versions.json: which version of vLLM knows which flag and speculative key.
 
     python tools/vllm_table.py [--sources FOLDER]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wheels import opened, released
 
-TABLE = Path(__file__).parents[1] / "specops" / "launch" / "vllm" / "versions.json"
+TABLE = Path(__file__).parents[1] / "specops" / "serving" / "vllm" / "versions.json"
 FIRST = (0, 8, 0)
 READ = re.compile(
     r"vllm/(engine/arg_utils|config|config/(__init__|speculative)|entrypoints/(\w+/)*cli_args"

@@ -27,6 +27,7 @@ from specops.cli.progress import progress
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
+    from specops.config import Pool
     from specops.load.settings import BaselineSettings
     from specops.phases.ab.settings import AbSettings, Arm
     from specops.results import Result
@@ -177,19 +178,21 @@ def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
     """Endpoints without a model's name are asked which one they serve."""
     import asyncio
 
-    from specops.config import EndpointPool
     from specops.load.client import Client
     from specops.phases.ab.settings import Arm
 
-    async def only_model(pool: EndpointPool) -> str:
-        at = asked.model_copy(update={"base_url": pool.base_url})
+    async def only_model(base_url: str) -> str:
+        at = asked.model_copy(update={"base_url": base_url})
         async with Client(at.target(), at.decoding()) as client:
             return await client.only_model()
 
-    def named(pool: EndpointPool) -> EndpointPool:
-        return pool if pool.model else pool.model_copy(update={"model": asyncio.run(only_model(pool))})
+    def named(pool: Pool) -> Pool:
+        at = pool.endpoint
+        if at is None or at.model:
+            return pool
+        return pool.model_copy(update={"model": asyncio.run(only_model(at.base_url))})
 
-    return [Arm(arm.name, named(arm.pool)) if isinstance(arm.pool, EndpointPool) else arm for arm in arms]
+    return [Arm(arm.name, named(arm.pool)) for arm in arms]
 
 
 def _compare(

@@ -26,6 +26,7 @@ from specops.phases.ab.drift import Drift
 from specops.phases.ab.faults import SLOW
 from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
 from specops.results import Result
+from specops.serving import ENGINES
 
 
 def page(result: Result, out: Path) -> list[str]:
@@ -132,15 +133,10 @@ def accepted(report: Report, arm: str) -> Iterator[str]:
 def following(pool: Mapping[str, Any] | None) -> str:
     """What to do with a pool that is to be deployed; `pool` as the result keeps it."""
     pool = pool or {}
-    if pool.get("engine") == "embedded":
-        speculation = pool.get("speculation") or {}
-        options = {
-            "target": pool.get("target"),
-            **{k: speculation.get(k) for k in ("draft", "tree", "verifier")},
-        }
-        return " ".join(["specops serve", *(f"--{flag} {value}" for flag, value in options.items() if value)])
-    if pool.get("engine") == "command":
-        return f"start it with: {pool.get('command')}"
+    engine = ENGINES.get(str(pool.get("engine")))
+    if engine is not None and engine.serve is not None:
+        words = engine.serve(pool)
+        return words if words.startswith("specops ") else f"start it with: {words}"
     return f"send the traffic of those classes to {pool.get('base_url', 'it')}"
 
 

@@ -80,17 +80,16 @@ def given_rounds(brought: Brought) -> Rounds | None:
 
 
 def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int, heads: int) -> Measuring:
-    pool = file.pools.speculative
-    draft = pool.speculation.draft if pool.engine == "embedded" and pool.speculation else None
-    if pool.engine != "embedded" or draft is None:
+    own = file.pools.speculative.own
+    if own is None or own.tree is None or own.draft is None:
         raise UsageError(
             f"the speculative pool of {path} is no embedded pair of two models, and others cannot be measured"
             " here",
             hint="give --rounds or --acceptance",
         )
     return Measuring(
-        target=pool.target or asset("playbooks", "embedded", "target"),
-        draft=Path(draft),
+        target=own.target,
+        draft=Path(own.draft),
         prompts=file.prompts or asset("playbooks", "embedded", "prompts.json"),
         count=prompts,
         nodes=nodes,
@@ -117,8 +116,9 @@ def of_file(file: Rollout) -> dict[str, Any]:
             "ahead": max(file.edge.ahead),
             "batching": file.edge.batching,
         }
-    if file.pools.speculative.engine == "embedded":
-        fields["max_batch"] = file.pools.speculative.max_batch
+    own = file.pools.speculative.own
+    if own is not None:
+        fields["max_batch"] = own.max_batch
     return fields
 
 

@@ -70,8 +70,7 @@ def lint(
     from specops import results
     from specops.cli.lint_page import page
     from specops.errors import UsageError
-    from specops.launch.vllm.versions import SOURCE
-    from specops.phases.lint import lint_file, lint_words
+    from specops.phases.lint import SOURCE, lint_file, lint_words
 
     if (file is None) == (not command):
         raise UsageError(

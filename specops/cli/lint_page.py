@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specops.cli.figures import count
-from specops.launch.lint import Judged
+from specops.serving import Judged
 
 
 def page(judged: Sequence[Judged]) -> list[str]:

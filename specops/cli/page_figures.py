@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specops.cli.ab_page import caches, lengths, measured, tails
 from specops.cli.figures import NONE, aligned, count, milliseconds
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.ab.report import Report, read
 from specops.phases.playbook import Walk
@@ -60,6 +60,6 @@ def reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
     for step in walk.steps:
         when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
         for name in MEASURES.get(step.phase, ()) if step.reused else ():
-            pool = getattr(rollout.pools, name)
-            if isinstance(pool, EndpointPool):
-                yield f"{pool.base_url} as it was on {when} ({step.phase}); --fresh measures it again"
+            at = getattr(rollout.pools, name).endpoint
+            if at is not None:
+                yield f"{at.base_url} as it was on {when} ({step.phase}); --fresh measures it again"

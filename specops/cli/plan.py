@@ -112,23 +112,21 @@ def _of_options(target: Path | None, draft: str | None, prompts: Path | None) ->
 
 
 def _of_rollout(path: Path) -> dict[str, object]:
-    from specops.config import EmbeddedPool, load
+    from specops.config import load
 
     rollout = load(path)
-    pool = rollout.pools.speculative
-    if not isinstance(pool, EmbeddedPool) or pool.speculation is None:
+    own = rollout.pools.speculative.own
+    if own is None or own.tree is None:
         raise UsageError(
             f"{path}: the speculative pool is no embedded one, and the planner is the embedded engine's",
             hint="`specops sweep ROLLOUT` finds the best setting of other engines",
         )
-    shipped = asset("playbooks", "embedded")
-    own = pool.speculation.draft
-    draft = str(own) if own else str(shipped / "draft") if pool.target is None else None
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128) if size < pool.max_batch]
+    draft = own.draft or (str(own.draft_model) if own.draft_model else None)
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128) if size < own.max_batch]
     return {
-        "target": pool.target or shipped / "target",
+        "target": own.target,
         "draft": draft,
         "prompts": rollout.prompts,
-        "batches": (*sizes, pool.max_batch),
-        "threads": pool.threads,
+        "batches": (*sizes, own.max_batch),
+        "threads": own.threads,
     }

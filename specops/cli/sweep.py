@@ -14,7 +14,7 @@ from specops.cli.progress import progress
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
-    from specops.config import EndpointPool, Rollout
+    from specops.config import Pool, Rollout
     from specops.phases.sweep.forecast import Forecast
     from specops.phases.sweep.wanted import Wanted
     from specops.results import Result
@@ -131,14 +131,14 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
     return file.model_copy(update={"sweep": asked, "measure": measure})
 
 
-def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
+def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     """By K; those without a model's name are asked which one they serve."""
     import asyncio
 
-    from specops.config import EndpointPool
     from specops.load.client import Client
     from specops.load.endpoint import checked_base_url
     from specops.phases.inputs import settings_of
+    from specops.serving import pool_at
 
     asked = settings_of(file, file.pools.standard)
 
@@ -147,7 +147,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
         async with Client(at.target(), at.decoding()) as client:
             return await client.only_model()
 
-    found: dict[int, EndpointPool] = {}
+    found: dict[int, Pool] = {}
     for text in attach:
         number, _, place = text.partition("=")
         address, _, model = place.partition("#")
@@ -160,13 +160,14 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, EndpointPool]:
         except ValueError as error:
             raise UsageError(f"{address} cannot be asked: an address {error}", hint=FORM) from None
         model = model or asyncio.run(only_model(base_url))
-        same = next((k for k, one in found.items() if (one.base_url, one.model) == (base_url, model)), None)
+        pool = pool_at(base_url, model)
+        same = next((k for k, one in found.items() if one == pool), None)
         if same is not None:
             raise UsageError(
                 f"K = {same} and K = {number} are one server: {base_url} serving {model}",
                 hint="attach a server of its own for each K",
             )
-        found[int(number)] = EndpointPool(engine="endpoint", base_url=base_url, model=model)
+        found[int(number)] = pool
     return found
 
 

@@ -32,6 +32,7 @@ from specops.phases.sweep.report import (
     recommendation,
 )
 from specops.results import Result
+from specops.serving import ENGINES
 from specops.stats import Interval
 
 GATES = {"acceptance": 0.55, "E2E": 1.3, "GPU memory": 0.95}
@@ -308,13 +309,13 @@ def _next(result: Result, told: Recommendation) -> str:
 def _take(pool: Mapping[str, Any]) -> str:
     """Into the rollout file, and then compare it paired and in turn."""
     speculation = pool.get("speculation") or {}
-    keys = {"embedded": "tree", "vllm": "num_speculative_tokens", "sglang": "num_steps"}
-    key = keys.get(str(pool.get("engine")))
+    engine = ENGINES.get(str(pool.get("engine")))
+    key = engine.k_key if engine is not None else None
     if key:
         put = f"put {key}: {speculation.get(key)} into pools.speculative.speculation of the rollout file"
         return f"{put}, and compare it in turn with the standard: specops run ROLLOUT"
-    if pool.get("engine") == "command":
-        return f"start the speculative pool with: {pool.get('command')}"
+    if engine is not None and engine.serve is not None:
+        return f"start the speculative pool with: {engine.serve(pool)}"
     return f"compare it in turn with the standard: specops ab --arm … --arm best={pool.get('base_url')}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
 from specops.results import Result
-from specops.trees import parse_tree
+from specops.serving import ENGINES, ServedPair
 
 WORDS = {
     "compatible": "ok",
@@ -76,18 +75,19 @@ def _next(result: Result) -> str:
 
 def _served(data: dict[str, Any], summary: dict[str, Any]) -> str:
     target, draft = data["target"]["name"], data["draft"]["name"]
-    model = {} if summary["kind"] in ("ngram", "suffix") or draft == target else {"model": draft}
-    tokens = data["kind"]["tokens"] or START_K
-    if data["engine"]["name"] == "vllm":
-        keys = {"method": summary["method"], **model, "num_speculative_tokens": tokens, **summary["settings"]}
-        return f"--speculative-config '{json.dumps(keys)}'"
-    if data["engine"]["name"] == "sglang":
-        path = f" --speculative-draft-model-path {draft}" if model else ""
-        algorithm = f"--speculative-algorithm {summary['method']}{path}"
-        return f"{algorithm}, and the same --max-running-requests with and without it"
-    tree = data["estimate"]["chosen"] if "estimate" in data else summary["method"]
-    drafted = f" --draft {draft}" if model and parse_tree(tree).needs_draft else ""
-    return f"specops serve --target {target}{drafted} --tree {tree}"
+    alone = summary["kind"] in ("ngram", "suffix") or draft == target
+    support = ENGINES[data["engine"]["name"]].drafts
+    assert support is not None
+    return support.served(
+        ServedPair(
+            target=target,
+            draft=None if alone else draft,
+            method=summary["method"],
+            tokens=data["kind"]["tokens"] or START_K,
+            settings=summary["settings"],
+            tree=data["estimate"]["chosen"] if "estimate" in data else None,
+        )
+    )
 
 
 def guide_page(guide: Guide) -> list[str]:

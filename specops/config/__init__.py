@@ -2,8 +2,7 @@
 
 Read strictly. Relative paths are relative to the rollout file.
 
-section.py   what its parts are made of
-pools.py     what serves; vllm.py, sglang.py
+pools.py     what serves: a section of each engine (specops/serving), two of them together
 rollout.py   what is measured, and the whole; sweep.py, canary.py, deploy.py
 addresses.py where things answer; monitor.py, route.py, guard.py: what watches, routes and switches;
              report.py, costs.py: what is reported of it; edge.py: drafting elsewhere
@@ -18,29 +17,26 @@ from specops.config.deploy import Deploy, Peak
 from specops.config.edge import DeclaredPass, Edge, StandIn
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
-from specops.config.pools import CommandPool, EmbeddedPool, EndpointPool, Pool, Pools, Speculation
+from specops.config.pools import AnyPool, Pools
 from specops.config.reading import load
 from specops.config.report import Report
 from specops.config.rollout import Ab, Measure, Rollout, Slo
 from specops.config.route import Route
 from specops.config.run_folder import beside, run_folder
-from specops.config.section import PORT, ExistingPath, Section
-from specops.config.sglang import SglangPool, SglangSpeculation
 from specops.config.sweep import Sweep
-from specops.config.vllm import VllmPool, VllmSpeculation
+from specops.section import PORT, ExistingPath, Section
+from specops.serving import Pool
 
 __all__ = [
     "PORT",
     "Ab",
     "Addresses",
+    "AnyPool",
     "Canary",
-    "CommandPool",
     "Costs",
     "DeclaredPass",
     "Deploy",
     "Edge",
-    "EmbeddedPool",
-    "EndpointPool",
     "ExistingPath",
     "Guard",
     "Measure",
@@ -52,14 +48,9 @@ __all__ = [
     "Rollout",
     "Route",
     "Section",
-    "SglangPool",
-    "SglangSpeculation",
     "Slo",
-    "Speculation",
     "StandIn",
     "Sweep",
-    "VllmPool",
-    "VllmSpeculation",
     "beside",
     "load",
     "run_folder",

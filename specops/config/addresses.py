@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specops.config.section import Section
+from specops.section import Section
 
 HostPort = Annotated[
     str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-.A-Za-z0-9_]*[A-Za-z0-9])?):[0-9]{1,5}$")

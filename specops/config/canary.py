@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specops.config.section import Section
+from specops.section import Section
 
 CheckName = Literal[
     "parity",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from specops.config.section import Section
+from specops.section import Section
 
 
 class Costs(Section):

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-from specops.config.section import Section
+from specops.section import Section
 
 
 def _depth(value: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.config.addresses import HostPort, Url
-from specops.config.section import Section
+from specops.section import Section
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Words = Annotated[list[str], Field(min_length=1)]

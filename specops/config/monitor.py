@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.config.section import Section
+from specops.section import Section
+from specops.serving import namings
+
+if TYPE_CHECKING:
+    NamingName = str
+else:
+    NamingName = Literal[tuple(namings())]
 
 LabelName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AlertName = Literal[
@@ -63,7 +69,7 @@ class Monitor(Section):
     labels: dict[LabelName, str] = Field(
         default={}, description="Every query is held to series with these, such as cluster: a."
     )
-    names: dict[Literal["standard", "speculative"], Literal["vllm", "vllm-0.10", "sglang"]] = Field(
+    names: dict[Literal["standard", "speculative"], NamingName] = Field(
         default={},
         description="Whose names a pool's series have, where its engine does not say: an endpoint's are"
         " vllm's; vllm-0.10 is for releases before 0.11.",

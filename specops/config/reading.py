@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
+from specops.serving import ENGINES
 
 
 def load(path: Path) -> Rollout:
@@ -109,7 +110,19 @@ def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[int, list[str]]:
     return line, keys
 
 
-_ENGINES = "embedded, vllm, sglang, command or endpoint"
+def _engines() -> str:
+    *names, last = ENGINES
+    return f"{', '.join(names)} or {last}"
+
+
+def _about_engines() -> str:
+    """What each engine is; those that are described alike stand together."""
+    groups: dict[str, list[str]] = {}
+    for engine in ENGINES.values():
+        groups.setdefault(engine.about, []).append(engine.name)
+    return "; ".join(f"{', '.join(names)}: {about}" for about, names in groups.items())
+
+
 _ACTIONS = "nginx, flag_file, http, command or restart"
 _EXPECTED = {
     "string_type": "text",
@@ -152,12 +165,9 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
         said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
         return f"{where} {said}", f"it is {_ACTIONS}"
     if detail["type"] == "union_tag_not_found":
-        return f"{where} lacks the key 'engine'", f"it is {_ENGINES}"
+        return f"{where} lacks the key 'engine'", f"it is {_engines()}"
     if detail["type"] == "union_tag_invalid":
-        return f"{where} is '{detail['ctx']['tag']}', and should be {_ENGINES}", (
-            "embedded: specops serves a model folder; vllm, sglang: specops configures them; "
-            "command: a server that a command of yours starts; endpoint: one that is already running"
-        )
+        return f"{where} is '{detail['ctx']['tag']}', and should be {_engines()}", _about_engines()
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if "hint" in detail.get("ctx", {}):  # one of specops's own

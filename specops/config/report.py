@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from specops.config.section import Section
+from specops.section import Section
 
 SPAN = r"^[1-9][0-9]{0,3}[hdw]$"
 AT = r"^((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([01][0-9]|2[0-3]):[0-5][0-9]$"

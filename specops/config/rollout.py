@@ -16,8 +16,8 @@ from specops.config.monitor import Monitor
 from specops.config.pools import Pools
 from specops.config.report import Report
 from specops.config.route import Route
-from specops.config.section import ExistingPath, Section
 from specops.config.sweep import Sweep
+from specops.section import ExistingPath, Section
 
 
 class Measure(Section):

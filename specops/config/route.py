@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from specops.config.addresses import HostPort
 from specops.config.matching import Regex
-from specops.config.section import Section
+from specops.section import Section
 
 
 def _network(value: str) -> str:

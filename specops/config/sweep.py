@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specops.config.section import Section, Tree
+from specops.section import Section, Tree
 
 
 class Sweep(Section):

@@ -1,4 +1,4 @@
-"""Files in which a serving engine is started: which commands are in them.
+"""Commands that start a serving engine, given as words or found in files, and what is wrong with them.
 
 Shell scripts, Compose files, Kubernetes manifests, and YAML files of flags as `vllm serve --config` reads
 them, such as the playbook's speculative_decoding_config.yaml.
@@ -11,15 +11,14 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from specops.errors import FileError, UsageError
-from specops.launch.vllm.versions import table
-from specops.launch.words import Engine, engine_of_image, program_of
+from specops.serving import ENGINES, Command, CommandLine, Judged
 
 YAML = (".yaml", ".yml", ".json")
 SHELLS = ("sh", "bash", "dash")
@@ -28,22 +27,15 @@ BEFORE = ("exec", "nohup", "sudo", "time", "command")
 SAYING = ("echo", "printf")
 
 
-@dataclass(frozen=True)
-class Command:
-    """`where` it stands, for people; `version` as an image's tag says it; `flags_file`: it is no command but
-    a YAML file of flags, and is written as one."""
-
-    where: str
-    engine: Engine
-    words: tuple[str, ...]
-    version: str | None = None
-    flags_file: bool = False
+def judge(command: Command, asked: str | None = None) -> Judged:
+    """`asked`: a version that the operator names. ConfigError for one that is none, or is too old."""
+    return _lines()[command.engine].judge(command, asked)
 
 
 def command_of(words: Sequence[str]) -> Command:
     """What was given on the command line: as words, or quoted as one.
 
-    UsageError where it calls no engine that is known. Flags alone are taken for vLLM's.
+    UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
     """
     if len(words) == 1 and " " in words[0]:
         found = list(_shell(words[0], "the command"))
@@ -52,11 +44,11 @@ def command_of(words: Sequence[str]) -> Command:
         words = shlex.split(words[0])
     command = _command(words, "the command")
     if command is None and words and words[0].startswith("-"):
-        return Command("the command", "vllm", tuple(words))
+        return Command("the command", next(iter(_lines())), tuple(words))
     if command is None:
         raise UsageError(
-            "this is no command of vLLM or SGLang",
-            hint="begin with the program: vllm serve MODEL …, or python -m sglang.launch_server …",
+            f"this is no command of {_titles()}",
+            hint=f"begin with the program: {', or '.join(line.example for line in _lines().values())}",
         )
     return command
 
@@ -71,7 +63,7 @@ def commands_in(path: Path) -> list[Command]:
     found = list(_yaml(text, path) if path.suffix in YAML else _shell(text, path.name))
     if not found:
         raise UsageError(
-            f"there is no command of vLLM or SGLang in {path}",
+            f"there is no command of {_titles()} in {path}",
             hint="shell scripts, Compose files, Kubernetes manifests and YAML files of flags are read",
         )
     return found
@@ -79,14 +71,46 @@ def commands_in(path: Path) -> list[Command]:
 
 def _command(words: Sequence[str], where: str, image: str | None = None) -> Command | None:
     """`image`: of the container that the words run in."""
-    engine, length = program_of(words)
-    tags = [engine_of_image(word) for word in (image or "", *words[:length])]
+    engine, length = _program_of(words)
+    tags = [_engine_of_image(word) for word in (image or "", *words[:length])]
     tag = next((tag for tag in tags if tag is not None), None)
     if engine is None and tag is not None and image is not None:
         engine = tag[0]  # the words are arguments of the image's own program
     if engine is None:
         return None
     return Command(where, engine, tuple(words), tag[1] if tag else None)
+
+
+def _lines() -> dict[str, CommandLine]:
+    """The command lines of engines that have one, by the engine's name."""
+    found = {name: engine.command_line for name, engine in ENGINES.items()}
+    return {name: line for name, line in found.items() if line is not None}
+
+
+def _titles() -> str:
+    return " or ".join(ENGINES[name].title for name in _lines())
+
+
+def _program_of(words: Sequence[str]) -> tuple[str | None, int]:
+    """Which engine `words` call, and how many of them call it; (None, 0): none that is known.
+
+    `vllm serve`, `python -m vllm.entrypoints…`, `docker run … IMAGE` and their like.
+    """
+    lines = _lines()
+    called = [(line.call.program(words), name) for name, line in lines.items()]
+    run = [(line.call.container(words), name) for name, line in lines.items()]
+    for found in (called, run):
+        lengths = [(length, name) for length, name in found if length is not None]
+        if lengths:
+            length, engine = min(lengths)
+            return engine, length
+    return None, 0
+
+
+def _engine_of_image(image: str) -> tuple[str, str | None] | None:
+    """The engine of a container's image, and the version that its tag says."""
+    tags = {name: line.call.tag(image) for name, line in _lines().items()}
+    return next(((name, tag or None) for name, tag in tags.items() if tag is not None), None)
 
 
 # Shell
@@ -171,8 +195,10 @@ def _yaml(text: str, path: Path) -> Iterator[Command]:
             )
         elif isinstance(document, dict):
             words = [word for key, value in document.items() for word in _flag(str(key), value)]
-            if any(table().history("flags", word) for word in words):  # else it is about something else
-                yield Command(path.name, "vllm", tuple(words), flags_file=True)
+            for name, line in _lines().items():
+                if line.flag is not None and any(map(line.flag, words)):  # else it is about something else
+                    yield Command(path.name, name, tuple(words), flags_file=True)
+                    break
 
 
 def _compose(services: dict[str, Any]) -> Iterator[Command]:
@@ -202,7 +228,7 @@ def _kubernetes(node: Any, where: str = "") -> Iterator[Command]:
 
 def _in_a_container(words: list[str], where: str, image: Any) -> Iterator[Command]:
     if words[:1] and words[0].rsplit("/", 1)[-1] in SHELLS:
-        tag = engine_of_image(str(image))
+        tag = _engine_of_image(str(image))
         for inner in _shell(words[-1], where):
             yield replace(inner, where=where, version=inner.version or (tag[1] if tag else None))
         return

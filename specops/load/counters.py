@@ -10,6 +10,7 @@ from specops.load.record import CellRecord, DraftCountsRecord
 from specops.load.speculation import drafts_between
 from specops.prometheus import exposition
 from specops.prometheus.exposition import NoData, Scrape
+from specops.serving import USUAL
 
 
 async def scrape(base_url: str) -> Scrape | NoData:
@@ -30,7 +31,9 @@ def counted(record: CellRecord, before: Scrape | NoData, after: Scrape | NoData,
         missing = before if isinstance(before, NoData) else after
         assert isinstance(missing, NoData)
         return record.model_copy(update={"drafts_missing": missing.reason})
-    tokens = exposition.increase(before, after, exposition.GENERATION_TOKENS, model)
+    series = exposition.series_of(before, after)
+    generated = USUAL.generated if series.counts_at_end else series.generated
+    tokens = exposition.increase(before, after, generated, model)
     counts = exposition.draft_counts(before, after, model)
     update: dict[str, Any] = {
         "server_tokens": None if isinstance(tokens, NoData) else tokens,

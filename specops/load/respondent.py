@@ -18,9 +18,7 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.progress import Progress
 from specops.prometheus.exposition import NoData
-
-CACHE_CONFIG = "vllm:cache_config_info"
-"""A gauge whose labels are vLLM's settings of its KV cache."""
+from specops.serving import tables
 
 
 class Respondent:
@@ -67,7 +65,8 @@ class Respondent:
         scraped = await counters.scrape(self.asked.base_url)
         if isinstance(scraped, NoData):
             return None
-        return next((dict(labels) for name, labels in scraped if name == CACHE_CONFIG), None)
+        known = {series.cache_config for series in tables()}
+        return next((dict(labels) for name, labels in scraped if name in known), None)
 
     async def visit(
         self,

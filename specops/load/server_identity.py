@@ -16,13 +16,13 @@ from itertools import product
 from urllib.parse import urlsplit
 
 from specops.prometheus.exposition import Labels, NoData, Scrape, increase
-from specops.prometheus.series import SGLANG, VLLM
+from specops.serving import tables
 
 STARTED = "process_start_time_seconds"
 """Of prometheus_client's process collector, in hundredths of a second."""
 
 LLAMA_CPP_GENERATED = "llamacpp:tokens_predicted_total"
-GENERATED = (VLLM.generated, SGLANG.generated, LLAMA_CPP_GENERATED)
+GENERATED = (*dict.fromkeys(series.generated for series in tables()), LLAMA_CPP_GENERATED)
 """Counters of generated tokens: an engine has one, a gateway in front of engines has none of its own."""
 
 OF_ONE_ENGINE = {

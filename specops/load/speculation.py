@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specops.prometheus.exposition import NoData, Scrape, increase
-from specops.prometheus.series import SGLANG, VLLM, Drafts, Gauges
+from specops.serving import tables
 
 SEVERAL = 1.5
 """Tokens per chunk from which a server is said to send several. Text in which one character takes several
@@ -82,18 +82,17 @@ def _idle(other: Observed) -> bool:
 
 
 def drafts_between(before: Scrape, after: Scrape, model: str | None = None) -> float | None:
-    """Verifications of drafts between two scrapes, by vLLM's counter or SGLang's.
+    """Verifications of drafts between two scrapes, by the engine's counter.
 
-    0 for an engine with vLLM's names that generated tokens and has no such counter: it exposes one only
-    while it speculates. None where nothing is known.
+    0 for an engine that generated tokens and, as vLLM, exposes such counters only while it speculates.
+    None where nothing is known.
     """
-    for acceptance in (VLLM.acceptance, SGLANG.acceptance):
-        grown = increase(before, after, _verifications(acceptance), model)
+    for series in tables():
+        grown = increase(before, after, series.acceptance.verifications, model)
         if not isinstance(grown, NoData):
             return grown
-    generated = increase(before, after, VLLM.generated, model)
-    return None if isinstance(generated, NoData) or generated == 0 else 0.0
-
-
-def _verifications(acceptance: Drafts | Gauges) -> str:
-    return acceptance.drafts if isinstance(acceptance, Drafts) else acceptance.verifications
+    for series in tables():
+        generated = increase(before, after, series.generated, model) if series.drafts_come_late else 0.0
+        if not isinstance(generated, NoData) and generated > 0:
+            return 0.0
+    return None

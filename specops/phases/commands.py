@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.config import EndpointPool, Rollout, beside
+from specops.config import Rollout, beside
 from specops.errors import SpecopsError
-from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.grid import endpoints_in
+from specops.serving import Endpoint
 
 FIRST_K = 5
 """The playbook's K to start from."""
@@ -44,17 +45,17 @@ class Commands:
         """URL#MODEL of each endpoint by its K: those of the earlier sweep, else of the rollout's two pools.
         Empty where specops starts the pools itself."""
         pool, standard = self.rollout.pools.speculative, self.rollout.pools.standard
-        if not isinstance(pool, EndpointPool):
+        if pool.endpoint is None:
             return {}
         swept = self._swept()
         if swept:
             return swept
-        if isinstance(standard, EndpointPool):
-            base = _named(standard)
+        if standard.endpoint is not None:
+            base = _named(standard.endpoint)
         else:
             asked = next(iter(self.rollout.addresses.standard), "127.0.0.1:8000")
             base = f"http://{asked}/v1"
-        return {0: base, self.drafted() or FIRST_K: _named(pool)}
+        return {0: base, self.drafted() or FIRST_K: _named(pool.endpoint)}
 
     def drafted(self) -> int | None:
         """The K of a speculative pool that runs already, as the comparison counted its positions."""
@@ -68,15 +69,13 @@ class Commands:
     def _swept(self) -> dict[int, str]:
         try:
             settings: Mapping[str, Any] = results.read(self.folder / "sweep.json").settings["settings"]
-            ends = {
-                0 if name == STANDARD else int(name.removeprefix("k=")): EndpointPool.model_validate(pool)
-                for name, pool in settings.items()
-            }
+            ends = endpoints_in(settings)
         except (SpecopsError, LookupError, TypeError, ValueError, AttributeError):
             return {}
         ours = self.rollout.pools.speculative
-        return {k: _named(end) for k, end in ends.items()} if ours in ends.values() else {}
+        named = {k: _named(pool.endpoint) for k, pool in ends.items() if pool.endpoint is not None}
+        return named if ours in ends.values() else {}
 
 
-def _named(pool: EndpointPool) -> str:
-    return f"{pool.base_url}#{pool.model}"
+def _named(endpoint: Endpoint) -> str:
+    return f"{endpoint.base_url}#{endpoint.model}"

@@ -12,14 +12,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from specops import __version__
-from specops.assets import asset
-from specops.config import EmbeddedPool, EndpointPool, Pool, Rollout
+from specops.config import Pool, Rollout
 from specops.errors import ConfigError, ModelError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet, load_prompts
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.results import Result, environment, sha256
-from specops.trees import parse_tree
+from specops.serving import ENGINES
 
 NO_ADDRESS_YET = "http://127.0.0.1:0/v1"
 ADDED = ("target", "draft", "machine")
@@ -54,8 +53,8 @@ def _settings(rollout: Rollout, pool: Pool) -> BaselineSettings:
         chosen["prompts"] = rollout.prompts
     if rollout.slo is not None:
         chosen["slo"] = rollout.slo.model_dump()
-    if isinstance(pool, EndpointPool):
-        return BaselineSettings(base_url=pool.base_url, model=pool.model, **chosen)
+    if pool.endpoint is not None:
+        return BaselineSettings(base_url=pool.endpoint.base_url, model=pool.endpoint.model, **chosen)
     return BaselineSettings(
         base_url=NO_ADDRESS_YET, model=rollout.rollout, identity=sha256(_serving(pool)), **chosen
     )
@@ -125,11 +124,10 @@ def _meaning(value: Any) -> Any:
 def _serving(pool: Pool) -> dict[str, Any]:
     """How a pool serves. The folders count by what is in them, not by where they are."""
     told = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
-    if isinstance(pool, EndpointPool):
-        told["base_url"] = pool.base_url.rstrip("/")
-    speculation = pool.speculation if isinstance(pool, EmbeddedPool) else None
-    if speculation is not None and speculation.draft is not None and speculation.folder is None:
-        told["speculation"]["draft"] = str(speculation.draft)  # an exit of the target: its name says all
+    if pool.endpoint is not None:
+        told["base_url"] = pool.endpoint.base_url.rstrip("/")
+    if pool.own is not None and pool.own.draft is not None and pool.own.draft_model is None:
+        told["speculation"]["draft"] = pool.own.draft  # an exit of the target: its name says all
     return told
 
 
@@ -137,22 +135,14 @@ def _models(pool: Pool) -> dict[str, str]:
     return {name: _folder(folder) for name, folder in _model_folders(pool).items()}
 
 
-def _model_folders(pool: Pool) -> dict[str, Path]:
-    if not isinstance(pool, EmbeddedPool):
-        return {}
-    folders = {"target": pool.target or asset("playbooks", "embedded", "target")}
-    if pool.speculation is not None and parse_tree(pool.speculation.tree).takes_draft:
-        if pool.speculation.draft is None and pool.target is None:
-            folders["draft"] = asset("playbooks", "embedded", "draft")
-        elif pool.speculation.folder is not None:
-            folders["draft"] = pool.speculation.folder
-    return folders
+def _model_folders(pool: Pool) -> Mapping[str, Path]:
+    return {} if pool.own is None else pool.own.weights
 
 
 def _machine(pools: Sequence[Pool]) -> str:
     machine = environment() | {"specops": __version__}
-    if any(isinstance(pool, EmbeddedPool) for pool in pools):
-        machine |= {name: _version(name) for name in ("torch", "transformers")}
+    packages = [name for pool in pools for name in ENGINES[pool.engine].packages]
+    machine |= {name: _version(name) for name in packages}
     return sha256(machine)
 
 

@@ -7,33 +7,16 @@ the lint has against it, what was left out and why, and whether the standard poo
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from specops import results
-from specops.config import (
-    PORT,
-    CommandPool,
-    EmbeddedPool,
-    EndpointPool,
-    Pool,
-    Rollout,
-    SglangPool,
-    VllmPool,
-)
+from specops.config import Pool, Rollout
 from specops.errors import UsageError
-from specops.launch import containers, embedded, sglang
-from specops.launch.findings import Finding
-from specops.launch.lint import judge
-from specops.launch.reading import command_of
-from specops.launch.vllm import command as vllm
-from specops.launch.vllm.installed import installed
-from specops.launch.vllm.lint import lint
-from specops.launch.vllm.versions import Version, table
+from specops.launch.containers import contained
+from specops.launch.reading import command_of, judge
 from specops.phases.capacity import capacity
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.progress import Progress
@@ -43,6 +26,7 @@ from specops.render.kubernetes import manifests
 from specops.render.server import Server
 from specops.render.shell import script
 from specops.results import Result, Verdict
+from specops.serving import Finding
 
 POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
 
@@ -91,77 +75,40 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
 
 def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
     work = _Work(name, pool)
-    if isinstance(pool, EndpointPool):
-        work.left_out["everything"] = f"it runs already, at {pool.base_url}"
+    if pool.endpoint is not None:
+        work.left_out["everything"] = f"it runs already, at {pool.endpoint.base_url}"
         return work
     port = rollout.deploy.port + POOLS.index(name)
-    _on_this_machine(work, rollout, port)
-    why_not = containers.why_not(pool, rollout.deploy)
-    if why_not is not None:
-        work.left_out["Compose and Kubernetes"] = why_not
-        return work
+    script = pool.rendering(port, rollout.rollout)
+    work.version, work.command = script.version, script.words
+    work.findings += [*script.notes, *script.findings]
+    if script.judged is None:
+        with suppress(UsageError):  # a program that no lint knows
+            work.findings += judge(command_of(work.command)).findings
     _in_a_container(work, rollout)
     return work
 
 
-def _on_this_machine(work: _Work, rollout: Rollout, port: int) -> None:
-    pool = work.pool
-    match pool:
-        case VllmPool():
-            asked = _vllm_version(pool)
-            version = asked or table().newest
-            work.version = str(version)
-            if asked is None:
-                why = f"no version is set and '{pool.program}' is not here to be asked; taken: {version}"
-                work.findings.append(Finding(level="note", flag="version", why=why))
-            work.command = vllm.command(pool, port=port, version=version)
-            work.findings += lint(work.command, version)
-        case SglangPool():
-            work.version = pool.version or sglang.VERSION
-            work.command = sglang.command(pool, port=port)
-            work.findings += [*sglang.lint(work.command), *_of_another_release(pool)]
-        case EmbeddedPool():
-            work.command = ["specops", *embedded.arguments(pool, rollout.rollout, port=port)]
-        case CommandPool():
-            work.command = [word.replace(PORT, str(port)) for word in shlex.split(pool.command)]
-            with suppress(UsageError):  # a program that the lint does not know
-                work.findings += judge(command_of(work.command)).findings
-
-
-def _vllm_version(pool: VllmPool) -> Version | None:
-    """The rollout file's before the program's: where it is rendered need not be where it serves."""
-    return Version.parse(pool.version) if pool.version else installed(shlex.split(pool.program))
-
-
 def _in_a_container(work: _Work, rollout: Rollout) -> None:
     deploy, pool = rollout.deploy, work.pool
-    inside = containers.contained(pool, deploy, model=rollout.rollout, version=work.version)
+    inside = contained(pool, deploy, model=rollout.rollout, version=work.version)
+    if isinstance(inside, str):
+        work.left_out["Compose and Kubernetes"] = inside
+        return
+    assert inside.image is not None
     work.server = Server(
         rollout=rollout.rollout,
         pool=work.name,
         engine=pool.engine,
         image=inside.image,
         command=tuple(inside.words),
-        environment=_environment(pool),
+        environment=pool.environment_variables,
         replicas=getattr(deploy, f"{work.name}_replicas"),
         gpus=inside.gpus,
         downloads=inside.downloads,
         drains=inside.drains,
     )
-    if isinstance(pool, CommandPool) and not any(containers.EVERYWHERE in word for word in inside.words):
-        why = f"in a container it must listen on {containers.EVERYWHERE}, and the command does not say so"
-        work.findings.append(Finding(level="warning", flag="command", why=why))
-
-
-def _of_another_release(pool: SglangPool) -> list[Finding]:
-    if pool.version in (None, sglang.VERSION):
-        return []
-    why = f"the flags are those of SGLang {sglang.VERSION}; {pool.version} was not checked"
-    return [Finding(level="warning", flag="version", why=why)]
-
-
-def _environment(pool: Pool) -> Mapping[str, str]:
-    return pool.environment if isinstance(pool, VllmPool | SglangPool) else {}
+    work.findings += inside.findings
 
 
 def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
@@ -171,7 +118,7 @@ def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
         files[f"{RENDERED}/{work.name}.sh"] = (
             script(
                 work.command,
-                _environment(work.pool),
+                work.pool.environment_variables,
                 rollout.deploy.secrets,
                 rollout=rollout.rollout,
                 pool=work.name,

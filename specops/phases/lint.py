@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.launch.lint import Judged, judge
-from specops.launch.reading import command_of, commands_in
-from specops.launch.vllm.versions import SOURCE
+from specops.launch.reading import command_of, commands_in, judge
 from specops.results import Result
+from specops.serving import Judged
+
+SOURCE = "by the flags and keys in the engine's released sources; nothing was run"
+"""How commands are judged."""
 
 
 def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[Judged], Result]:

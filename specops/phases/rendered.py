@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.launch.findings import Finding
 from specops.phases.capacity import Capacity
+from specops.serving import Finding
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"

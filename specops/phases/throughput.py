@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
-from specops.config import EmbeddedPool, Rollout, Slo
+from specops.config import Rollout, Slo
 from specops.errors import SpecopsError
 from specops.load.record import Spread
 from specops.load.summary import by_level
@@ -108,7 +108,7 @@ def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] |
 
 def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
     """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
-    if isinstance(rollout.pools.standard, EmbeddedPool):
+    if rollout.pools.standard.own is not None:
         return "it does not say which model files its standard had"
     if result.phase != "sweep":
         return f"it is a result of {result.phase}"

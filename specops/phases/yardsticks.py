@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from specops import results
-from specops.config import EmbeddedPool, EndpointPool, Pool, Rollout
+from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.guard.actions.asking import ask_json
 from specops.load.settings import OF_THE_RUN
@@ -19,6 +17,7 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, inputs_of_settings, settings_of
 from specops.phases.sweep.jobs import STANDARD
 from specops.results import Result
+from specops.serving import pool_of
 
 ASK_S = 1.0
 
@@ -62,8 +61,8 @@ def left_out(rollout: Rollout, folder: Path, version: str | None = None) -> dict
 def version_of(rollout: Rollout) -> str | None:
     """What the standard pool's server says at /version; None where it does not answer within a second."""
     pool = rollout.pools.standard
-    if isinstance(pool, EndpointPool):
-        root = pool.base_url.rstrip("/").removesuffix("/v1")
+    if pool.endpoint is not None:
+        root = pool.endpoint.base_url.rstrip("/").removesuffix("/v1")
     elif rollout.addresses.standard:
         root = f"http://{rollout.addresses.standard[0]}"
     else:
@@ -79,7 +78,7 @@ def version_of(rollout: Rollout) -> str | None:
 def _baseline(rollout: Rollout, result: Result) -> str | None:
     pool = rollout.pools.standard
     now = inputs_of(settings_of(rollout, pool), pool)
-    return _changed(result, now, here=isinstance(pool, EmbeddedPool))
+    return _changed(result, now, here=pool.own is not None)
 
 
 def _ab(rollout: Rollout, result: Result) -> str | None:
@@ -87,7 +86,7 @@ def _ab(rollout: Rollout, result: Result) -> str | None:
     arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
     asked = settings_of(rollout, pools.standard)
     now = inputs_of_arms(arms, asked, AbSettings(**rollout.ab.model_dump()), asked.prompt_set())
-    return _changed(result, now, here=any(isinstance(arm.pool, EmbeddedPool) for arm in arms))
+    return _changed(result, now, here=any(arm.pool.own is not None for arm in arms))
 
 
 def _sweep(rollout: Rollout, result: Result) -> str | None:
@@ -107,10 +106,9 @@ def _sweep(rollout: Rollout, result: Result) -> str | None:
 
 
 def _pools(swept: Mapping[str, Any]) -> dict[str, Pool]:
-    adapter: TypeAdapter[Pool] = TypeAdapter(Pool)
     try:
-        return {name: adapter.validate_python(pool) for name, pool in swept.items()}
-    except ValidationError:  # of an earlier version, which knew other pools
+        return {name: pool_of(pool) for name, pool in swept.items()}
+    except ValueError:  # of an earlier version, which knew other pools; pydantic's ValidationError is one
         return {}
 
 

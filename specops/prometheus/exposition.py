@@ -1,8 +1,8 @@
 """Reading a server's /metrics: scrape, difference, and the acceptance of drafts between two scrapes.
 
-Names are vLLM's; a series that an exporter renamed from `vllm:x` to `vllm_x` is read as `vllm:x`. No data
-is never zero: a server without these series, a counter that was reset, and 0/0 all give `NoData`, which
-says why.
+Names are the engine's, by the table whose series a scrape has. A series that an exporter renamed from
+`vllm:x` to `vllm_x` is read as `vllm:x`. No data is never zero: a server without these series, a counter that
+was reset, and 0/0 all give `NoData`, which says why.
 """
 
 from __future__ import annotations
@@ -11,19 +11,14 @@ import http.client
 import math
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from specops.errors import EndpointError
 from specops.net import is_loopback
-
-DRAFTS = "vllm:spec_decode_num_drafts_total"
-DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
-ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
-ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-GENERATION_TOKENS = "vllm:generation_tokens_total"
+from specops.serving import USUAL, Drafts, Series, tables
 
 Labels = frozenset[tuple[str, str]]
 Scrape = Mapping[tuple[str, Labels], float]
@@ -110,16 +105,24 @@ def opener(url: str) -> urllib.request.OpenerDirector:
 
 def parse(text: str) -> Scrape:
     """Samples of a text exposition. `_created` twins and NaN are left out; ValueError on nonsense."""
+    prefixes = [series.prefix for series in tables()]
     return {
-        (_canonical(sample.name), frozenset(sample.labels.items())): float(sample.value)
+        (_canonical(sample.name, prefixes), frozenset(sample.labels.items())): float(sample.value)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if not sample.name.endswith("_created") and not math.isnan(float(sample.value))
     }
 
 
-def _canonical(name: str) -> str:
-    return "vllm:" + name.removeprefix("vllm_") if name.startswith("vllm_") else name
+def _canonical(name: str, prefixes: Sequence[str]) -> str:
+    renamed = next((prefix for prefix in prefixes if name.startswith(f"{prefix}_")), None)
+    return f"{renamed}:{name.removeprefix(f'{renamed}_')}" if renamed else name
+
+
+def series_of(*scrapes: Scrape) -> Series:
+    """The table of names whose running requests one of the scrapes has; of no known engine, the usual one."""
+    names = {name for scrape in scrapes for name, _ in scrape}
+    return next((series for series in tables() if {series.running, series.generated} & names), USUAL)
 
 
 def increase(before: Scrape, after: Scrape, name: str, model: str | None = None) -> float | NoData:
@@ -132,10 +135,18 @@ def increase(before: Scrape, after: Scrape, name: str, model: str | None = None)
     return increases if isinstance(increases, NoData) else increases[""]
 
 
+def usual_drafts() -> Drafts:
+    assert isinstance(USUAL.acceptance, Drafts)
+    return USUAL.acceptance
+
+
 def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> DraftCounts | NoData:
     """The draft counters' increments between two scrapes."""
+    counters = series_of(before, after).acceptance
+    if not isinstance(counters, Drafts):
+        counters = usual_drafts()  # which the server lacks, too: the reason names them
     totals = []
-    for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS):
+    for name in (counters.drafts, counters.draft_tokens, counters.accepted_tokens):
         total = increase(before, after, name, model)
         if isinstance(total, NoData):
             return total
@@ -144,7 +155,7 @@ def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> Dra
     if not drafts:
         return NoData("the server verified no draft in this window")
     by_position = _increases(
-        before, after, ACCEPTED_PER_POSITION, model, lambda labels: dict(labels).get("position", "")
+        before, after, counters.per_position, model, lambda labels: dict(labels).get("position", "")
     )
     if isinstance(by_position, NoData):
         return DraftCounts(drafts, draft_tokens, accepted_tokens)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from specops.prometheus.series import Drafts, Series
+from specops.serving import Drafts, Series
 
 Latency = Literal["ttft", "tpot", "e2e"]
 LATENCIES: tuple[Latency, ...] = get_args(Latency)

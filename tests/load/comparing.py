@@ -8,7 +8,6 @@ from typing import Any
 
 from stub import Stub
 
-from specops.config import EndpointPool
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.records import VisitRecord, kept_of
@@ -16,6 +15,7 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving.endpoint import EndpointPool
 
 
 class Decided:

@@ -9,13 +9,14 @@ from typing import Any
 
 from stub import Stub
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.phases.sweep.here import Here
 from specops.phases.sweep.records import Kept, SweptCell, kept_of
 from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving.endpoint import EndpointPool
 
 
 def rollout(prompts: Path, **sections: Any) -> Rollout:

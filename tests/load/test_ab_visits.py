@@ -10,7 +10,6 @@ import pytest
 from comparing import Decided, arms, asked, run, texts, visits
 from stub import CHUNKS, Body, Reply, Stub, fault, stream
 
-from specops.config import CommandPool, EndpointPool
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
@@ -18,6 +17,8 @@ from specops.phases.ab.records import kept_of
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving.command import CommandPool
+from specops.serving.endpoint import EndpointPool
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import yaml
 from comparing import arms, asked, run
 from stub import CHUNKS, Body, Reply, Stub, running_stub, stream
 
-from specops.config import EmbeddedPool, EndpointPool, Rollout, load
+from specops.config import Rollout, load
 from specops.errors import ConfigError, UsageError
 from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
@@ -19,6 +19,8 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.doctor.check import Check
 from specops.phases.doctor.pools import pools
 from specops.progress import Silent
+from specops.serving.embedded import EmbeddedPool
+from specops.serving.endpoint import EndpointPool
 
 
 def exposes(

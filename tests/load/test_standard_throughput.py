@@ -13,12 +13,13 @@ from stub import CHUNKS, Reply, Stub, running_stub, stream
 from sweeping import run as sweep
 
 from specops import results
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.phases import playbook
 from specops.phases.capacity import capacity
 from specops.phases.sweep.wanted import wanted_of
 from specops.phases.throughput import Measured, Unmeasured, measured
 from specops.progress import Silent
+from specops.serving.endpoint import EndpointPool
 
 SLO = {"e2e_ms": 10000}
 

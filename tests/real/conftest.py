@@ -12,11 +12,11 @@ import pytest
 import yaml
 from walking import CANARY, MEASURE, PROMPTS, walk
 
-from specops.config import EmbeddedPool
-from specops.launch import embedded
+from specops.launch.address import Announced
 from specops.launch.process import Server, running
 from specops.phases.playbook import Walk
 from specops.progress import Silent
+from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 Write = Callable[..., Path]
 
@@ -47,7 +47,7 @@ def _up(
     )
     log = tmp_path_factory.mktemp("server") / "log"
     with running(
-        "test", embedded.command(pool, "tiny"), address=embedded.ANNOUNCED, log=log, progress=Silent()
+        "test", pool.start(0, "tiny").words, address=Announced(ANNOUNCED), log=log, progress=Silent()
     ) as up:
         yield up
 

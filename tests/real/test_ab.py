@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from specops import results
-from specops.config import CommandPool, EmbeddedPool, Pool
+from specops.config import Pool
 from specops.errors import ServerError
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import verdict
@@ -24,6 +24,8 @@ from specops.phases.ab.records import kept_of
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
+from specops.serving.command import CommandPool
+from specops.serving.embedded import EmbeddedPool
 
 PROMPTS = [
     {"id": f"{name}-{number}", "class": name, "text": f"the server measures {number}", "max_tokens": tokens}

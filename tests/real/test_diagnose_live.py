@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from specops import results
 from specops.assets import asset
 from specops.cli.diagnose_page import page
-from specops.config import EmbeddedPool
 from specops.launch.pools import serving
 from specops.phases.diagnose.diagnose import FILE
 from specops.progress import Silent
 from specops.prometheus.api import Api
+from specops.serving.embedded import EmbeddedPool
 
 Findings = dict[str, dict[str, Any]]
 

@@ -14,12 +14,12 @@ from routers import ask
 
 from specops.config import load
 from specops.errors import Exit
-from specops.launch.vllm.versions import Version
-from specops.phases.doctor import serving
 from specops.phases.doctor.check import Check
+from specops.phases.doctor.deployment import engines
 from specops.phases.doctor.examine import examine
 from specops.phases.doctor.gpu import gpus
-from specops.phases.doctor.serving import vllm
+from specops.serving import vllm
+from specops.serving.vllm.versions import Version
 
 
 def looked(path: Path) -> dict[str, Check]:
@@ -69,8 +69,8 @@ def test_programs_that_start_the_pools_are_looked_for(written) -> None:
 
 def test_vllm_is_told_by_what_its_version_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(version: str) -> Check:
-        monkeypatch.setattr(serving, "installed", lambda _: Version.parse(version))
-        return vllm()
+        monkeypatch.setattr(vllm, "installed", lambda _: Version.parse(version))
+        return next(check for check in engines() if check.name == "vllm")
 
     new = of("0.32.0")
     assert (new.status, new.found.startswith("0.32.0; drafts by ngram, draft_model, eagle")) == ("ok", True)

@@ -23,7 +23,7 @@ from specops.guard.seeing.plan import Plan
 from specops.guard.seeing.query import Asked, read, together
 from specops.guard.state import State
 from specops.prometheus.api import Api, Sample
-from specops.prometheus.series import VLLM
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 MINUTE = 60.0
 WINDOW_S = 300.0

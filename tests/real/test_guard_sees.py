@@ -20,7 +20,7 @@ from specops.guard.seeing.query import Asked
 from specops.guard.simulation.simulate import simulate
 from specops.guard.simulation.traces import record
 from specops.prometheus.api import Api
-from specops.prometheus.series import VLLM
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}

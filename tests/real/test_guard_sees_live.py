@@ -21,7 +21,9 @@ from specops.guard.seeing.query import Asked
 from specops.launch.process import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api
-from specops.prometheus.series import VLLM
+from specops.serving.vllm.metrics import CURRENT as VLLM
+
+DRAFT_TOKENS = exposition.usual_drafts().draft_tokens
 
 
 def answer(server: Server) -> None:
@@ -53,14 +55,17 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
         wait_until(lambda: api.instant('up{specops_rollout="live"} == 1'), "a scrape")
         began = time.time()
         assert look(api, plan, time.time()).verdict in ("no_data", "no_traffic")
-        enough = f"count_over_time({exposition.DRAFT_TOKENS}[1m]) >= 12"
+        enough = f"count_over_time({DRAFT_TOKENS}[1m]) >= 12"
         wait_until(lambda: api.instant(enough), "some seconds of scrapes: it extrapolates by one")
         before = exposition.scrape(server.base_url)
         for _ in range(30):
             answer(server)
         after = exposition.scrape(server.base_url)
-        drafted = sum(value for (name, _), value in after.items() if name == exposition.DRAFT_TOKENS)
-        wait_until(lambda: api.instant(f"sum({exposition.DRAFT_TOKENS}) == {drafted}"), "all to be scraped")
+        drafted = sum(value for (name, _), value in after.items() if name == DRAFT_TOKENS)
+        wait_until(
+            lambda: api.instant(f"sum({DRAFT_TOKENS}) == {drafted}"),
+            "all to be scraped",
+        )
         covered = replace(plan, window_s=float(round(time.time() - began)))  # all that was scraped
         found = {one.signal: one for one in look(api, covered, time.time()).findings}
         api.close()

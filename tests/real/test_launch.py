@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from specops.config import EmbeddedPool
 from specops.errors import EndpointError, FileError, ServerError
-from specops.launch import embedded
-from specops.launch.address import Known
+from specops.launch.address import Announced, Known
 from specops.launch.process import Server, running
 from specops.progress import Silent
+from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -53,11 +52,12 @@ server.serve_forever()
 
 START = """
 import sys, pathlib
-from specops.launch import embedded
+from specops.launch.address import Announced
+from specops.serving.embedded import ANNOUNCED
 from specops.launch.process import running
 from specops.progress import Silent
 folder = pathlib.Path(sys.argv[3])
-with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], address=embedded.ANNOUNCED,
+with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], address=Announced(ANNOUNCED),
              log=folder / "log", progress=Silent(), grace_s=0.5):
     print("up", flush=True)
     sys.stdin.read()
@@ -73,7 +73,7 @@ def fake(tmp_path: Path) -> Callable[..., object]:
         return running(
             "fake",
             [sys.executable, str(script), mode, str(tmp_path)],
-            address=embedded.ANNOUNCED,
+            address=Announced(ANNOUNCED),
             log=tmp_path / "logs" / "fake.log",
             progress=Silent(),
             start_timeout_s=start_timeout_s,
@@ -255,7 +255,7 @@ def test_nothing_is_left_when_specops_itself_is_killed(fake, tmp_path, mode, num
 
 def test_the_command_line_of_an_embedded_pool(tmp_path) -> None:
     standard = EmbeddedPool(engine="embedded", max_batch=4, threads=2)
-    words = embedded.command(standard, "mine")
+    words = standard.start(0, "mine").words
     assert words[1:] == [
         *(
             "-m",
@@ -280,7 +280,7 @@ def test_the_command_line_of_an_embedded_pool(tmp_path) -> None:
             "speculation": {"draft": tmp_path, "tree": "expand:2,1", "verifier": "naive"},
         }
     )
-    words = embedded.command(speculative, "mine")
+    words = speculative.start(0, "mine").words
     assert "--no-speculation" not in words
     for flag, value in (
         ("--target", str(tmp_path)),

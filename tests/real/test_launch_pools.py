@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from specops.config import Pool, SglangPool, SglangSpeculation, VllmPool, VllmSpeculation
+from specops.config import Pool
 from specops.errors import ConfigError
 from specops.launch.pools import check, serving
-from specops.launch.words import Words
 from specops.progress import Silent
+from specops.serving.argv import Words
+from specops.serving.sglang.settings import SglangPool, SglangSpeculation
+from specops.serving.vllm.settings import VllmPool, VllmSpeculation
 
 LISTENS = """
 import http.server, json, os, pathlib, sys

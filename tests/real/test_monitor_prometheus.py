@@ -26,8 +26,9 @@ from specops.phases.monitor.render import texts
 from specops.phases.monitor.thresholds import limits
 from specops.prometheus import recorded
 from specops.prometheus.api import Api
-from specops.prometheus.series import VLLM, Drafts
 from specops.render.prometheus.baseline import Load
+from specops.serving import Drafts
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 SLOW = {("ttft", "mean"): 0.5, ("tpot", "mean"): 0.05, ("e2e", "p95"): 3.0}
 BEFORE = Before(

@@ -15,14 +15,14 @@ from guarded import Load
 from walking import CANARY, MEASURE, PROMPTS, walk
 
 from specops.assets import asset
-from specops.config import EmbeddedPool
 from specops.guard import drill
-from specops.launch import embedded
+from specops.launch.address import Announced
 from specops.launch.process import running
 from specops.phases.checklist.item import Checked
 from specops.phases.playbook import Walk
 from specops.phases.route.render import CONF, NGINX
 from specops.progress import Silent
+from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
 MEASURED = ["baseline", "ab", "canary"]
 
@@ -67,9 +67,9 @@ def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, 
     program("prometheus")
     monkeypatch.setattr(drill, "WATCH_S", 0.5)
     pool = EmbeddedPool.model_validate({"engine": "embedded", "target": tiny_pair[0], "threads": 1})
-    words = embedded.command(pool, server.model)
+    words = pool.start(0, server.model).words
     log = tmp_path / "standard.log"
-    with running("standard", words, address=embedded.ANNOUNCED, log=log, progress=Silent()) as standard:
+    with running("standard", words, address=Announced(ANNOUNCED), log=log, progress=Silent()) as standard:
         path = of_this_machine(tmp_path, standard.base_url, server.base_url, server.model)
         first, notes = walk(path, go_on=True)
         assert [one.phase for one in first.skipped] == ["drafts", "sweep", "guard-drill"]

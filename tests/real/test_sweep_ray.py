@@ -23,13 +23,14 @@ from ray_cluster import SETTINGS, Cluster, processes_of, running_cluster, wait_f
 from walking import walk
 
 from specops.assets import asset
-from specops.config import CommandPool, EndpointPool
 from specops.errors import EnvironmentFailure, UsageError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
 from specops.phases.sweep.on_ray import OnRay
 from specops.phases.sweep.records import FailedJob, SweptCell, kept_of
+from specops.serving.command import CommandPool
+from specops.serving.endpoint import EndpointPool
 
 pytestmark = [
     pytest.mark.timeout(300),

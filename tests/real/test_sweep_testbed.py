@@ -12,7 +12,6 @@ import pytest
 from ray_cluster import processes_of, wait_for_the_end_of
 
 from specops import __version__
-from specops.config import CommandPool
 from specops.errors import ConfigError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
@@ -21,6 +20,7 @@ from specops.phases.sweep.on_ray.apart import Task
 from specops.phases.sweep.on_ray.sharing import Errand
 from specops.phases.sweep.on_ray.testbed import Needs, Testbed
 from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.serving.command import CommandPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -15,14 +15,9 @@ from specops.phases.report.grown import Floats, Grown
 from specops.phases.report.seen import Gauge, Seen, SeenPool, counters_of
 from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES
-from specops.prometheus.series import (
-    ROUTE_DURATION,
-    ROUTE_FAILOVERS,
-    ROUTE_FIRST_BYTE,
-    ROUTE_REQUESTS,
-    VLLM,
-    Drafts,
-)
+from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
+from specops.serving import Drafts
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 HOURS = 24
 WINDOW = Window(1795273200 - HOURS * HOUR_S, 1795273200, ZoneInfo("Asia/Seoul"))

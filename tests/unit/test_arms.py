@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.config import CommandPool, EmbeddedPool, EndpointPool, Speculation
 from specops.errors import Exit, UsageError
-from specops.launch.embedded import arguments
 from specops.phases.ab.arms import parse_arm, parse_arms
+from specops.serving.command import CommandPool
+from specops.serving.embedded import EmbeddedPool, Speculation, arguments
+from specops.serving.endpoint import EndpointPool
 
 
 def embedded(**settings: object) -> EmbeddedPool:

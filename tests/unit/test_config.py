@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.assets import asset
-from specops.config import CommandPool, EmbeddedPool, EndpointPool, Rollout, Section, load
+from specops.config import Rollout, Section, load
 from specops.errors import ConfigError, Exit, FileError, UsageError
 from specops.phases.init import write_rollout
 from specops.phases.inputs import settings_of
+from specops.serving.command import CommandPool
+from specops.serving.embedded import EmbeddedPool
+from specops.serving.endpoint import EndpointPool
 
 GOOD = """\
 rollout: first

@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from specops.assets import asset
-from specops.config import EmbeddedPool
-from specops.config.pools import Speculation
 from specops.errors import UsageError
 from specops.exits import exit_layers
-from specops.launch.embedded import arguments
 from specops.phases.inputs import _model_folders, _serving
-from specops.phases.verify_draft.of_pool import settings_for
-from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.settings import VerifySettings, settings_for
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
+from specops.serving.embedded import EmbeddedPool, Speculation, arguments
 
 EMBEDDED = asset("playbooks", "embedded")
 KINDS = {

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specops.config import SglangPool, SglangSpeculation
-from specops.launch import sglang
+from specops.serving.sglang import command as sglang
+from specops.serving.sglang.settings import SglangPool, SglangSpeculation
 
-TABLE = json.loads(Path(sglang.__file__).with_suffix(".json").read_text(encoding="utf-8"))
+TABLE = json.loads(Path(sglang.__file__).with_name("flags.json").read_text(encoding="utf-8"))
 ALGORITHMS = get_args(SglangSpeculation.model_fields["algorithm"].annotation)
 DRAFTS = {"NGRAM": None}
 

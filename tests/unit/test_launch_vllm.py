@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from specops.config import VllmPool, VllmSpeculation, load
+from specops.config import load
 from specops.errors import ConfigError
-from specops.launch.vllm.command import FLAGS, command
-from specops.launch.vllm.installed import installed
-from specops.launch.vllm.versions import Version, table
-from specops.launch.words import Words
+from specops.serving.argv import Words
+from specops.serving.vllm.command import FLAGS, command
+from specops.serving.vllm.settings import VllmPool, VllmSpeculation
+from specops.serving.vllm.versions import Version, installed, table
 
 VERSIONS = table().versions
 

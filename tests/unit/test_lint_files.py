@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.errors import FileError, UsageError
-from specops.launch.lint import judge
-from specops.launch.reading import command_of, commands_in
-from specops.launch.vllm.given import Given
+from specops.launch.reading import command_of, commands_in, judge
+from specops.serving.vllm.given import Given
 
 PLAYBOOK = """\
 # speculative_decoding_config.yaml

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm_words import draft, found, ngram, serve
 
-from specops.launch.vllm.given import Given
-from specops.launch.vllm.lint import corrected, lint
-from specops.launch.vllm.versions import Version, table
+from specops.serving.vllm.given import Given
+from specops.serving.vllm.lint import corrected, lint
+from specops.serving.vllm.versions import Version, table
 
 PLAYBOOK_DRAFT = """
 python -m vllm.entrypoints.openai.api_server --model meta-llama/Llama-3.1-70B-Instruct

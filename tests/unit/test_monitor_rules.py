@@ -29,9 +29,11 @@ from specops.phases.playbook.step import Given
 from specops.progress import Silent
 from specops.prometheus import recorded
 from specops.prometheus.exposed import exposed
-from specops.prometheus.series import SGLANG, VLLM, VLLM_BEFORE_0_11
 from specops.render.grafana.dashboard import dashboard
 from specops.render.prometheus.baseline import interpolated
+from specops.serving.sglang.metrics import CURRENT as SGLANG
+from specops.serving.vllm.metrics import BEFORE_0_11 as VLLM_BEFORE_0_11
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 RUNBOOK = Path(__file__).parents[2] / "alerts" / "runbook.md"
 SGLANG_POOL = {"engine": "sglang", "model_path": "m"}

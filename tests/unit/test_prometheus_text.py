@@ -81,11 +81,11 @@ def test_a_restarted_server_gives_no_data() -> None:
 
 
 def test_a_vanished_series_gives_no_data() -> None:
-    assert isinstance(exposition.increase(scrape(**START), {}, exposition.DRAFTS), NoData)
+    assert isinstance(exposition.increase(scrape(**START), {}, exposition.usual_drafts().drafts), NoData)
 
 
 def test_a_series_that_is_new_began_at_zero() -> None:
-    assert exposition.increase({}, scrape(**START), exposition.ACCEPTED_TOKENS, "m") == 30
+    assert exposition.increase({}, scrape(**START), exposition.usual_drafts().accepted_tokens, "m") == 30
 
 
 def test_no_draft_in_the_window_is_no_data_not_zero() -> None:

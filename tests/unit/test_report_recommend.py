@@ -24,9 +24,9 @@ from specops.phases.report.grown import Grown
 from specops.phases.report.report import Report
 from specops.phases.report.seen import Gauge, Seen, counters_of
 from specops.phases.report.write import read
-from specops.prometheus.series import SGLANG
 from specops.render.report.markdown import markdown
 from specops.results import Result
+from specops.serving.sglang.metrics import CURRENT as SGLANG
 
 
 @pytest.fixture

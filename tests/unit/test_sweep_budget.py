@@ -16,7 +16,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from made_worlds import PROMPTS, World
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.errors import Exit, ServerError
 from specops.phases.sweep import sweep as module
 from specops.phases.sweep.confirmation import BudgetError
@@ -25,6 +25,7 @@ from specops.phases.sweep.timing import Sample
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving.endpoint import EndpointPool
 
 KS = (3, 4, 5, 6, 8)
 SPEEDS = {"k=3": 1.4, "k=4": 1.6, "k=5": 1.55, "k=6": 1.2, "k=8": 0.8}

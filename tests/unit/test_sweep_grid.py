@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from specops.assets import asset
-from specops.config import EmbeddedPool, EndpointPool, Rollout
+from specops.config import Rollout
 from specops.errors import ConfigError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.sweep import grid
 from specops.phases.sweep.jobs import ANY_LENGTH, Load
 from specops.phases.sweep.lengths import lengths_of
+from specops.serving.embedded import EmbeddedPool
+from specops.serving.endpoint import EndpointPool
 
 EMBEDDED = {"engine": "embedded"}
 VLLM = {"engine": "vllm", "model": "target"}

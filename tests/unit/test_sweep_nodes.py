@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from specops import __version__
-from specops.config import CommandPool, EmbeddedPool, Pool, VllmPool
+from specops.config import Pool
 from specops.errors import UsageError
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep.jobs import Setting
 from specops.phases.sweep.on_ray.connection import connected
 from specops.phases.sweep.on_ray.nodes import Node, Place, alike, alive, names, needs_of
+from specops.serving.command import CommandPool
+from specops.serving.embedded import EmbeddedPool
+from specops.serving.vllm.settings import VllmPool
 
 EMBEDDED = EmbeddedPool(engine="embedded")
 COMMAND = CommandPool(engine="command", command="serve --port {port}")

@@ -11,7 +11,6 @@ import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
 from specops import stats
-from specops.config import EmbeddedPool, Speculation, VllmPool, VllmSpeculation
 from specops.phases.ab.faults import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Decision
@@ -24,6 +23,8 @@ from specops.phases.sweep.recommend import Candidate, Contest, apart, best, noth
 from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
+from specops.serving.embedded import EmbeddedPool, Speculation
+from specops.serving.vllm.settings import VllmPool, VllmSpeculation
 from specops.stats import Interval
 
 THREE = settings(3, 5, 8)

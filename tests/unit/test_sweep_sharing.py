@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.config import CommandPool
 from specops.load.record import CellRecord, Spread
 from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
 from specops.phases.sweep.on_ray.sharing import MOST_TRIES, Errand, Sharing
 from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+from specops.serving.command import CommandPool
 
 POOL = CommandPool(engine="command", command="serve --port {port}")
 NOTHING = Spread(n=0)

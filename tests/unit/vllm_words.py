@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specops.launch.findings import Finding
-from specops.launch.vllm.lint import lint
-from specops.launch.vllm.versions import Version
+from specops.serving.argv import Finding
+from specops.serving.vllm.lint import lint
+from specops.serving.vllm.versions import Version
 
 
 def found(words: list[str], version: str) -> dict[str, list[Finding]]:

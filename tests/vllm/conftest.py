@@ -13,9 +13,9 @@ import pytest
 from forked import fork_server
 from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
 
-from specops.config import CommandPool
 from specops.launch.pools import serving
 from specops.progress import Silent
+from specops.serving.command import CommandPool
 
 
 @pytest.fixture(scope="session")

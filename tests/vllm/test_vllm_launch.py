@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from real_vllm import ENVIRONMENT, FORKED, PAIR, UNFORKED, complete, counters, inside_vllm
 
-from specops.config import VllmPool, VllmSpeculation
 from specops.errors import ConfigError
 from specops.launch.pools import serving
-from specops.launch.vllm.command import command
-from specops.launch.vllm.installed import installed, version_of
-from specops.launch.vllm.lint import corrected, lint
-from specops.launch.vllm.versions import Version, table
 from specops.progress import Silent
+from specops.serving.vllm.command import command
+from specops.serving.vllm.lint import corrected, lint
+from specops.serving.vllm.settings import VllmPool, VllmSpeculation
+from specops.serving.vllm.versions import Version, installed, table, version_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # a server takes minutes to start
 INSTALLED = Version.parse("0.32.0")

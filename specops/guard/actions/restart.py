@@ -14,11 +14,16 @@ from specops.guard.actions.asking import ask
 from specops.guard.actions.command import printed
 from specops.guard.actions.running import Commands
 from specops.guard.actions.target import Target
-from specops.prometheus.exposition import DRAFTS
+from specops.serving import tables
 
 ASK_S = 5.0
 POLL_S = 0.5
-COUNTERS = tuple(name.encode() for name in (DRAFTS, DRAFTS.replace(":", "_")))
+COUNTERS = tuple(
+    name.encode()
+    for series in tables()
+    if series.drafts_come_late
+    for name in (series.acceptance.verifications, series.acceptance.verifications.replace(":", "_"))
+)
 
 
 class Restart(Target):

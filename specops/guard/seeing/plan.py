@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops import results
-from specops.config import EmbeddedPool, Rollout
+from specops.config import Rollout
 from specops.guard.evaluation import Threshold
 from specops.guard.seeing import baseline
 from specops.guard.seeing.baseline import Baseline, Missing
@@ -85,8 +85,8 @@ def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Th
             source = f"break-even measured by {path.name} {results.sha256(path)[:12]}"
             return Threshold(value=measured, source=source), True
     pool = rollout.pools.speculative
-    tree = pool.speculation.tree if isinstance(pool, EmbeddedPool) and pool.speculation else "none"
-    if parse_tree(tree).branches:
+    tree = pool.own and pool.own.tree
+    if tree and parse_tree(tree).branches:
         # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
         why = "no sweep measured what a tree that branches must have accepted to break even"
         return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False

@@ -14,14 +14,8 @@ from typing import Any
 from specops.guard.seeing.noise import Numbers
 from specops.prometheus.api import Sample
 from specops.prometheus.promql import Signals, selector
-from specops.prometheus.series import (
-    POOL,
-    ROLLOUT,
-    ROUTE_DURATION,
-    ROUTE_PERCENT,
-    ROUTE_REQUESTS,
-    Series,
-)
+from specops.prometheus.series import POOL, ROLLOUT, ROUTE_DURATION, ROUTE_PERCENT, ROUTE_REQUESTS
+from specops.serving import Series
 
 SIGNAL = "specops_signal"
 STANDARD = "standard_"

@@ -14,7 +14,7 @@ from specops.guard.seeing.baseline import Baseline, Missing, Range
 from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
 from specops.guard.seeing.plan import Plan
 from specops.guard.seeing.query import OfClass, Seen
-from specops.prometheus.series import Series
+from specops.serving import Series
 
 COVERED = 0.9
 """Of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that stopped,

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
-from specops.config import EndpointPool
 from specops.errors import UsageError
 from specops.load.respondent import Respondent
 from specops.load.server_identity import one_address
@@ -18,18 +17,18 @@ def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
     """UsageError, before anything is started, for two arms with one address; with `same_server`, for an arm
     that is not a running server."""
     if same_server:
-        started = next((arm.name for arm in arms if not isinstance(arm.pool, EndpointPool)), None)
+        started = next((arm.name for arm in arms if arm.pool.endpoint is None), None)
         if started is not None:
             raise UsageError(
                 f"--same-server compares one running server with itself, and {started} would be started here",
                 hint="specops ab --same-server --arm a=http://HOST:8000/v1 --arm b=http://HOST:8000/v1",
             )
         return
-    running = [(arm.name, arm.pool) for arm in arms if isinstance(arm.pool, EndpointPool)]
-    for (one, pool), (other, its) in combinations(running, 2):
-        reason = one_address((pool.base_url, pool.model), (its.base_url, its.model))
+    running = [(arm.name, arm.pool.endpoint) for arm in arms if arm.pool.endpoint is not None]
+    for (one, ours), (other, its) in combinations(running, 2):
+        reason = one_address((ours.base_url, ours.model), (its.base_url, its.model))
         if reason is not None:
-            raise _one_server(one, other, reason, pool.base_url)
+            raise _one_server(one, other, reason, ours.base_url)
 
 
 async def introduce(

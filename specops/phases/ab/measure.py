@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.config import EndpointPool
 from specops.errors import EndpointError, FileError, ServerError, UsageError
-from specops.launch.embedded import SERVED_AS
-from specops.launch.pools import check, serving
+from specops.launch.pools import SERVED_AS, check, serving
 from specops.launch.process import Server
 from specops.load.abort import Watch
 from specops.load.answer import Failure
@@ -65,7 +63,7 @@ def compare(
     """
     for arm in arms:
         check(arm.pool)  # before others have been started, which takes minutes
-    fixed = [arm.name for arm in arms if isinstance(arm.pool, EndpointPool)]
+    fixed = [arm.name for arm in arms if arm.pool.endpoint is not None]
     if settings.design == "abba-restart" and fixed:
         raise UsageError(
             f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already",

@@ -12,9 +12,8 @@ from specops import results
 from specops.config import Rollout
 from specops.config.canary import Canary, CheckName
 from specops.errors import FileError, ServerError, UsageError
-from specops.launch.embedded import SERVED_AS
+from specops.launch.pools import SERVED_AS, serving
 from specops.launch.pools import check as check_pool
-from specops.launch.pools import serving
 from specops.launch.process import Server
 from specops.load.endpoint import Endpoint
 from specops.load.pace import Pace

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.config import EmbeddedPool, EndpointPool, Rollout
+from specops.config import Pool, Rollout
 from specops.errors import FileError
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.canary import inputs as asked_by_canary
 from specops.phases.checklist.evidence import Evidence, Open, Refused
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
-from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.grid import endpoints_in
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.prometheus.api import Api
 from specops.results import Result
@@ -105,10 +105,8 @@ class Look:
 
     def baseline(self) -> Found:
         pool = self.rollout.pools.standard
-        embedded = isinstance(pool, EmbeddedPool)
-        return self.measured(
-            "baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=embedded
-        )
+        here = pool.own is not None
+        return self.measured("baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=here)
 
     def ab(self) -> Found:
         pools = self.rollout.pools
@@ -116,34 +114,31 @@ class Look:
         asked = settings_of(self.rollout, pools.standard)
         settings = AbSettings(**self.rollout.ab.model_dump())
         return self.measured(
-            "ab", lambda: inputs_of_arms(arms, asked, settings, asked.prompt_set()), here=self._embedded
+            "ab", lambda: inputs_of_arms(arms, asked, settings, asked.prompt_set()), here=self._here
         )
 
     def sweep(self) -> Found:
-        return self.measured("sweep", lambda: self.wanted().inputs(), here=self._embedded)
+        return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
 
     def wanted(self) -> Wanted:
         """What a sweep of this rollout measures: of endpoints, those of sweep.json."""
         return wanted_of(self.rollout, self.path.parent, self._attached())
 
-    def _attached(self) -> dict[int, EndpointPool] | None:
+    def _attached(self) -> dict[int, Pool] | None:
         """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""
-        if not isinstance(self.rollout.pools.speculative, EndpointPool):
+        if self.rollout.pools.speculative.endpoint is None:
             return None
         found = self.result("sweep")
         swept: Mapping[str, Any] = found.result.settings.get("settings") or {}
         try:
-            return {
-                0 if name == STANDARD else int(name.removeprefix("k=")): EndpointPool.model_validate(pool)
-                for name, pool in swept.items()
-            }
+            return endpoints_in(swept)
         except ValueError:  # pydantic's ValidationError is one
             raise Open(
                 "sweep.json is of pools that specops started, not of endpoints", found.evidence
             ) from None
 
     def canary(self) -> Found:
-        return self.measured("canary", lambda: asked_by_canary(self.rollout), here=self._embedded)
+        return self.measured("canary", lambda: asked_by_canary(self.rollout), here=self._here)
 
     def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> Found:
         """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):
@@ -223,6 +218,6 @@ class Look:
             )
 
     @property
-    def _embedded(self) -> bool:
+    def _here(self) -> bool:
         pools = self.rollout.pools
-        return isinstance(pools.standard, EmbeddedPool) or isinstance(pools.speculative, EmbeddedPool)
+        return pools.standard.own is not None or pools.speculative.own is not None

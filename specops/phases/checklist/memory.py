@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from specops import results
-from specops.config import EmbeddedPool
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Found, Look
@@ -73,7 +72,7 @@ def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
     if shares:
         told = f"GPU memory {max(shares):.0%} at its most in the sweep"
         return max(shares) < FULL, told, found.evidence.model_copy(update={"figure": told})
-    if not isinstance(look.rollout.pools.speculative, EmbeddedPool):
+    if look.rollout.pools.speculative.own is None:
         raise Open(
             "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
             " elsewhere",

@@ -2,7 +2,6 @@
 
 machine.py     what is installed here, and what there is room for
 gpu.py         GPUs and their driver
-serving.py     vLLM, and what its version knows of speculation
 programs.py    NGINX, Prometheus, Alertmanager, what schedules; a Prometheus that runs
 endpoint.py    an endpoint, and the names on its /metrics
 pools.py       whether both pools are one server, and whether the standard one speculates

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from specops.config import CommandPool, EndpointPool, Pool, Rollout, SglangPool, VllmPool
+from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.guard.actions.asking import ask
 from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import endpoint
 from specops.phases.doctor.pools import pools
 from specops.phases.doctor.programs import prometheus_at
-from specops.phases.doctor.serving import vllm
 from specops.phases.inputs import settings_of
 from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.serving import ENGINES, Engine
 
 
 def deployment(rollout: Rollout) -> Iterator[Check]:
@@ -50,13 +50,36 @@ def _prompts(rollout: Rollout) -> Check:
     )
 
 
+def engines() -> Iterator[Check]:
+    """Engines whose programs can be asked, as they are mostly called."""
+    for engine in ENGINES.values():
+        if engine.program is not None:
+            yield surveyed(engine, engine.program, needed=False)
+
+
+def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
+    """Of a `program` of the engine; `needed`: a pool is started with it."""
+    assert engine.survey is not None
+    name = engine.name if program == engine.program else f"{engine.name} ({program})"
+    seen = engine.survey(program)
+    if seen.status != "missing":
+        return Check(name=name, status=seen.status, found=seen.found, fix=seen.fix)
+    only = f"only pools that specops starts with {engine.title} need it"
+    return Check(
+        name=name,
+        status="fail" if needed else "ok",
+        found=f"{seen.found}; {'a pool is started with it' if needed else only}",
+        fix=seen.fix,
+    )
+
+
 def _programs(rollout: Rollout) -> Iterator[Check]:
     """That the pools are started with; each once."""
     pools: list[Pool] = [rollout.pools.standard, rollout.pools.speculative]
-    for program in dict.fromkeys(pool.program for pool in pools if isinstance(pool, VllmPool)):
-        yield vllm(program, needed=True)
-    words = [shlex.split(pool.command)[0] for pool in pools if isinstance(pool, CommandPool)]
-    words += [shlex.split(pool.program)[0] for pool in pools if isinstance(pool, SglangPool)]
+    started = [(ENGINES[pool.engine], program) for pool in pools for program in pool.programs]
+    for engine, program in dict.fromkeys((one.name, program) for one, program in started if one.survey):
+        yield surveyed(ENGINES[engine], program, needed=True)
+    words = [shlex.split(program)[0] for one, program in started if not one.survey]
     for word in dict.fromkeys(words):
         found = shutil.which(word)
         yield Check(
@@ -69,11 +92,11 @@ def _programs(rollout: Rollout) -> Iterator[Check]:
 
 def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
     """A pool that runs already."""
-    pool = getattr(rollout.pools, name)
-    if not isinstance(pool, EndpointPool):
+    at = getattr(rollout.pools, name).endpoint
+    if at is None:
         return
     for check in endpoint(
-        pool.base_url, exposed(rollout, name), speculates=name == "speculative", model=pool.model
+        at.base_url, exposed(rollout, name), speculates=name == "speculative", model=at.model
     ):
         yield check.model_copy(update={"name": f"{name} {check.name}"})
 

@@ -15,15 +15,16 @@ from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.monitor.check import WINDOW
 from specops.phases.monitor.names import of_engine
 from specops.prometheus import exposition
-from specops.prometheus.exposed import NAMINGS, PoolName
-from specops.prometheus.series import VLLM, Series
+from specops.prometheus.exposed import PoolName
+from specops.serving import USUAL, Series, tables
 
+_DRAFTS = exposition.usual_drafts()
 METRICS = (
-    exposition.DRAFTS,
-    exposition.DRAFT_TOKENS,
-    exposition.ACCEPTED_TOKENS,
-    exposition.ACCEPTED_PER_POSITION,
-    exposition.GENERATION_TOKENS,
+    _DRAFTS.drafts,
+    _DRAFTS.draft_tokens,
+    _DRAFTS.accepted_tokens,
+    _DRAFTS.per_position,
+    USUAL.generated,
 )
 """What the phases read from a server's /metrics."""
 
@@ -104,7 +105,7 @@ def _metrics(base_url: str, series: Series | None, *, speculates: bool) -> Itera
 
 
 def _of(exposed: Collection[str]) -> Series:
-    return next((one for one in NAMINGS.values() if one.e2e + "_count" in exposed), VLLM)
+    return next((one for one in tables() if one.e2e + "_count" in exposed), USUAL)
 
 
 def _watched(exposed: Collection[str], series: Series, *, speculates: bool) -> Check:

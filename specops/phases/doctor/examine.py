@@ -9,10 +9,9 @@ from specops import __version__
 from specops.config import Rollout
 from specops.phases.doctor import machine, programs
 from specops.phases.doctor.check import Check
-from specops.phases.doctor.deployment import deployment
+from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
 from specops.phases.doctor.gpu import gpus
-from specops.phases.doctor.serving import vllm
 from specops.results import Result, environment
 
 
@@ -44,7 +43,7 @@ def examine(
         programs.scheduler(),
     ]
     if rollout is None:  # else its own programs are asked
-        checks.append(vllm())
+        checks += engines()
     if base_url is not None:
         checks += endpoint(base_url)
     if prometheus is not None:

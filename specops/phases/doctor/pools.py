@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from itertools import product
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.load.server_identity import address
 from specops.load.settings import BaselineSettings
@@ -21,7 +21,7 @@ SWAP = "swap pools.standard and pools.speculative in ROLLOUT, or start the stand
 def pools(rollout: Rollout) -> Iterator[Check]:
     """Sends short requests to each pool that is an endpoint."""
     yield from _addresses(rollout)
-    if not any(isinstance(getattr(rollout.pools, name), EndpointPool) for name in POOLS):
+    if all(getattr(rollout.pools, name).endpoint is None for name in POOLS):
         return
     from specops.load.server_probe import probe  # it loads an HTTP client, which nothing else here needs
 
@@ -29,9 +29,9 @@ def pools(rollout: Rollout) -> Iterator[Check]:
         asked = settings_of(rollout, rollout.pools.standard)
         running: dict[str, BaselineSettings] = {}
         for name in POOLS:
-            pool = getattr(rollout.pools, name)
-            if isinstance(pool, EndpointPool):
-                running[name] = asked.at(pool.base_url, pool.model)
+            at = getattr(rollout.pools, name).endpoint
+            if at is not None:
+                running[name] = asked.at(at.base_url, at.model)
         shared, observed = asyncio.run(probe(running))
     except SpecopsError:  # prompts that cannot be read have a check of their own
         return

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from specops.assets import asset
-from specops.config import Edge, EmbeddedPool, Rollout, Speculation, StandIn
+from specops.config import Edge, Rollout, StandIn
 from specops.edge.cost import Prices
 from specops.engine.drafts import reads_features
 from specops.errors import ConfigError
+from specops.serving import OwnModels
 
 TOKENS = 64
 
@@ -48,13 +49,13 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
     `changed` takes their places; what of it is None does not. ConfigError for a file that has none of it,
     or a pool whose draft no edge could run; ValidationError for what `changed` cannot be.
     """
-    pool = rollout.pools.speculative
-    if not isinstance(pool, EmbeddedPool) or pool.speculation is None:
+    own = rollout.pools.speculative.own
+    if own is None or own.tree is None:
         raise ConfigError(
             "could not bench edge drafting: the speculative pool is not one that specops serves",
             hint="edge bench runs on the embedded engine; see playbooks/edge.yaml",
         )
-    draft = _draft(pool, pool.speculation)
+    draft = _draft(own)
     edge = rollout.edge or Edge()
     costs = rollout.costs
     prices = (
@@ -64,10 +65,10 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
     )
     measure = rollout.measure
     chosen = {key: value for key, value in changed.items() if value is not None}
-    own = {key: chosen.pop(key) for key in list(chosen) if key in Edge.model_fields}
-    edge = Edge.model_validate(dict(edge) | own)
+    changed_edge = {key: chosen.pop(key) for key in list(chosen) if key in Edge.model_fields}
+    edge = Edge.model_validate(dict(edge) | changed_edge)
     found: dict[str, Any] = {
-        "target": pool.target or asset("playbooks", "embedded", "target"),
+        "target": own.target,
         "draft": draft,
         "prompts": rollout.prompts or asset("playbooks", "embedded", "prompts.json"),
         "tokens": measure.max_tokens or TOKENS,
@@ -75,30 +76,29 @@ def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:
         "top_p": measure.top_p,
         "seed": measure.seed,
         "edge": edge,
-        "server_tree": pool.speculation.tree,
-        "verifier": pool.speculation.verifier,
-        "max_batch": pool.max_batch,
+        "server_tree": own.tree,
+        "verifier": own.verifier,
+        "max_batch": own.max_batch,
         "prices": prices,
         "currency": costs.currency if costs else "USD",
     }
     return EdgeBenchSettings(**(found | chosen))
 
 
-def _draft(pool: EmbeddedPool, speculation: Speculation) -> Path:
-    if speculation.draft is None and pool.target is None:
-        return asset("playbooks", "embedded", "draft")
-    if speculation.folder is None:
+def _draft(own: OwnModels) -> Path:
+    folder = own.draft_model
+    if folder is None:
         raise ConfigError(
             "could not bench edge drafting: the speculative pool has no draft model that an edge could run",
             hint="give its speculation a draft: a folder with a model of its own",
         )
-    if reads_features(speculation.folder):
+    if own.draft is not None and reads_features(folder):
         raise ConfigError(
-            f"could not bench edge drafting with {speculation.folder}: it is a head or an early exit, which "
+            f"could not bench edge drafting with {folder}: it is a head or an early exit, which "
             "reads the target's features, and these stay on the server",
             hint="give the speculative pool a draft that is a model of its own; see playbooks/edge.yaml",
         )
-    return speculation.folder
+    return folder
 
 
 def stands_in(stand_in: StandIn) -> list[str]:

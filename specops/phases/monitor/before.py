@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from specops import results
-from specops.config import EmbeddedPool, Pool, Rollout
+from specops.config import Pool, Rollout
 from specops.errors import FileError, SpecopsError
 from specops.guard.seeing.break_even import break_even
 from specops.load.record import Spread
@@ -184,6 +184,4 @@ def _break_even(read: _Read, pool: Pool) -> Figure | None:
 
 
 def _branches(pool: Pool) -> bool:
-    if not isinstance(pool, EmbeddedPool) or pool.speculation is None:
-        return False
-    return parse_tree(pool.speculation.tree).branches
+    return pool.own is not None and pool.own.tree is not None and parse_tree(pool.own.tree).branches

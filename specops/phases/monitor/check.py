@@ -14,8 +14,8 @@ from specops.phases.monitor.names import Need, needs, of_engine
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.prometheus.promql import selector
-from specops.prometheus.series import SGLANG, VLLM
 from specops.results import Result
+from specops.serving import USUAL, tables
 
 PHASE = "monitor-check"
 SCRAPES = 4
@@ -65,8 +65,9 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
 
 
 def _of_any(api: Api) -> Iterator[Need]:
-    """Whatever labels they have; of vLLM where nothing says otherwise."""
-    series = SGLANG if api.instant(f"count({SGLANG.running})") else VLLM
+    """Whatever labels they have; the usual ones where nothing says otherwise."""
+    others = (series for series in tables() if series.running != USUAL.running)
+    series = next((one for one in others if api.instant(f"count({one.running})")), USUAL)
     return of_engine(series, "any server", {}, WINDOW)
 
 

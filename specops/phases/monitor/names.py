@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from specops.config import Rollout
 from specops.prometheus import recorded
 from specops.prometheus import series as names
-from specops.prometheus.exposed import NAMINGS, POOLS, PoolName, exposed
+from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import selector
-from specops.prometheus.series import POOL, ROLLOUT, Drafts, Series
+from specops.prometheus.series import POOL, ROLLOUT
 from specops.render.prometheus.rule_file import duration
+from specops.serving import Drafts, Series, namings
 
 GPU_NAMES = (names.GPU_USED, names.GPU_FREE)
 RULES = "rules"
@@ -104,7 +105,7 @@ def _of_drafts(series: Series) -> tuple[str, ...]:
 def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
     """Names under which the same is found, and the mend."""
     found: dict[str, str] = {}
-    for naming, other in NAMINGS.items():
+    for naming, other in namings().items():
         for key in ("tpot", "kv_usage", "running", "finished"):
             ours, theirs = getattr(series, key), getattr(other, key)
             if ours != theirs and name in (ours, f"{ours}_count"):

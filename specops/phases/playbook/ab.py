@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from specops import results
-from specops.config import CommandPool
 from specops.errors import ConfigError
 from specops.phases.ab import report
 from specops.phases.ab.measure import compare
@@ -11,15 +10,15 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import changed, inputs_of_arms, settings_of
 from specops.phases.playbook.keeping import keeping, unchanged
 from specops.phases.playbook.step import Given, Step
-from specops.phases.sweep.grid import K
 
 
 def run(at: Given) -> Step:
     rollout, path, progress = at.rollout, at.path("ab"), at.progress
     pool = rollout.pools.speculative
-    if isinstance(pool, CommandPool) and K in pool.command:
+    if pool.open_k is not None:
         raise ConfigError(
-            f"could not compare the pools: the speculative one's command says {K}, which a sweep fills in",
+            f"could not compare the pools: the speculative one's command says {pool.open_k}, which a sweep"
+            " fills in",
             hint=f"write the K that the sweep recommends in its place in {at.file}; the sweep stands",
         )
     arms = [Arm("standard", rollout.pools.standard), Arm("speculative", rollout.pools.speculative)]

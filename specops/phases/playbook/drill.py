@@ -6,7 +6,7 @@ by asking for this phase by name.
 
 from __future__ import annotations
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.errors import ServerError
 from specops.phases import Phase
 from specops.phases.commands import Commands
@@ -23,7 +23,7 @@ LIMIT_S = 60.0
 
 def run(at: Given) -> Step | Skipped:
     pools = at.rollout.pools
-    if isinstance(pools.standard, EndpointPool) or isinstance(pools.speculative, EndpointPool):
+    if pools.standard.endpoint or pools.speculative.endpoint:
         if at.by_name:
             return written(at, PHASE, drill(at.rollout, at.folder, at.progress, limit_s=LIMIT_S))
         return by_hand(at, PHASE) or Skipped(

@@ -4,8 +4,9 @@ speculation."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import astuple
 
-from specops.config import EndpointPool
+from specops.config import Pool
 from specops.errors import ConfigError
 from specops.load.server_identity import one_address
 from specops.load.server_probe import probe
@@ -19,8 +20,8 @@ from specops.prometheus.exposed import POOLS
 def check_addresses(at: Given) -> None:
     """ConfigError for two pools with one address. Sends nothing."""
     one, other = at.rollout.pools.standard, at.rollout.pools.speculative
-    if isinstance(one, EndpointPool) and isinstance(other, EndpointPool):
-        reason = one_address((one.base_url, one.model), (other.base_url, other.model))
+    if one.endpoint is not None and other.endpoint is not None:
+        reason = one_address(astuple(one.endpoint), astuple(other.endpoint))
         if reason is not None:
             raise _one_server(reason, at)
 
@@ -31,9 +32,9 @@ def check_servers(at: Given) -> None:
     asked = settings_of(at.rollout, at.rollout.pools.standard)
     running: dict[str, BaselineSettings] = {}
     for name in POOLS:
-        pool = getattr(at.rollout.pools, name)
-        if isinstance(pool, EndpointPool):
-            running[name] = asked.at(pool.base_url, pool.model)
+        pool: Pool = getattr(at.rollout.pools, name)
+        if pool.endpoint is not None:
+            running[name] = asked.at(pool.endpoint.base_url, pool.endpoint.model)
     shared, observed = asyncio.run(probe(running))
     if shared is not None:
         raise _one_server(shared, at)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from specops import results
-from specops.config import CommandPool, EndpointPool, Rollout
+from specops.config import Rollout
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed
 from specops.phases.playbook.keeping import by_hand, keeping, unchanged
 from specops.phases.playbook.step import Given, Skipped, Step
 from specops.phases.sweep.confirmation import BudgetError
 from specops.phases.sweep.forecast import samples_of
-from specops.phases.sweep.grid import K
 from specops.phases.sweep.machines import machines
 from specops.phases.sweep.records import kept_of
 from specops.phases.sweep.sweep import sweep
@@ -47,11 +46,6 @@ def run(at: Given) -> Step | Skipped:
 def _why_not(rollout: Rollout) -> str | None:
     """Why K is not specops's to set."""
     pool = rollout.pools.speculative
-    if isinstance(pool, EndpointPool):
+    if pool.endpoint is not None:
         return "the speculative pool runs already, and its K is not specops's to set"
-    if isinstance(pool, CommandPool) and K not in pool.command:
-        return (
-            f"the command of the speculative pool does not say {K}, where a sweep writes the K that it tries:"
-            f" write {K} there, sweep, and then write the K that it recommends"
-        )
-    return None
+    return pool.fixed_k

@@ -13,8 +13,8 @@ from specops.phases.report.report import Day
 from specops.phases.report.seen import SeenPool
 from specops.phases.report.speedup import taken
 from specops.phases.report.window import Window
-from specops.prometheus.series import Drafts
 from specops.render.prometheus.baseline import Load
+from specops.serving import Drafts
 
 
 def days(seen: SeenPool, window: Window, which: slice, loads: Sequence[Load]) -> list[Day]:

@@ -9,7 +9,7 @@ from specops.config import Rollout
 from specops.phases.monitor.before import Before
 from specops.phases.report.report import Missing
 from specops.phases.report.seen import Seen
-from specops.prometheus.series import Drafts
+from specops.serving import Drafts
 
 
 def lacking(

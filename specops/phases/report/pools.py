@@ -14,8 +14,8 @@ from specops.phases.report.report import Acceptance, EngineLatency, KvUsage, Poo
 from specops.phases.report.seen import Gauge, SeenPool
 from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES, Latency
-from specops.prometheus.series import Drafts
 from specops.render.prometheus.conditions import MIN_DRAFTED
+from specops.serving import Drafts
 
 
 def pool(seen: SeenPool, window: Window) -> Pool | None:

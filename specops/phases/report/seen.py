@@ -26,9 +26,8 @@ from specops.prometheus.series import (
     ROUTE_FAILOVERS,
     ROUTE_FIRST_BYTE,
     ROUTE_REQUESTS,
-    Drafts,
-    Series,
 )
+from specops.serving import Drafts, Series
 
 DAY_S = 24 * HOUR_S
 

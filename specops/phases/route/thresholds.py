@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.config import EmbeddedPool, Rollout, SglangPool
+from specops.config import Rollout
 from specops.config.route import RESERVED, TrafficClass
 from specops.errors import FileError
 from specops.phases.ab import report as ab
 from specops.phases.route.servers import servers
 from specops.phases.sweep import report as sweep
 from specops.results import Result
+from specops.serving import ENGINES
 
 PLAYBOOK: Mapping[str, Any] = {
     "min_tokens": 32,
@@ -31,10 +32,6 @@ PLAYBOOK: Mapping[str, Any] = {
 IN_THE_FILE = "rollout file"
 IN_THE_PLAYBOOK = "playbook"
 CHALLENGER = "speculative"
-
-REFUSED_BY_VLLM = ("min_p", "logit_bias")
-"""vLLM from 0.14 on answers 400 to a request with one of these where it speculates (v1/engine/processor.py,
-later input_processor.py); before, it ran the request without speculation."""
 
 UNSIZED = {"/v1/completions": 16}
 """What an engine takes max_tokens for where a request has none, as OpenAI's API, vLLM and SGLang have it.
@@ -112,10 +109,10 @@ def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
     pool = rollout.pools.speculative
     if rollout.route.unsupported is not None:
         known = dict.fromkeys(rollout.route.unsupported, IN_THE_FILE)
-    elif isinstance(pool, EmbeddedPool | SglangPool):
-        known = {}
-    else:  # an endpoint or a command may be vLLM; on the standard pool such a request loses nothing but speed
-        known = dict.fromkeys(REFUSED_BY_VLLM, "vLLM refuses it where it speculates")
+    elif ENGINES[pool.engine].opaque:  # any engine may answer; the standard pool loses nothing but speed
+        known = {name: why for engine in ENGINES.values() for name, why in engine.refused.items()}
+    else:
+        known = dict(ENGINES[pool.engine].refused)
     for name, source in measured.unsupported.items():
         known.setdefault(name, source)
     return [{"name": name, "source": source} for name, source in known.items()]

@@ -6,13 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specops.config import EmbeddedPool, SglangPool, VllmPool
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep.jobs import Setting
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
 from specops.phases.sweep.records import Picked
 from specops.phases.sweep.speedups import shown
-from specops.trees import parse_tree
 
 NOT_FRESH = "there are too few prompts for two parts, so it was confirmed with those that it was chosen by"
 
@@ -236,11 +234,4 @@ def title_of(name: str) -> str:
 
 def method_of(setting: Setting) -> str | None:
     """As its engine calls it; None of a server whose method specops does not know."""
-    match setting.pool:
-        case VllmPool(speculation=speculation) if speculation:
-            return speculation.method
-        case SglangPool(speculation=speculation) if speculation:
-            return speculation.algorithm
-        case EmbeddedPool(speculation=speculation) if speculation:
-            return "draft_model" if parse_tree(speculation.tree).takes_draft else "ngram"
-    return None
+    return setting.pool.method

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from specops.assets import asset
-from specops.config import EmbeddedPool, Pool, SglangPool, VllmPool
+from specops.config import Pool
 from specops.load.tokens import token_counter
 from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import ANY_LENGTH
@@ -56,16 +55,8 @@ def _names(edges: Sequence[int]) -> list[str]:
 
 
 def _tokenizer_of(pool: Pool) -> Path | None:
-    match pool:
-        case EmbeddedPool():
-            folder = pool.target or asset("playbooks", "embedded", "target")
-        case VllmPool():
-            folder = Path(pool.model)
-        case SglangPool():
-            folder = Path(pool.model_path)
-        case _:
-            return None
-    return folder if (folder / "tokenizer.json").is_file() else None
+    folder = pool.target_folder
+    return folder if folder is not None and (folder / "tokenizer.json").is_file() else None
 
 
 def _is_ids(prompt: Prompt) -> bool:

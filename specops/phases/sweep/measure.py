@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from specops.config import EndpointPool
 from specops.errors import EndpointError, ServerError
-from specops.launch.embedded import SERVED_AS
-from specops.launch.pools import serving
+from specops.launch.pools import SERVED_AS, serving
 from specops.launch.process import Server, tail
 from specops.load.abort import Watch
 from specops.load.pace import Pace
@@ -61,7 +59,7 @@ def measure_job(
     """
     running = _Running(job, turn, machine, asked, prompts, keep, progress or Silent())
     log = logs / f"{job.rung}-{re.sub(r'[^A-Za-z0-9._=-]+', '-', job.setting.name)}-{turn}.log"
-    started = not isinstance(job.setting.pool, EndpointPool)
+    started = job.setting.pool.endpoint is None
     try:
         with serving(
             job.setting.pool, job.setting.name, model=SERVED_AS, log=log, progress=running.progress

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Pool, Rollout
 from specops.load.settings import BaselineSettings
 from specops.load.workload import PromptSet
 from specops.phases.ab.settings import AbSettings
@@ -55,7 +55,7 @@ class Wanted:
         return inputs_of_settings(pools, self.asked, grid, self.prompts)
 
 
-def wanted_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, EndpointPool] | None = None) -> Wanted:
+def wanted_of(rollout: Rollout, folder: Path, endpoints: Mapping[int, Pool] | None = None) -> Wanted:
     """Of the rollout file in `folder`; of `endpoints`, by their K, in place of its pools where there are any.
 
     Raises ConfigError for pools that cannot be swept, UsageError for endpoints or a tokenizer that cannot,

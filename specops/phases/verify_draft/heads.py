@@ -33,7 +33,7 @@ def fits(
     reduced = config.whole("draft_vocab_size")
     if draft.kind in ("eagle3", "dflash", "dspark") and reduced and reduced < (config.vocab_size or reduced):
         yield _reduced(reduced, weights)
-    if engine.name == "embedded":
+    if engine.support.heads_compared:
         yield _embedded(draft, target, config, weights)
 
 

@@ -19,14 +19,14 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from specops.config import EmbeddedPool
 from specops.errors import EnvironmentFailure
-from specops.launch import embedded
+from specops.launch.address import Announced
 from specops.launch.process import running
 from specops.load.client import Client
 from specops.load.endpoint import Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.progress import Progress, Silent
+from specops.serving import OWN, pool_of
 
 if TYPE_CHECKING:  # the client's process imports this module, and needs no torch
     from specops.engine import Engine
@@ -109,13 +109,14 @@ def _pace(started: float, first: float, last: float) -> tuple[float, float]:
 @contextmanager
 def _serving(pair: Pair) -> Iterator[str]:
     """The base URL of a server over the target alone, which loads it once more."""
-    pool = EmbeddedPool(engine="embedded", target=pair.folder, threads=pair.threads, max_batch=1)
+    settings = {"engine": OWN.name, "target": pair.folder, "threads": pair.threads, "max_batch": 1}
+    start = pool_of(settings).start(0, MODEL)
     with (
         TemporaryDirectory() as folder,
         running(
             MODEL,
-            embedded.command(pool, MODEL),
-            address=embedded.ANNOUNCED,
+            start.words,
+            address=Announced(start.announced or ""),
             log=Path(folder) / "server.log",
             progress=Silent(),
         ) as server,

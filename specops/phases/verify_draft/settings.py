@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-ServingEngine = Literal["vllm", "sglang", "embedded"]
+from specops.config import Pool
+from specops.serving import ENGINES
+
+if TYPE_CHECKING:
+    ServingEngine = str
+else:
+    ServingEngine = Literal[tuple(name for name, engine in ENGINES.items() if engine.drafts is not None)]
+
+
+DEFAULT_ENGINE = next(name for name, engine in ENGINES.items() if engine.command_line is not None)
 
 
 class VerifySettings(BaseModel):
@@ -16,7 +25,7 @@ class VerifySettings(BaseModel):
     draft: str = Field(min_length=1)
     """A folder, a hub id, `exit:LAYERS`, or `ngram` or `suffix`."""
 
-    engine: ServingEngine = "vllm"
+    engine: ServingEngine = DEFAULT_ENGINE
     engine_version: str | None = None
     """None: the newest one that this specops knows."""
 
@@ -25,3 +34,21 @@ class VerifySettings(BaseModel):
 
     tensor_parallel: int = Field(default=1, ge=1)
     allow_degraded: bool = False
+
+
+def settings_for(pool: Pool) -> VerifySettings | None:
+    """What `verify-draft` is asked of `pool`; None where its models are not known.
+
+    A pair that is only degraded passes: it is lossless, and whether it pays is about to be measured.
+    """
+    pair = pool.pair
+    if pair is None:
+        return None
+    return VerifySettings(
+        target=pair.target,
+        draft=pair.draft,
+        engine=pool.engine,
+        engine_version=pair.version,
+        tensor_parallel=pair.tensor_parallel,
+        allow_degraded=True,
+    )

@@ -15,7 +15,6 @@ from specops.phases.verify_draft.findings import worst
 from specops.phases.verify_draft.gpus import memory_of
 from specops.phases.verify_draft.judging import Judged, judge
 from specops.phases.verify_draft.memory import Memory, memory
-from specops.phases.verify_draft.rules import HETEROGENEOUS_SETTING
 from specops.phases.verify_draft.settings import VerifySettings
 from specops.phases.verify_draft.side import Side
 from specops.phases.verify_draft.verdict import decide
@@ -70,8 +69,9 @@ def _result(
 ) -> Result:
     verdict, reason = decide(judged.findings, allow_degraded=settings.allow_degraded)
     treatment = serving.treats(draft)
-    if any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
-        treatment = treatment.model_copy(update={"settings": HETEROGENEOUS_SETTING})
+    other = serving.support.other_vocabulary
+    if other and any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
+        treatment = treatment.model_copy(update={"settings": dict(other.settings)})
     inputs = {"target": target.sha256()}
     inputs |= {"draft": side.sha256()} if side else {}
     inputs |= {"prompts": prompts.sha256} if prompts else {}

@@ -21,11 +21,10 @@ from specops.prometheus.series import (
     POOL,
     ROLLOUT,
     ROUTE_PERCENT,
-    Drafts,
-    Series,
 )
 from specops.render.prometheus.rule_file import duration
 from specops.render.prometheus.targets import job_name
+from specops.serving import Drafts, Series
 
 MIN_DRAFTED = 1000
 """Drafted tokens within the window below which acceptance alerts nobody: some ten answers' worth."""

@@ -9,17 +9,10 @@ from specops.config import Rollout
 from specops.prometheus import recorded
 from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import LATENCIES, Signals, selector
-from specops.prometheus.series import (
-    GPU_FREE,
-    GPU_USED,
-    POOL,
-    ROLLOUT,
-    ROUTE_FAILOVERS,
-    ROUTE_REQUESTS,
-    Series,
-)
+from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_FAILOVERS, ROUTE_REQUESTS
 from specops.render.prometheus import baseline
 from specops.render.prometheus.rule_file import Record, duration, rule_file
+from specops.serving import Series
 
 BY = (ROLLOUT, POOL, "model_name")
 ABOUT = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Pool, Rollout
 from specops.errors import ConfigError
 from specops.prometheus.exposed import POOLS, PoolName
 
@@ -48,9 +48,9 @@ def pool_targets(rollout: Rollout, pool: PoolName) -> Targets:
     job = job_name(rollout, pool)
     if given:
         return Targets(job, tuple(given), pool=pool)
-    served = getattr(rollout.pools, pool)
-    if isinstance(served, EndpointPool):
-        return _beside(served.base_url, job, pool)
+    served: Pool = getattr(rollout.pools, pool)
+    if served.endpoint is not None:
+        return _beside(served.endpoint.base_url, job, pool)
     raise ConfigError(
         f"where the {pool} pool's servers answer is not known, so they cannot be scraped",
         hint=f"add addresses.{pool}: [HOST:PORT] to the rollout file, as Prometheus reaches them",

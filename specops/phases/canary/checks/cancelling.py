@@ -8,6 +8,7 @@ from specops.phases.canary.asking import Ask, Pool
 from specops.phases.canary.finding import Side, trouble
 from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair, of_each, same_text
 from specops.prometheus.exposition import Scrape
+from specops.serving import tables
 
 LEAVING = 3
 EVENTS = 3
@@ -15,14 +16,14 @@ EVENTS = 3
 LONG_TOKENS = 192
 SETTLE_S = 10.0
 POLL_S = 0.1
-IN_FLIGHT = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 def in_flight(scrape: Scrape | None) -> float | None:
     """Requests that a server has, by its own gauges; None where it does not tell."""
     if scrape is None:
         return None
-    found = [value for (name, _), value in scrape.items() if name in IN_FLIGHT]
+    gauges = {name for series in tables() for name in (series.running, series.waiting)}
+    found = [value for (name, _), value in scrape.items() if name in gauges]
     return sum(found) if found else None
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from specops.config import EmbeddedPool, Rollout
+from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.net import is_loopback
 from specops.phases.diagnose.looking import device, live, results, started, stream
@@ -122,7 +122,7 @@ def _ask(rollout: Rollout, url: str, looking: _Looking) -> None:
 
 
 def _gpu(rollout: Rollout, servers: list[str] | str) -> object:
-    if isinstance(rollout.pools.speculative, EmbeddedPool):
+    if rollout.pools.speculative.own is not None:
         return "the embedded engine serves from a CPU"
     if isinstance(servers, str):
         return servers

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.phases.diagnose.asking.thresholds import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
 from specops.phases.diagnose.observations import Earlier, Gpu, Live, Switched
 from specops.prometheus import exposition
@@ -14,8 +14,9 @@ from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposed import PoolName, exposed
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector, stuck_window_s
-from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, VLLM
+from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT
 from specops.render.prometheus.rule_file import duration
+from specops.serving import Drafts
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"
 HOUR = 3600.0
@@ -26,8 +27,8 @@ def servers(rollout: Rollout) -> list[str] | str:
     pool = rollout.pools.speculative
     if rollout.addresses.speculative:
         return [f"http://{address}/v1" for address in rollout.addresses.speculative]
-    if isinstance(pool, EndpointPool):
-        return [pool.base_url]
+    if pool.endpoint is not None:
+        return [pool.endpoint.base_url]
     return "where the speculative pool's servers answer is not known: add addresses.speculative"
 
 
@@ -129,7 +130,7 @@ def _device(sample: Sample) -> tuple[str, ...]:
 
 
 class Scraping:
-    """The servers' own /metrics, read at the start and again at the end. Only vLLM's names are read so."""
+    """The servers' own /metrics, read at the start and again at the end."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         """Raises EndpointError where one has none."""
@@ -143,19 +144,22 @@ class Scraping:
         took = time.monotonic() - self._began
         pairs = list(zip(self._before, after, strict=True))
         counts, why = _drafts(pairs)
-        made = [_increase([pair], VLLM.generated) for pair in pairs]
+        series = exposition.series_of(*after)
+        made = [_increase([pair], series.generated) for pair in pairs]
         silent = [
             url.removeprefix("http://").removesuffix("/v1")
             for url, pair, tokens in zip(self.servers, pairs, made, strict=True)
-            if (tokens or 0) >= ENOUGH_MADE and _drafts([pair])[0] is None
+            if isinstance(series.acceptance, Drafts)
+            and (tokens or 0) >= ENOUGH_MADE
+            and _drafts([pair])[0] is None
         ]
-        e2e = _increase(pairs, f"{VLLM.e2e}_sum")
-        answers = _increase(pairs, f"{VLLM.e2e}_count")
+        e2e = _increase(pairs, f"{series.e2e}_sum")
+        answers = _increase(pairs, f"{series.e2e}_count")
         if counts is None and not answers:
             return f"{', '.join(self.servers)}: nothing was asked of them within {took:.0f} s ({why})"
-        generated = _increase(pairs, VLLM.generated)
-        usages = [value for scrape in after for (name, _), value in scrape.items() if name == VLLM.kv_usage]
-        preempted = _increase(pairs, VLLM.preemptions)
+        generated = _increase(pairs, series.generated)
+        usages = [value for scrape in after for (name, _), value in scrape.items() if name == series.kv_usage]
+        preempted = _increase(pairs, series.preemptions)
         return Live(
             source=f"/metrics of {', '.join(self.servers)}",
             over=f"{took:.0f} s",
@@ -163,8 +167,8 @@ class Scraping:
             drafted=counts.draft_tokens if counts else None,
             acceptance=counts.rate if counts else None,
             per_position=tuple(rate for rate in counts.per_position if rate is not None) if counts else (),
-            ttft_ms=_mean_ms(pairs, VLLM.ttft),
-            tpot_ms=_mean_ms(pairs, VLLM.tpot),
+            ttft_ms=_mean_ms(pairs, series.ttft),
+            tpot_ms=_mean_ms(pairs, series.tpot),
             e2e_ms=1000 * e2e / answers if e2e is not None and answers else None,
             answer_tokens=generated / answers if generated is not None and answers else None,
             load=max(1.0, e2e / took / len(pairs)) if e2e is not None else None,  # Little's law

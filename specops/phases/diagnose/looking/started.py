@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from specops.config import PORT, CommandPool, EmbeddedPool, EndpointPool, Rollout, SglangPool, VllmPool
+from specops.config import Rollout
 from specops.errors import ConfigError, SpecopsError
-from specops.launch import sglang
-from specops.launch.findings import Finding
-from specops.launch.lint import judge
-from specops.launch.reading import command_of
-from specops.launch.vllm import command as vllm
-from specops.launch.vllm.installed import installed
-from specops.launch.vllm.lint import lint as lint_vllm
-from specops.launch.vllm.versions import Version, table
+from specops.launch.reading import command_of, judge
 from specops.phases.diagnose.observations import Lint, LintFinding, Logged, Names
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.progress import Silent
 from specops.prometheus.api import Api
+from specops.serving import ENGINES, Finding
 
 ANY_PORT = 8000
 UNLIKE = re.compile(
@@ -38,22 +31,15 @@ def lint(rollout: Rollout) -> Lint | str:
     """Of the command as specops would start the pool, for the version that is named or installed."""
     pool = rollout.pools.speculative
     try:
-        match pool:
-            case VllmPool():
-                given = Version.parse(pool.version) if pool.version else None
-                version = given or installed(shlex.split(pool.program)) or table().newest
-                words = vllm.command(pool, port=ANY_PORT, version=version)
-                return _lint(f"vLLM {version}", lint_vllm(words, version))
-            case SglangPool():
-                words = sglang.command(pool, port=ANY_PORT)
-                return _lint(f"SGLang {pool.version or sglang.VERSION}", sglang.lint(words))
-            case CommandPool():
-                judged = judge(command_of(shlex.split(pool.command.replace(PORT, str(ANY_PORT)))))
-                return _lint(f"{judged.engine} {judged.version}, {judged.because}", judged.findings)
-            case EmbeddedPool():
-                return "the embedded engine takes no such command"
-            case EndpointPool():
-                return "an endpoint does not say how it was started"
+        if pool.endpoint is not None:
+            return "an endpoint does not say how it was started"
+        if pool.own is not None:
+            return f"{ENGINES[pool.engine].title} takes no such command"
+        script = pool.rendering(ANY_PORT, rollout.rollout)
+        if script.judged is not None:
+            return _lint(script.judged, script.findings)
+        judged = judge(command_of(script.words))
+        return _lint(f"{judged.engine} {judged.version}, {judged.because}", judged.findings)
     except ConfigError as error:  # a setting that the version does not have
         refused = Finding("error", "pools.speculative", error.message, error.hint)
         return _lint("the rollout file", [refused])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from specops import stats
-from specops.config import EndpointPool, Rollout
+from specops.config import Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.load.client import Client
 from specops.load.observation import Observation
@@ -41,7 +41,7 @@ async def _ask(
     rollout: Rollout, asked: BaselineSettings, server: str, prompts: Sequence[Prompt]
 ) -> list[Observation]:
     pool = rollout.pools.speculative
-    named = pool.model if isinstance(pool, EndpointPool) else None
+    named = None if pool.endpoint is None else pool.endpoint.model
     if named is None:
         async with Client(asked.at(server, "").target(), asked.decoding()) as client:
             named = await client.only_model()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from specops import __version__
-from specops.config import CommandPool, EmbeddedPool, EndpointPool, Pool, SglangPool, VllmPool
 from specops.errors import UsageError
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep.jobs import Setting
@@ -72,7 +71,7 @@ def alike(
     A speed-up on one kind of device is not that on another, so a sweep stays with one `kind` of node; where
     it has none yet, with the one that most are of.
     """
-    wanted = max((_gpus(setting.pool) for setting in settings), default=0)
+    wanted = max((setting.pool.gpus or 0 for setting in settings), default=0)
     if not any(node.gpus for node in nodes):
         wanted = 0  # an engine's build for CPUs
     fit, out = {}, {}
@@ -110,48 +109,26 @@ def needs_of(settings: Sequence[Setting], asked: BaselineSettings) -> Needs:
     paths: set[str] = {str(asked.tokenizer)} if asked.tokenizer else set()
     programs: set[str] = set()
     for setting in settings:
-        match setting.pool:
-            case EndpointPool():
-                raise UsageError(
-                    f"{setting.name} is an endpoint that runs already, and Ray starts servers",
-                    hint="leave out --on: this machine asks the endpoint",
-                )
-            case EmbeddedPool(target=target, speculation=speculation):
-                draft = speculation.folder if speculation else None
-                paths |= {str(path) for path in (target, draft) if path is not None}
-            case CommandPool(command=command):
-                programs.add(shlex.split(command)[0])
-            case VllmPool(model=model, speculation=chosen):
-                paths |= _folders(model, chosen.model if chosen else None)
-                programs.add(shlex.split(setting.pool.program)[0])
-            case SglangPool(model_path=model, speculation=steps):
-                paths |= _folders(model, steps.draft_model_path if steps else None)
-                programs.add(shlex.split(setting.pool.program)[0])
+        pool = setting.pool
+        if pool.endpoint is not None:
+            raise UsageError(
+                f"{setting.name} is an endpoint that runs already, and Ray starts servers",
+                hint="leave out --on: this machine asks the endpoint",
+            )
+        paths |= _folders(pool.models.values())
+        programs |= {shlex.split(program)[0] for program in pool.programs}
     return Needs(__version__, str(Path.cwd()), sorted(paths), sorted(programs))
 
 
-def _folders(*models: str | None) -> set[str]:
+def _folders(models: Iterable[str]) -> set[str]:
     """Those that are folders, and not ids of a hub."""
-    return {model for model in models if model and (Path(model).exists() or model[0] in "./")}
-
-
-def _gpus(pool: Pool) -> int:
-    """That one server takes; of a command's that is not known."""
-    match pool:
-        case VllmPool():
-            sizes = (pool.tensor_parallel_size, pool.pipeline_parallel_size, pool.data_parallel_size)
-        case SglangPool():
-            sizes = (pool.tp_size, pool.pp_size, pool.dp_size)
-        case _:
-            return 0
-    tensor, pipeline, data = (size or 1 for size in sizes)
-    return tensor * pipeline * data
+    return {model for model in models if Path(model).exists() or model[0] in "./"}
 
 
 def _place(node: Node, gpus: int, settings: Sequence[Setting]) -> Place:
     count = 1
-    if any(isinstance(setting.pool, CommandPool) for setting in settings):
-        gpus = node.gpus  # a command may use all that there is
+    if any(setting.pool.gpus is None for setting in settings):
+        gpus = node.gpus  # such a server may use all of them
     elif gpus:
         count = min(node.gpus // gpus, node.cpus)
     kind = node.accelerator if gpus else f"{node.cpus} CPUs"

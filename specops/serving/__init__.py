@@ -1,0 +1,99 @@
+"""Serving engines: one package each, behind the protocol in engine.py, and their registry.
+
+Only this module is imported from outside (an import-linter contract in pyproject.toml). It names no engine's
+type: whoever has a pool asks the pool, and whoever has an engine's name asks `ENGINES[name]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specops.serving import command, embedded, endpoint, sglang, vllm
+from specops.serving.argv import Command, CommandLine, Finding, Judged, Level
+from specops.serving.drafts import DraftSupport, Format, Guess, OtherVocabulary, ServedPair
+from specops.serving.endpoint import pool_at
+from specops.serving.engine import (
+    Container,
+    Endpoint,
+    Engine,
+    Grid,
+    OwnModels,
+    PairQuestion,
+    Pool,
+    Rendering,
+    Start,
+    Survey,
+    Variant,
+)
+from specops.serving.metrics import Drafts, Gauges, Series
+
+__all__ = [
+    "ENGINES",
+    "OWN",
+    "USUAL",
+    "Command",
+    "CommandLine",
+    "Container",
+    "DraftSupport",
+    "Drafts",
+    "Endpoint",
+    "Engine",
+    "Finding",
+    "Format",
+    "Gauges",
+    "Grid",
+    "Guess",
+    "Judged",
+    "Level",
+    "OtherVocabulary",
+    "OwnModels",
+    "PairQuestion",
+    "Pool",
+    "Rendering",
+    "Series",
+    "ServedPair",
+    "Start",
+    "Survey",
+    "Variant",
+    "namings",
+    "pool_at",
+    "pool_of",
+    "tables",
+]
+
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        embedded.ENGINE,
+        vllm.ENGINE,
+        sglang.ENGINE,
+        command.ENGINE,
+        endpoint.ENGINE,
+    )
+}
+"""The registry: one line an engine."""
+
+OWN: Engine = embedded.ENGINE
+"""The engine that is part of specops."""
+
+USUAL: Series = vllm.ENGINE.namings["vllm"]
+"""The metric names assumed of a server of which nothing is known."""
+
+
+def pool_of(stored: Mapping[str, Any]) -> Pool:
+    """A pool as a result stores it. ValueError where it is of no known engine, or not as its settings are."""
+    engine = ENGINES.get(stored.get("engine", ""))
+    if engine is None:
+        raise ValueError(f"unknown engine in {stored!r}")
+    return engine.settings.model_validate(stored)
+
+
+def namings() -> dict[str, Series]:
+    """Metric names by the words of `monitor.names`."""
+    return {name: series for engine in ENGINES.values() for name, series in engine.namings.items()}
+
+
+def tables() -> list[Series]:
+    """Each table of metric names once, the usual one first."""
+    return list(dict.fromkeys([USUAL, *namings().values()]))

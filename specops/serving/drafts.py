@@ -1,0 +1,111 @@
+"""What an engine does with each kind of draft, by version, as data: what `verify-draft` decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from specops.checkpoints.kind import Kind
+
+Version = tuple[int, int, int]
+Does = Literal["works", "needs_setting", "refused"]
+FIRST: Version = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class DraftRule:
+    kinds: tuple[Kind, ...]
+    since: Version
+    does: Does
+    told: str = ""
+    """Why it is refused, or which setting it needs."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Text in a draft's path, the kind that the engine takes such a draft for, and since when."""
+
+    text: str
+    kind: Kind
+    since: Version
+
+
+@dataclass(frozen=True)
+class Format:
+    """A property of a draft's files that the engine refuses before a release."""
+
+    of: Literal["speculators", "parallel"]
+    since: Version
+    told: str
+
+
+@dataclass(frozen=True)
+class OtherVocabulary:
+    """How a draft model whose vocabulary is not the target's can be served."""
+
+    since: Version
+    settings: Mapping[str, bool | int | str]
+    before: str
+    """What follows the refusal of an earlier release."""
+
+    needed: str
+    """What follows the refusal of a release that has it."""
+
+    way: str
+    """What it could do for ids that differ."""
+
+
+@dataclass(frozen=True)
+class ServedPair:
+    """A pair that passed, for the line that says how to serve it."""
+
+    target: str
+    draft: str | None
+    """None: it needs no model of its own."""
+
+    method: str
+    tokens: int
+    settings: Mapping[str, bool | int | str]
+    tree: str | None = None
+    """That `--measure` chose on the embedded engine."""
+
+
+@dataclass(frozen=True)
+class DraftSupport:
+    """Of the rules, the first that fits holds."""
+
+    newest: str
+    rules: tuple[DraftRule, ...]
+    methods: Mapping[Kind, str]
+    method_key: str
+    """Where the method is named."""
+
+    served: Callable[[ServedPair], str]
+    """How to serve a pair, as words to paste."""
+
+    oldest: Version = FIRST
+    too_old: str = ""
+    """Which versions are known; after it a hint."""
+    known: str = ""
+
+    versions: Literal["all", "newest", "own"] = "all"
+    """newest: one release is known, and others are judged by it. own: this specops is the version."""
+
+    formats: tuple[Format, ...] = ()
+    guesses: tuple[Guess, ...] | None = None
+    """What it reads from a draft's path. None: nothing."""
+
+    named_for_good: tuple[Kind, ...] = ()
+    """Methods that, once named, it does not change by the path's text."""
+
+    divides: bool = False
+    """It divides a draft model among GPUs as it does the target."""
+
+    same_tokens: str | None = None
+    """Why draft models need the target's very tokens. None: equal sizes are enough."""
+
+    heads_compared: bool = False
+    """The vocabulary sizes of heads are compared, too, and their forms are checked against its own."""
+
+    other_vocabulary: OtherVocabulary | None = None

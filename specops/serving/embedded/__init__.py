@@ -1,0 +1,324 @@
+"""The embedded engine: `specops serve`, its pool, and what it answers."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops import __version__
+from specops.assets import asset
+from specops.checkpoints.kind import Kind
+from specops.errors import ConfigError, UsageError
+from specops.exits import exit_layers
+from specops.section import Draft, ExistingPath, Section, Tree
+from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.engine import (
+    EVERYWHERE,
+    Container,
+    Engine,
+    Grid,
+    OwnModels,
+    PairQuestion,
+    Pool,
+    Rendering,
+    Start,
+    Variant,
+)
+from specops.serving.metrics import Series
+from specops.serving.vllm.metrics import CURRENT
+from specops.trees import parse_tree
+
+ANNOUNCED = r"^serving .* on (http://\S+)"
+
+
+class Speculation(Section):
+    draft: Draft | None = Field(
+        default=None,
+        description="Folder of the draft, a model or heads, or exit:LAYERS, the target's own first layers; "
+        "the shipped draft model where the target is. Trees that copy need none.",
+    )
+    tree: Tree = Field(
+        default="chain:3",
+        description="chain:K, adaptive:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, ngram:K, "
+        "suffix:N; unions with +; a copy or else a model's tree with /; auto: planned as it goes.",
+    )
+    verifier: Literal["naive", "mss", "block", "traversal", "ranked"] | None = Field(
+        default=None, description="How drafts are accepted; left out: the best that is lossless for the tree."
+    )
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the draft; None of one that has none of its own."""
+        return None if self.draft is None or exit_layers(str(self.draft)) else self.draft
+
+
+class EmbeddedPool(Pool):
+    """A pool that specops starts and stops itself: `specops serve`."""
+
+    engine: Literal["embedded"]
+    target: ExistingPath | None = Field(
+        default=None, description="Folder of the target model; left out: the pair that ships with specops."
+    )
+    speculation: Speculation | None = Field(default=None, description="Left out: one token a step.")
+    max_batch: int = Field(default=8, ge=1, le=256, description="Sequences decoded at a time.")
+    max_length: int | None = Field(
+        default=None, ge=2, description="Prompt and output tokens of one sequence."
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; left out: PyTorch's choice.")
+    device: str = Field(
+        default="cpu",
+        pattern=r"^(cpu|cuda(:[0-9]+)?)$",
+        description="Where target and draft run: cpu, cuda or cuda:1.",
+    )
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(default="float32", description="Of both.")
+    attention: Literal["reference", "kernel"] = Field(
+        default="reference",
+        description="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.",
+    )
+    graphs: bool = Field(
+        default=True, description="With the kernel, passes of a few tokens as CUDA graphs; false: without."
+    )
+
+    @model_validator(mode="after")
+    def _a_draft_for_the_target(self) -> EmbeddedPool:
+        speculation = self.speculation
+        if self.target and speculation and not speculation.draft and parse_tree(speculation.tree).needs_draft:
+            raise PydanticCustomError(
+                "pools",
+                "a target of your own has no draft",
+                {"hint": "add speculation.draft, or take a tree that needs none, such as ngram:8"},
+            )
+        return self
+
+    def start(self, port: int, name: str) -> Start:
+        """On a port of the system's choice, which the server's log announces."""
+        words = [sys.executable, "-m", "specops", *arguments(self, name, port=0)]
+        return Start(words, announced=ANNOUNCED)
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        return Rendering(["specops", *arguments(self, name, port=port)])
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        words = ["specops", *arguments(self, name, port=port), "--host", EVERYWHERE, "--grace", str(drain_s)]
+        return Container(None, words, drains=True)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        draft = self.speculation and self.speculation.folder
+        named = {"target": self.target, "speculation.draft": draft}
+        return {key: str(folder.absolute()) for key, folder in named.items() if folder}
+
+    @property
+    def target_folder(self) -> Path:
+        return self.target or asset("playbooks", "embedded", "target")
+
+    @property
+    def series(self) -> Series:
+        """Its server has vLLM's names."""
+        return CURRENT
+
+    @property
+    def speculates(self) -> bool:
+        return self.speculation is not None
+
+    @property
+    def method(self) -> str | None:
+        if self.speculation is None:
+            return None
+        return "draft_model" if parse_tree(self.speculation.tree).takes_draft else "ngram"
+
+    def variants(self, grid: Grid) -> list[Variant]:
+        """Trees that need no draft are tried once, whatever drafts there are."""
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        own = parse_tree(self.speculation.tree).kind
+        kind = "ngram" if own == "ngram" else "chain"
+        trees = list(dict.fromkeys(grid.trees)) if grid.trees else [f"{kind}:{k}" for k in grid.ks]
+        drafts = {name: _folder(grid.folder, draft) for name, draft in (grid.drafts or {}).items()}
+        found = []
+        for tree in trees:
+            spec = parse_tree(tree)
+            for name, draft in drafts.items() if drafts and spec.needs_draft else [(None, None)]:
+                update: dict[str, object] = {"tree": tree}
+                update |= {"draft": draft} if draft else {}
+                # Another kind of tree is drawn in another way, for which the verifier may not be lossless.
+                update |= {"verifier": None} if spec.kind != own else {}
+                speculation = self.speculation.model_copy(update=update)
+                what = f"k={spec.depth}" if grid.trees is None else tree
+                served = self.model_copy(update={"speculation": speculation})
+                found.append(Variant(what, served, spec.depth, tree, name))
+        return found
+
+    @property
+    def pair(self) -> PairQuestion:
+        assert self.speculation is not None
+        alone = self.target is not None and self.speculation.draft is None
+        if alone or not parse_tree(self.speculation.tree).takes_draft:
+            draft = "ngram"
+        else:
+            draft = str(self.speculation.draft or asset("playbooks", "embedded", "draft"))
+        return PairQuestion(target=str(self.target_folder), draft=draft)
+
+    @property
+    def own(self) -> OwnModels:
+        chosen = self.speculation
+        shipped = asset("playbooks", "embedded", "draft") if chosen and self.target is None else None
+        named = chosen.draft if chosen else None
+        model = chosen.folder if chosen is not None and named is not None else shipped
+        weights = {"target": self.target_folder}
+        if chosen is not None and model is not None and parse_tree(chosen.tree).takes_draft:
+            weights["draft"] = model
+        return OwnModels(
+            target=self.target_folder,
+            tree=chosen.tree if chosen else None,
+            draft=str(named) if named is not None else None,
+            weights=weights,
+            draft_model=model,
+            verifier=chosen.verifier if chosen else None,
+            max_batch=self.max_batch,
+            threads=self.threads,
+        )
+
+
+def arguments(pool: EmbeddedPool, model: str, *, port: int | str) -> list[str]:
+    """What comes behind `specops`."""
+    words = ["serve", "--port", str(port), "--served-model-name", model]
+    words += ["--max-batch", str(pool.max_batch)]
+    if pool.target is not None:
+        words += ["--target", str(pool.target)]
+    if pool.speculation is None:
+        words += ["--no-speculation"]
+    else:
+        if pool.speculation.draft is not None:
+            words += ["--draft", str(pool.speculation.draft)]
+        words += ["--tree", pool.speculation.tree]
+        if pool.speculation.verifier is not None:
+            words += ["--verifier", pool.speculation.verifier]
+    if pool.max_length is not None:
+        words += ["--max-length", str(pool.max_length)]
+    if pool.threads is not None:
+        words += ["--threads", str(pool.threads)]
+    for name in ("device", "dtype", "attention"):
+        if (value := getattr(pool, name)) != EmbeddedPool.model_fields[name].default:
+            words += [f"--{name}", value]
+    return words if pool.graphs else [*words, "--no-graphs"]
+
+
+def _folder(folder: Path, draft: str) -> Path:
+    if exit_layers(draft) is not None:
+        return Path(draft)
+    path = folder / Path(draft).expanduser()
+    if not path.is_dir():
+        raise ConfigError(
+            f"there is no folder {path}, which sweep.drafts names",
+            hint="drafts of the embedded engine are folders, relative to the rollout file, or exit:LAYERS",
+        )
+    return path.absolute()
+
+
+_OF_THE_POOL = ("target", "max_batch", "max_length", "threads", "device", "dtype", "attention", "graphs")
+_OF_SPECULATION = ("draft", "verifier")
+_WHOLE = ("max_batch", "max_length", "threads")
+
+
+def arm(spec: str) -> EmbeddedPool:
+    parts = spec.split(",") if spec else []
+    options = {key: value for key, separator, value in (part.partition("=") for part in parts) if separator}
+    # An expansion's tree has commas of its own.
+    tree = ",".join(part for part in parts if "=" not in part) or Speculation().tree
+    _refuse_unknown(options)
+    pool = {key: _value(key, options[key]) for key in _OF_THE_POOL if key in options}
+    speculation = {key: options[key] for key in _OF_SPECULATION if key in options}
+    if tree != "none":
+        pool["speculation"] = {"tree": tree} | speculation
+    elif speculation:
+        raise UsageError(
+            f"embedded:none does not speculate, so it takes no {next(iter(speculation))}",
+            hint="leave it out, or name a tree in place of none",
+        )
+    return EmbeddedPool.model_validate({"engine": "embedded"} | pool)
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = (*_OF_THE_POOL, *_OF_SPECULATION)
+    for key in options:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, n=1)
+            guess = f"did you mean {nearest[0]}? " if nearest else ""
+            raise UsageError(
+                f"an embedded arm has no setting {key!r}", hint=f"{guess}known: {', '.join(known)}"
+            )
+
+
+def _value(key: str, text: str) -> object:
+    if key == "graphs" and text in ("yes", "no"):
+        return text == "yes"
+    if key not in _WHOLE:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{key} is {text!r}, and should be a whole number") from None
+
+
+def serve(pool: Mapping[str, Any]) -> str:
+    speculation = pool.get("speculation") or {}
+    options = {
+        "target": pool.get("target"),
+        **{key: speculation.get(key) for key in ("draft", "tree", "verifier")},
+    }
+    return " ".join(["specops serve", *(f"--{flag} {value}" for flag, value in options.items() if value)])
+
+
+def served(pair: ServedPair) -> str:
+    tree = pair.tree or pair.method
+    drafted = f" --draft {pair.draft}" if pair.draft and parse_tree(tree).needs_draft else ""
+    return f"specops serve --target {pair.target}{drafted} --tree {tree}"
+
+
+METHODS: dict[Kind, str] = {
+    "independent": "chain:3",
+    "eagle": "chain:3",
+    "medusa": "chain:2",
+    "recurrent": "chain:3",
+    "early_exit": "chain:2",
+    "ngram": "ngram:8",
+    "suffix": "suffix:8",
+}
+"""A tree to begin with."""
+
+DRAFTS = DraftSupport(
+    newest=__version__,
+    rules=(
+        DraftRule(tuple(METHODS), FIRST, "works"),
+        DraftRule(
+            ("eagle3", "mlp_speculator", "mtp", "dflash", "dspark"),
+            FIRST,
+            "refused",
+            "of heads it takes EAGLE, Medusa and recurrent ones",
+        ),
+    ),
+    methods=METHODS,
+    method_key="tree",
+    served=served,
+    versions="own",
+    heads_compared=True,
+)
+
+ENGINE = Engine(
+    name="embedded",
+    title="the embedded engine",
+    about="specops serves a model folder",
+    settings=EmbeddedPool,
+    namings={"vllm": CURRENT},
+    drafts=DRAFTS,
+    k_key="tree",
+    serve=serve,
+    arm=arm,
+    packages=("torch", "transformers"),
+)

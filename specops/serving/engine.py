@@ -1,0 +1,330 @@
+"""The protocol of serving engines: what an engine, and a pool that is configured for it, can answer.
+
+An engine is one package beside this module and one line of the registry (specops/serving/__init__.py).
+Everything else in specops asks the two objects below and never names an engine.
+
+`Pool` is the engine's section of the rollout file, and answers what depends on the settings: the endpoint
+where it already runs, or the words that start it; its container; the models and programs it names; its GPUs;
+its metric names; the settings a sweep tries in its place; the question for `verify-draft`. The class answers
+for a server of which nothing but its address is known. An engine's own class overrides what it knows.
+
+`Engine` answers what holds for every pool: its names, its metric tables by version, the request parameters
+it refuses, its command line (which words call it, and what a version has against them), what it does with
+each kind of draft, how its program is found, which setting holds K.
+
+Answers are data (`Start`, `Container`, `Variant`, …): the caller decides what to do with them. No answer
+imports a phase. A question is here because a module outside asks it; remove it with its last caller.
+An engine's known issues live in its package: as lint rules where a command shows them, as rows of its
+draft table where the kind of draft does.
+
+To add an engine: a package with a subclass of `Pool` and an `Engine`, and its line in the registry.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from specops.errors import ConfigError
+from specops.section import Section
+from specops.serving.argv import CommandLine, Finding
+from specops.serving.drafts import DraftSupport
+from specops.serving.metrics import Series
+
+EVERYWHERE = "0.0.0.0"
+"""A container is reached from outside it; what may reach it is its network's to say."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a pool that specops does not start already runs."""
+
+    base_url: str
+    model: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a server is started on this machine."""
+
+    words: list[str]
+    announced: str | None = None
+    """A pattern whose first group, in the server's log, is its root URL; None: the port it was given."""
+
+    timeout_s: float = 180.0
+    """Longest time for it to come up."""
+
+    model: str | None = None
+    """What its API calls the model; None: the only one that it lists."""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """The command that a person starts a server with, for the version that is to serve."""
+
+    words: list[str]
+    version: str | None = None
+    judged: str | None = None
+    """For which release `findings` hold, in words. None: no engine's lint knows such a command."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    """About how the version was chosen."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """How a server runs in a container."""
+
+    image: str | None
+    """None: the engine has no published image."""
+
+    words: list[str]
+    gpus: int = 0
+    downloads: bool = False
+    """It may fetch its model from a hub."""
+
+    drains: bool = False
+    """It finishes running requests after SIGTERM."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep tries. Folders of drafts are relative to `folder`."""
+
+    ks: Sequence[int]
+    trees: Sequence[str] | None
+    drafts: Mapping[str, str] | None
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One setting of a sweep: a pool with another K, tree or draft. `name` leaves the draft out."""
+
+    name: str
+    pool: Pool
+    k: int
+    tree: str | None = None
+    draft: str | None = None
+
+
+@dataclass(frozen=True)
+class PairQuestion:
+    """What `verify-draft` needs to know of a pool."""
+
+    target: str
+    draft: str
+    version: str | None = None
+    tensor_parallel: int = 1
+
+
+@dataclass(frozen=True)
+class OwnModels:
+    """The models of a pool that specops serves by itself, which phases may load, hash and simulate."""
+
+    target: Path
+    tree: str | None
+    """None: it does not speculate."""
+
+    draft: str | None
+    """A folder, or exit:LAYERS; None: none is named."""
+
+    weights: Mapping[str, Path]
+    """Folders by role, target and draft, of all that is loaded."""
+
+    draft_model: Path | None
+    """The folder of a draft that has one of its own, or the shipped one."""
+
+    verifier: str | None
+    max_batch: int
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A program of an engine, as it was found on this machine."""
+
+    status: Literal["ok", "warn", "missing"]
+    found: str
+    fix: str
+
+
+class Pool(Section):
+    """A pool of a rollout file. This class answers for a server of which nothing is known but its address."""
+
+    engine: str
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where it already runs. None: specops starts it."""
+        return None
+
+    def start(self, port: int, name: str) -> Start:
+        """How to start it on `port` of this machine; `name` is its model's where the engine lets specops
+        choose. ConfigError for a program that is not here, or a setting that its version lacks."""
+        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        """The command for a script. ConfigError for a setting that the version lacks."""
+        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
+        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
+
+    @property
+    def environment_variables(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Folders or hub ids that it names, by the key of the rollout file."""
+        return {}
+
+    @property
+    def target_folder(self) -> Path | None:
+        """Of the target, which need not be on this machine; None: not known."""
+        return None
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """That it is started with, as its settings call them."""
+        return ()
+
+    @property
+    def gpus(self) -> int | None:
+        """That one server takes. None: it is not known, and may be all of a machine's."""
+        return 0
+
+    @property
+    def series(self) -> Series | None:
+        """Its metric names. None: which engine answers is not known."""
+        return None
+
+    @property
+    def speculates(self) -> bool | None:
+        """None: its speculation is not specops's to set."""
+        return None
+
+    @property
+    def comparable(self) -> Mapping[str, Any] | None:
+        """Settings in which two pools of this engine must not differ. None: not all of them are known."""
+        return None
+
+    @property
+    def method(self) -> str | None:
+        """How it drafts, as its engine calls it. None: not known, or it does not speculate."""
+        return None
+
+    def variants(self, grid: Grid) -> list[Variant]:
+        """What a sweep tries in its place. ConfigError where `grid` is not for such a pool."""
+        raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
+
+    @property
+    def open_k(self) -> str | None:
+        """The placeholder that a sweep fills with K, where the settings still hold one."""
+        return None
+
+    @property
+    def fixed_k(self) -> str | None:
+        """Why a sweep cannot set K. None: it can."""
+        return None
+
+    @property
+    def pair(self) -> PairQuestion | None:
+        """None: its models are not known."""
+        return None
+
+    @property
+    def own(self) -> OwnModels | None:
+        """None: another program serves it."""
+        return None
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str
+    """In rollout files: `engine: NAME`."""
+
+    title: str
+    """In sentences."""
+
+    about: str
+    """Who serves, for the error that lists the engines."""
+
+    settings: type[Pool]
+    opaque: bool = False
+    """Which engine answers cannot be known from the settings."""
+
+    namings: Mapping[str, Series] = field(default_factory=dict)
+    """Metric names, by the word for them in `monitor.names`; the current ones first."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Request parameters that it refuses where it speculates, and the reason."""
+
+    command_line: CommandLine | None = None
+    drafts: DraftSupport | None = None
+    k_key: str | None = None
+    """The setting of `speculation` that a sweep's recommendation goes into."""
+
+    program: str | None = None
+    """How it is mostly called; `doctor` looks for it."""
+
+    survey: Callable[[str], Survey] | None = None
+    """What a program of it is; None: only whether it is there can be said."""
+
+    serve: Callable[[Mapping[str, Any]], str] | None = None
+    """The command that serves a pool as a result stores it."""
+
+    arm: Callable[[str], Pool] | None = None
+    """A pool from `NAME:TEXT` of `specops ab --arm`. Raises UsageError and pydantic's ValidationError."""
+
+    packages: tuple[str, ...] = ()
+    """Python packages whose versions are part of what is measured."""
+
+
+def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Variant]:
+    """Each K for each draft; `at` gives the pool for both. ConfigError for a grid of trees."""
+    if grid.trees is not None:
+        raise ConfigError(
+            f"trees are the embedded engine's, and the speculative pool is of engine {pool.engine}",
+            hint="give sweep.k in place of sweep.trees",
+        )
+    drafts: list[tuple[str | None, str | None]] = [*grid.drafts.items()] if grid.drafts else [(None, None)]
+    return [Variant(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
+
+
+PLACES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "VLLM_CPU_OMP_THREADS_BIND",
+)
+"""Variables that say where a server runs: two that run at once cannot share them."""
+
+
+def comparable(pool: Pool) -> Mapping[str, Any]:
+    """All settings but those that may differ: speculation, where it runs, how long it may take to start."""
+    fields = pool.model_dump(exclude={"speculation", "start_timeout_s", "environment"})
+    variables = pool.environment_variables
+    return fields | {f"environment.{name}": variables[name] for name in variables if name not in PLACES}
+
+
+def check_program(program: str) -> None:
+    """ConfigError where this machine does not have it."""
+    if shutil.which(program) is None:
+        raise ConfigError(
+            f"could not start a server: there is no program {program}",
+            hint="give its whole path, or activate the environment that it is installed in",
+        )
+
+
+def with_environment(pool: Pool, words: list[str]) -> list[str]:
+    variables = [f"{name}={value}" for name, value in pool.environment_variables.items()]
+    return ["env", *variables, *words] if variables else words

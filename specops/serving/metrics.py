@@ -1,0 +1,71 @@
+"""Names of the series that an engine exposes, by what they measure: the type of an engine's table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Counters of what was drafted and accepted."""
+
+    drafts: str
+    draft_tokens: str
+    accepted_tokens: str
+    per_position: str
+    """With the label `position`, from 0."""
+
+    @property
+    def verifications(self) -> str:
+        return self.drafts
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """For an engine that counts no drafted tokens: the acceptance rate and the accepted length of its last
+    logging interval (0 while it decodes nothing), and counters of verifications and generated tokens."""
+
+    rate: str
+    verifications: str
+
+
+@dataclass(frozen=True)
+class Series:
+    ttft: str
+    """Histograms, in seconds, without _sum, _count, _bucket."""
+    tpot: str
+    """Of a request: mean time per token after the first."""
+    e2e: str
+    running: str
+    """Gauges."""
+    waiting: str
+    kv_usage: str
+    """Share of the KV cache in use, 0 to 1; not GPU memory."""
+    generated: str
+    """Counters."""
+    finished: str
+    """Requests that ended, however they did."""
+    preemptions: str
+    acceptance: Drafts | Gauges
+    aborted: str
+    """Requests that the engine gave up, those whose client went away among them."""
+    aborted_reasons: str | None = None
+    """Where `aborted` counts all requests: its label finished_reason, as a regular expression."""
+    http: str | None = None
+    """Counter of HTTP requests that its API answered: handler, method, status ("2xx" … "5xx")."""
+    cache_config: str | None = None
+    """A gauge whose labels are the settings of the KV cache."""
+
+    counts_at_end: bool = False
+    """`generated` grows when an answer ends, and not while it is made."""
+
+    tpot_of_events: bool = False
+    """`tpot` has a sample for each output event, of however many tokens, and none for a request."""
+
+    drafts_come_late: bool = False
+    """The counters of drafts are there only while it speculates."""
+
+    @property
+    def prefix(self) -> str:
+        """Of all its names: vllm of vllm:num_requests_running."""
+        return self.running.partition(":")[0]

@@ -1,0 +1,59 @@
+"""SGLang 0.5.23.
+
+settings.py   the pool's section, and its answers
+command.py    a pool -> words, and what is wrong with words (flags.json, made by tools/sglang_table.py)
+metrics.py    the names of its series
+"""
+
+from __future__ import annotations
+
+from specops.checkpoints.kind import Kind
+from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.engine import Engine
+from specops.serving.sglang.command import COMMAND_LINE, VERSION
+from specops.serving.sglang.metrics import CURRENT
+from specops.serving.sglang.settings import SglangPool
+
+METHODS: dict[Kind, str] = {
+    "independent": "STANDALONE",
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE3",
+    "mtp": "NEXTN",
+    "dflash": "DFLASH",
+    "dspark": "DSPARK",
+    "ngram": "NGRAM",
+}
+
+
+def served(pair: ServedPair) -> str:
+    path = f" --speculative-draft-model-path {pair.draft}" if pair.draft else ""
+    algorithm = f"--speculative-algorithm {pair.method}{path}"
+    return f"{algorithm}, and the same --max-running-requests with and without it"
+
+
+DRAFTS = DraftSupport(
+    newest=VERSION,
+    rules=(
+        DraftRule(tuple(METHODS), FIRST, "works"),
+        DraftRule(
+            ("medusa", "mlp_speculator", "suffix", "early_exit"), FIRST, "refused", "it has no such algorithm"
+        ),
+        DraftRule(("recurrent",), FIRST, "refused", "the form is the embedded engine's own"),
+    ),
+    methods=METHODS,
+    method_key="--speculative-algorithm",
+    served=served,
+    versions="newest",
+    same_tokens="SGLang's STANDALONE refuses vocabularies that are not the same token for token",
+)
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    about="specops configures them",
+    settings=SglangPool,
+    namings={"sglang": CURRENT},
+    command_line=COMMAND_LINE,
+    drafts=DRAFTS,
+    k_key="num_steps",
+)

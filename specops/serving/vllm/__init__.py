@@ -1,0 +1,74 @@
+"""vLLM, 0.8.0 to 0.33.0.
+
+settings.py   the pool's section, and its answers
+command.py    a pool -> the words of a version; given.py, words -> what they set, and back
+versions.py   which release knows which flag and speculative key (versions.json, made by
+              tools/vllm_table.py), and which release a program is
+lint.py       what is wrong with a command, why, and what to write instead; rules.py, the rules
+metrics.py    the names of its series
+drafts.py     what it does with each kind of draft, by version; known issues of kinds are rows there
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from specops.errors import ConfigError
+from specops.serving.engine import Engine, Survey
+from specops.serving.vllm.drafts import DRAFTS
+from specops.serving.vllm.lint import COMMAND_LINE
+from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
+from specops.serving.vllm.settings import VllmPool
+from specops.serving.vllm.versions import Release, installed, table
+
+METHODS = ("ngram", "draft_model", "eagle", "eagle3", "mtp", "suffix", "medusa", "dflash")
+"""That rollout files mostly name; a release knows more."""
+GONE_KEY = "disable_by_batch_size"
+"""Of old guides. vLLM ignored it from 0.10 on, and refuses it since it is gone."""
+_REFUSED = "vLLM refuses it where it speculates"
+
+
+def survey(program: str) -> Survey:
+    version = installed(shlex.split(program))
+    if version is None:
+        return Survey(
+            "missing",
+            f"'{program}' leads to no vLLM here",
+            "install vLLM, or give pools.*.program as it is called here",
+        )
+    try:
+        release = table().release(version)
+    except ConfigError as error:
+        return Survey("warn", error.message, "take vLLM 0.8 or newer")
+    return Survey(
+        "warn" if version > table().newest else "ok",
+        "; ".join([str(version), *_speculation(release)]),
+        f"specops knows releases up to {table().newest}, and judges it by that one",
+    )
+
+
+def _speculation(release: Release) -> list[str]:
+    """In words: what can draft, and flags of other releases that this one does not have."""
+    told = [f"drafts by {', '.join(method for method in METHODS if method in release.methods)}"]
+    gone = [flag for flag in ("--speculative-model", "--num-speculative-tokens") if flag not in release.flags]
+    if gone and "--speculative-config" in release.flags:
+        told.append(f"--speculative-config in place of {', '.join(gone)}")
+    if GONE_KEY not in release.keys:
+        told.append(f"no {GONE_KEY}")
+    return told
+
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    about="specops configures them",
+    settings=VllmPool,
+    namings={"vllm": CURRENT, "vllm-0.10": BEFORE_0_11},
+    # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
+    refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
+    command_line=COMMAND_LINE,
+    drafts=DRAFTS,
+    k_key="num_speculative_tokens",
+    program="vllm serve",
+    survey=survey,
+)
