@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from specops.config import Rollout
+from specops.prometheus.exposed import exposed
 from specops.prometheus.series import POOL, ROLLOUT
 from specops.render.prometheus.targets import Targets, targets
 from specops.render.server import header, to_yaml
 
 RULE_FILES = ("rules.yml", "alerts.yml")
-RENAMED = {
-    # prometheus_client from 0.23 on writes vllm_ for vllm: when Prometheus asks for OpenMetrics without
-    # UTF-8 names, which Prometheus 2.x does. A page of /metrics in a browser looks right all the same.
-    "source_labels": ["__name__"],
-    "regex": "vllm_(.+)",
-    "target_label": "__name__",
-    "replacement": "vllm:${1}",
-}
 
 
 def prometheus_config(rollout: Rollout) -> str:
@@ -47,5 +40,16 @@ def _job(rollout: Rollout, job: Targets) -> dict[str, Any]:
         config["metrics_path"] = job.path
     config["static_configs"] = [{"targets": list(job.addresses), "labels": labels}]
     if job.pool:
-        config["metric_relabel_configs"] = [dict(RENAMED)]
+        config["metric_relabel_configs"] = [_renamed(exposed(rollout, job.pool).prefix)]
     return config
+
+
+def _renamed(prefix: str) -> dict[str, Any]:
+    # prometheus_client from 0.23 on writes vllm_ for vllm: when Prometheus asks for OpenMetrics without
+    # UTF-8 names, which Prometheus 2.x does. A page of /metrics in a browser looks right all the same.
+    return {
+        "source_labels": ["__name__"],
+        "regex": f"{prefix}_(.+)",
+        "target_label": "__name__",
+        "replacement": f"{prefix}:${{1}}",
+    }

@@ -1,0 +1,165 @@
+"""Serving engines: only specops/serving names them, and a new one is a package and a registry entry."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specops.serving import ENGINES, tables
+
+SPECOPS = Path(__file__).parents[2] / "specops"
+EXCEPTIONS = {
+    "cli/verify_draft.py": "the default of --engine, which its help states",
+    "edge/server_metrics.py": "the edge service is a server of its own, with vLLM's metric names",
+    "guard/simulation/playbook.py": "the playbook's own alert rules, word for word",
+    "prometheus/recorded.py": "the playbook's names of recorded series, whichever engine serves",
+    "serve/metrics.py": "the embedded engine's server, which exposes vLLM's metric names",
+}
+"""Modules that may hold an engine's name or metric prefix in a string, and why."""
+
+
+def modules() -> list[Path]:
+    return [path for path in SPECOPS.rglob("*.py") if SPECOPS / "serving" not in path.parents]
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Where a module outside specops/serving depends on which engine serves."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = {engine.settings.__name__ for engine in ENGINES.values()}
+    # The names of the others are words of their own: an endpoint, a command.
+    engines = {name for name, engine in ENGINES.items() if engine.command_line is not None}
+    prefixes = tuple(f"{series.prefix}:" for series in tables())
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in classes:
+                yield f"{node.lineno}: {name}"
+            case ast.ImportFrom(module=module) if module and module.startswith("specops.serving."):
+                yield f"{node.lineno}: {module}"
+            case ast.Constant(value=str(text)) if text in engines or text.startswith(prefixes):
+                yield f"{node.lineno}: {text!r}"
+            case ast.Compare() if compared(node) & ENGINES.keys():
+                yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+def compared(node: ast.Compare) -> set[str]:
+    """Strings that something called engine is compared with."""
+    sides = [node.left, *node.comparators]
+    if not any("engine" in ast.unparse(side) for side in sides):
+        return set()
+    return {
+        part.value
+        for side in sides
+        for part in ast.walk(side)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+
+
+def test_no_module_outside_serving_names_an_engine() -> None:
+    found = {path.relative_to(SPECOPS).as_posix(): list(names_in(path)) for path in modules()}
+    named = {path: lines for path, lines in found.items() if lines}
+    assert {path: lines for path, lines in named.items() if path not in EXCEPTIONS} == {}
+    assert named.keys() == EXCEPTIONS.keys(), "an exception that is not needed any more"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(pool, VllmPool)",
+        "pool.engine == 'embedded'",
+        "data['engine'] in ('endpoint', 'x')",
+        "name = 'sglang'",
+        "gauge = 'vllm:num_requests_running'",
+        "from specops.serving.vllm import ENGINE",
+    ],
+)
+def test_the_search_finds(code, tmp_path) -> None:
+    (tmp_path / "module.py").write_text(code)
+    assert list(names_in(tmp_path / "module.py"))
+
+
+def test_every_package_is_registered() -> None:
+    folders = {path.parent.name for path in (SPECOPS / "serving").glob("*/__init__.py")}
+    assert folders == ENGINES.keys()
+
+
+ROLLOUT = """\
+rollout: made
+pools:
+  standard: {engine: quick, model: org/m, gpu_count: 2}
+  speculative: {engine: quick, model: org/m, gpu_count: 2, speculation: {draft: org/d}}
+addresses: {standard: ["a:8000"], speculative: ["b:8000"]}
+sweep: {k: [0, 2, 3]}
+"""
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What specops makes of an engine that is one module and one entry in the registry."""
+    file = tmp_path_factory.mktemp("made") / "made.yaml"
+    file.write_text(ROLLOUT)
+    script = Path(__file__).with_name("made_engine.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_new_engine_is_configured_and_rendered(walked) -> None:
+    assert walked["schema"]
+    assert walked["stored"]["speculation"] == {"draft": "org/d", "ahead": 4}
+    assert walked["commands"]["standard"] == [
+        "quick-server",
+        "-m",
+        "org/m",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "8000",
+    ]
+    assert walked["commands"]["speculative"][-4:] == ["-d", "org/d", "--ahead", "4"]
+    assert walked["findings"] == ["--ahead"], "its own lint judged the command"
+    assert "rendered/kubernetes/speculative.yaml" in walked["files"]
+    assert "quick/quick:1.2" in walked["compose"]
+
+
+def test_a_command_of_a_new_engine_is_recognised(walked) -> None:
+    judged = walked["judged"]
+    assert (judged["engine"], judged["version"]) == ("Quick", "2.0")
+    assert [found["flag"] for found in judged["findings"]] == ["--ahead"]
+
+
+def test_the_metrics_of_a_new_engine_are_recorded_and_counted(walked) -> None:
+    assert walked["prefixes"] == ["quick"]
+    assert "quick:drafted_total" in walked["needs"]
+    assert "quick:drafted_total" in walked["rules"]
+    assert "vllm:e2e" not in walked["rules"]
+    assert "quick_(.+)" in walked["scrape"]
+    assert walked["drafts"] == 2.0
+    assert walked["counts"] == {
+        "drafts": 2.0,
+        "draft_tokens": 8.0,
+        "accepted_tokens": 6.0,
+        "accepted_per_position": [],
+    }
+    assert walked["in flight"] == 1.0
+    assert walked["generated"], "a gateway in front of it is told from it"
+
+
+def test_a_new_engine_is_swept_and_routed(walked) -> None:
+    assert walked["settings"] == {
+        "standard": None,
+        "k=2": {"draft": "org/d", "ahead": 2},
+        "k=3": {"draft": "org/d", "ahead": 3},
+    }
+    assert walked["method"] == [None, "quick", "quick"]
+    assert "min_p" in walked["routes"]
+    assert "logit_bias" not in walked["routes"], "vLLM's refusals are not this engine's"
