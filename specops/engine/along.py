@@ -25,14 +25,12 @@ from specops.engine.acceptance import (
     naive_iid,
     naive_top,
 )
-from specops.engine.attention import Layout, Mask, Span, causal
+from specops.engine.attention import Layout, Span, causal
 from specops.engine.chance import distribution
+from specops.engine.drafters.grower import DraftHead
 from specops.engine.drafts import Drafting
-from specops.engine.head import Head
-from specops.engine.medusa import Medusa
 from specops.engine.model import FeatureModel
 from specops.engine.pair import Pair
-from specops.engine.recurrent import Recurrent
 from specops.engine.replay import Trace
 from specops.engine.request import Sampling
 from specops.errors import UsageError
@@ -123,44 +121,12 @@ def _drafted(
 ) -> Iterator[tuple[int, Tensor]]:
     """For each depth at which the draft's distributions differ: from which written token on, and [those, V]
     logits, row by row of what it would have proposed in that token's place."""
-    if isinstance(draft, Head):
-        yield from _unrolled(draft, whole, first, features, depth)
-        return
-    if isinstance(draft, Recurrent | Medusa):
+    if isinstance(draft, DraftHead):
         yield from enumerate(draft.unroll(whole[:-1], first, features, depth), start=1)
         return
     fed = len(whole) - 1
     layout = Layout([_line(fed)], draft.shape.cache(1, fed), draft.shape.tile)
     yield 0, draft.forward(torch.tensor(whole[:-1]), layout, torch.arange(first - 1, fed))
-
-
-def _unrolled(
-    head: Head, whole: list[int], first: int, features: Tensor, depth: int
-) -> Iterator[tuple[int, Tensor]]:
-    """As `_drafted`. The step that reads the prompt has no feature to draft from yet: `first` is no draft.
-
-    Slots of the cache: what is true first, as in drafters/eagle.py, the token i + 1 beside the feature at i;
-    then, for each depth below, one slot for each root, beside the guess from the depth above.
-    """
-    true, roots = len(whole) - 2, len(whole) - 1 - first
-    if roots < 1:
-        return
-    cache = head.shape.cache(1, true + (depth - 1) * roots)
-    layout = Layout([_line(true)], cache, head.shape.tile)
-    guesses = head.forward(torch.tensor(whole[1:-1]), features[:true], layout)[first - 1 :]
-    yield 1, head.logits(guesses)
-    for below in range(1, min(depth, roots)):
-        count, start = roots - below, true + (below - 1) * roots
-        sees = torch.zeros(count, start + count, dtype=torch.bool)
-        sees[:, :true] = torch.arange(true) < torch.arange(first, first + count)[:, None]
-        for above in range(below):
-            sees[:, true + above * roots :][:, :count] |= torch.eye(count, dtype=torch.bool)
-        positions = torch.arange(first + below - 1, first + below - 1 + count)
-        positions = positions.clamp_(max=head.shape.max_positions - 1)
-        layout = Layout([Span(0, start, count, positions, Mask(sees))], cache, head.shape.tile)
-        tokens = torch.tensor(whole[first + below :][:count])
-        guesses = head.forward(tokens, guesses[:count], layout)
-        yield 1 + below, head.logits(guesses)
 
 
 def _line(count: int) -> Span:

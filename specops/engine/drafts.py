@@ -7,26 +7,21 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from specops.engine import early_exit, head, medusa, recurrent
+from specops.engine import early_exit
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
-from specops.engine.drafters.grower import Draft
-from specops.engine.drafters.medusa import MedusaGrower
-from specops.engine.drafters.recurrent import RecurrentGrower
+from specops.engine.drafters.grower import Draft, DraftHead
 from specops.engine.early_exit import exit_after, load_early_exit
-from specops.engine.head import Head
-from specops.engine.medusa import Medusa
+from specops.engine.heads import HEADS
 from specops.engine.model import FeatureModel, Model, load_model
-from specops.engine.recurrent import Recurrent
 from specops.errors import ModelError
 from specops.exits import exit_layers
 
-Drafting = Model | Head | Recurrent | Medusa
+Drafting = Model | DraftHead
 """What drafts are computed with. All but a model read the target's features."""
 
 WEIGHTS = "model.safetensors"
 
-_FEATURES = frozenset({head.FUSE, recurrent.MARK, early_exit.MARK, *medusa.MARKS})
+_FEATURES = frozenset({early_exit.MARK, *(mark for form in HEADS for mark in form.marks)})
 """Weights by which a draft is known that reads the target's features."""
 
 
@@ -43,12 +38,9 @@ def open_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Dra
             f"could not load {folder} for a target on {shape.device}: draft heads run on CPUs alone",
             hint="take a draft model, which runs where the target does",
         )
-    if head.FUSE in found:
-        return Head(folder, model)
-    if recurrent.MARK in found:
-        return Recurrent(folder, model)
-    if found.intersection(medusa.MARKS):
-        return Medusa(folder, model)
+    for form in HEADS:
+        if found & form.marks:
+            return form(folder, model)
     if early_exit.MARK in found:
         return load_early_exit(folder, model)
     draft = load_model(folder, shape.dtype, device=shape.device, kernel=shape.kernel)
@@ -63,13 +55,7 @@ def reads_features(folder: Path) -> bool:
 
 def grower_of(draft: Drafting) -> Draft:
     """What grows trees from it."""
-    if isinstance(draft, Head):
-        return partial(Eagle, draft)
-    if isinstance(draft, Recurrent):
-        return partial(RecurrentGrower, draft)
-    if isinstance(draft, Medusa):
-        return partial(MedusaGrower, draft)
-    return partial(DraftModel, draft)
+    return draft.grower if isinstance(draft, DraftHead) else partial(DraftModel, draft)
 
 
 def check_pair(target: str | Path, model: Model, draft: str | Path, draft_model: Model) -> None:

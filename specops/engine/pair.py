@@ -7,12 +7,10 @@ from pathlib import Path
 import torch
 
 from specops.engine.drafters import make_drafter
+from specops.engine.drafters.grower import DraftHead
 from specops.engine.drafts import grower_of, open_draft
-from specops.engine.head import Head
 from specops.engine.load import load_target
-from specops.engine.medusa import Medusa
 from specops.engine.offload import Offload
-from specops.engine.recurrent import Recurrent
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
 from specops.engine.verifiers import Verifier
@@ -38,14 +36,15 @@ class Pair:
     def positions(self) -> int:
         """Tokens that a sequence may have, prompt included."""
         own = self.target.shape.max_positions
-        if isinstance(self.draft, Recurrent | Medusa):  # which have no positions
-            return own
-        return min(own, self.draft.shape.max_positions)
+        its = (
+            self.draft.max_positions if isinstance(self.draft, DraftHead) else self.draft.shape.max_positions
+        )
+        return own if its is None else min(own, its)
 
     @property
     def reads_features(self) -> bool:
         """Whether the draft has nothing to say before the first step, which gives it a feature to read."""
-        return isinstance(self.draft, Head | Recurrent | Medusa)
+        return isinstance(self.draft, DraftHead)
 
     def engine(
         self,

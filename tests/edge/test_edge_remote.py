@@ -23,11 +23,11 @@ from specops.edge.serving import EngineSettings, load_verifier, row_bytes
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.autoregressive import Autoregressive
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.either import Either
 from specops.engine.drafters.grower import Draft
 from specops.engine.drafters.ngram import NGram
-from specops.engine.drafters.recurrent import RecurrentGrower
+from specops.engine.heads.eagle import Eagle
+from specops.engine.heads.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology

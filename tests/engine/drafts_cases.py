@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from tiny_models import VOCABULARY
 from torch import Tensor
 
-from specops.engine import medusa, recurrent
+from specops.engine.heads import medusa, recurrent
 from specops.engine.early_exit import MARK as EXIT
 
 

@@ -17,8 +17,7 @@ from specops.engine.attention import Layout, Span, causal
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.data_parallel import DataParallel
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
-from specops.engine.head import Head
+from specops.engine.heads.eagle import Eagle, EagleHead
 from specops.engine.model import FeatureModel, Model, load_model
 from specops.engine.parallel import ParallelEngine
 from specops.engine.ranks import Kind, Parallel, Ranks, meeting
@@ -57,12 +56,12 @@ def engine(
     folder: Path,
     tree: str,
     model: FeatureModel,
-    draft: Model | Head,
+    draft: Model | EagleHead,
     ranks: Ranks,
     max_batch: int,
     prefill_chunk: int,
 ) -> ParallelEngine:
-    grower = partial(Eagle, draft) if isinstance(draft, Head) else partial(DraftModel, draft)
+    grower = partial(Eagle, draft) if isinstance(draft, EagleHead) else partial(DraftModel, draft)
     drafter = make_drafter(tree, Draw.WITHOUT_REPLACEMENT, [grower], max_batch, 160)
     return ParallelEngine(
         ranks,
@@ -83,7 +82,7 @@ def engines(folder: Path, ranks: Ranks) -> Iterator[tuple[str, ParallelEngine]]:
     draft = load_model(folder / "llama" / "draft")
     for tree, (batch, chunk) in TREES.items():
         yield tree, engine(folder, tree, model, draft, ranks, batch, chunk)
-    yield "head", engine(folder, "chain:3", model, Head(folder / "head", model), ranks, 3, 256)
+    yield "head", engine(folder, "chain:3", model, EagleHead(folder / "head", model), ranks, 3, 256)
     yield "self", engine(folder, "expand:2,1", model, load_model(folder / "llama" / "target"), ranks, 3, 256)
 
 

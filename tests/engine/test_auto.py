@@ -26,8 +26,8 @@ from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.auto import Auto
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.grower import Draft
+from specops.engine.heads.eagle import Eagle
 from specops.engine.planning.paid import ROUGH
 from specops.engine.planning.planner import NONE, Planner, Seen, Turn
 from specops.engine.planning.warm_up import warm_up

@@ -15,12 +15,10 @@ from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts, drain, load_
 from torch import Tensor, nn
 
 from specops.engine import Sampling, load_engine
-from specops.engine.drafters.medusa import MedusaGrower
-from specops.engine.drafters.recurrent import RecurrentGrower
 from specops.engine.drafts import open_draft
-from specops.engine.medusa import Medusa
+from specops.engine.heads.medusa import Medusa, MedusaGrower
+from specops.engine.heads.recurrent import Recurrent, RecurrentGrower
 from specops.engine.model import FeatureModel
-from specops.engine.recurrent import Recurrent
 from specops.errors import ModelError, UsageError
 
 LENGTHS = [1, 2, 9, 23, 40]

@@ -19,9 +19,9 @@ from torch import Tensor
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.either import Either
 from specops.engine.drafters.grower import Draft, Level
+from specops.engine.heads.eagle import Eagle
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.step import Engine

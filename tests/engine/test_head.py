@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.head import WEIGHTS, Head
+from specops.engine.heads.eagle import WEIGHTS, EagleHead
 from specops.engine.load import load_draft
 from specops.errors import ModelError
 
@@ -61,7 +61,7 @@ def test_the_first_draft_is_of_true_features(batch: int, llama: Pair, tmp_path: 
     """At every step the root's child is what one pass of the head over the target's own features predicts."""
     target = llama.target_model
     folder = save_head(tmp_path / "head", target.width)
-    head = Head(folder, target)
+    head = EagleHead(folder, target)
     engine = llama.engine("chain:1", head=folder, max_batch=batch, prefill_chunk=5)
     for seed in range(batch):
         prompt = torch.randint(VOCABULARY, (11 + seed,), generator=torch.Generator().manual_seed(seed))
@@ -86,7 +86,7 @@ def test_the_first_draft_is_of_true_features(batch: int, llama: Pair, tmp_path: 
     assert compared > 5 * batch
 
 
-def predicted(head: Head, target, tokens: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
+def predicted(head: EagleHead, target, tokens: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
     def layout(model, n: int) -> Layout:  # type: ignore[no-untyped-def]
         span = Span(0, 0, n, torch.arange(n), causal(n))
         return Layout([span], model.shape.cache(1, n), model.shape.tile)
@@ -108,7 +108,7 @@ def test_a_bias_behind_the_fusion(llama: Pair, tmp_path: Path) -> None:
     moved = torch.linalg.solve(weights["fc.weight"][:, :width].double(), bias.double()).float()
     weights["embed_tokens.weight"] += moved
     save_file(weights, str(plain / WEIGHTS))
-    one, other = (predicted(Head(folder, target), target, [5, 6, 7, 8]) for folder in (plain, biased))
+    one, other = (predicted(EagleHead(folder, target), target, [5, 6, 7, 8]) for folder in (plain, biased))
     assert (one - other).abs().max() < 1e-3 * one.std()
 
 

@@ -20,10 +20,10 @@ from tokenizers import Tokenizer, models
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import Drafter, make_drafter
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.grower import Draft
-from specops.engine.drafters.medusa import MedusaGrower
-from specops.engine.drafters.recurrent import RecurrentGrower
+from specops.engine.heads.eagle import Eagle
+from specops.engine.heads.medusa import MedusaGrower
+from specops.engine.heads.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw

@@ -17,9 +17,9 @@ from torch import Tensor
 from specops.engine import Sampling, compiled, load_engine, one_call
 from specops.engine.attention import Mask, Span
 from specops.engine.drafters.expansion import Expansion
-from specops.engine.head import Head
+from specops.engine.heads.eagle import EagleHead
+from specops.engine.heads.recurrent import Recurrent
 from specops.engine.one_call import EaglePasses, Fed
-from specops.engine.recurrent import Recurrent
 from specops.engine.request import Counters
 from specops.engine.sequence import Sequence
 from specops.engine.tree import TokenTree
@@ -127,7 +127,7 @@ def test_a_head_drafts_alike_in_one_call_and_in_many(
     places: list[int], llama: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = llama.target_model
-    head = Head(save_head(tmp_path / "head", target.width), target)
+    head = EagleHead(save_head(tmp_path / "head", target.width), target)
     tokens, n = [5 + place for place in places], len(places)
     sees = torch.zeros(n, 3, dtype=torch.bool)
     for i, place in enumerate(places):
@@ -235,7 +235,7 @@ def test_a_chain_that_cannot_be_one_call_has_asked_for_nothing(
         engine = load_engine(llama.target, head, tree="chain:4", max_batch=1)
         return engine.generate([3, 1, 4], Sampling(temperature=1.0, seed=5, max_tokens=24)).tokens
 
-    monkeypatch.setattr(Head, "chains", lambda *_: False)
+    monkeypatch.setattr(EagleHead, "chains", lambda *_: False)
     refused = written()
     monkeypatch.setattr(Expansion, "_in_one_go", lambda *_: None)
     assert written() == refused

@@ -30,9 +30,8 @@ from transformers import (
 
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.eagle import Eagle
 from specops.engine.drafters.grower import Draft
-from specops.engine.head import Head
+from specops.engine.heads.eagle import Eagle, EagleHead
 from specops.engine.model import FeatureModel, Model, load_model
 from specops.engine.request import Emission, Sampling
 from specops.engine.step import Engine
@@ -115,7 +114,7 @@ class Pair:
         draw = make_verifier(verifier).prefers if verifier else Draw.WITHOUT_REPLACEMENT
         grower: Draft = partial(DraftModel, draft or self.draft_model)
         if head is not None:
-            grower = partial(Eagle, Head(head, self.target_model))
+            grower = partial(Eagle, EagleHead(head, self.target_model))
         drafter = make_drafter(tree, draw, [grower], max_batch, max_length)
         return Engine(
             self.target_model,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Set
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specops.engine.attention import Layout, Mask, Span, causal
-from specops.engine.model import Shape
+from specops.engine.model import FeatureModel, Shape
 from specops.engine.sequence import Sequence
 
 
@@ -53,6 +55,34 @@ class Grower(Protocol):
 
     def release(self, sequence: Sequence) -> None:
         """`sequence` has ended."""
+
+
+class DraftHead(ABC):
+    """A network that drafts from the target's features (specops/engine/heads)."""
+
+    marks: ClassVar[Set[str]]
+    """Weights of which a folder of this form has one, and no other draft has any."""
+
+    @abstractmethod
+    def __init__(self, folder: Path, target: FeatureModel) -> None:
+        """Raises ModelError where the folder is damaged or the head is another target's."""
+
+    @property
+    @abstractmethod
+    def max_positions(self) -> int | None:
+        """Tokens that a sequence may have; None: it has no positions."""
+
+    @abstractmethod
+    def grower(self, rows: int, length: int, nodes: int) -> Grower:
+        """What grows trees of up to `nodes` for sequences in `rows` of up to `length` tokens."""
+
+    @abstractmethod
+    def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
+        """Drafting from every token from `first` on at once, along the tokens that follow each.
+
+        features [n, width]: the target's, of every token of `whole`. Yields for the depths 1, 2, … below the
+        roots [roots - depth + 1, V] logits; the roots nearest the end have no tokens left for deeper ones.
+        """
 
 
 @runtime_checkable

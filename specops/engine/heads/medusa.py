@@ -7,15 +7,20 @@ that a deeper tree costs nothing more, and nodes of one depth all have the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from collections.abc import Sequence as Batch
 from pathlib import Path
+from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specops.engine.drafters.grower import DraftHead, Level
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel
+from specops.engine.sequence import Sequence
 from specops.errors import ModelError
 
 WEIGHTS = "model.safetensors"
@@ -27,11 +32,13 @@ MARKS = tuple(f"{prefix}0.{BLOCK}" for prefix in PREFIXES)
 """One of them is among the weights: what tells such heads from other drafts."""
 
 
-class Medusa:
+class Medusa(DraftHead):
     """The authors' form with one residual block a head: block {head}.0.linear, output layer {head}.1.
 
     Heads without an output layer of their own use the target's.
     """
+
+    marks: ClassVar[Set[str]] = frozenset(MARKS)
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError where the folder is damaged or the heads are another target's."""
@@ -78,7 +85,50 @@ class Medusa:
         return output(features + F.silu(block(features)))
 
     def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
-        """As `Recurrent.unroll`: drafting from every token from `first` on at once."""
         roots = len(whole) - first
         for below in range(min(depth, roots)):
             yield self.predict(features[first - 1 :][: roots - below], below + 1)
+
+    def grower(self, rows: int, length: int, nodes: int) -> MedusaGrower:
+        return MedusaGrower(self, rows, length, nodes)
+
+    @property
+    def max_positions(self) -> int | None:
+        return None
+
+
+class MedusaGrower:
+    reads_features = True
+
+    def __init__(self, heads: Medusa, rows: int, length: int, nodes: int) -> None:
+        self._heads = heads
+        self._feature: list[Tensor | None] = [None] * rows  # by row: of the last token in the target's cache
+
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        ready, features = [], []
+        for index, sequence in enumerate(sequences):
+            feature = self._feature[sequence.row]
+            if feature is not None and sequence.uncached == 1 and sequence.depth_left > 0:
+                ready.append(index)
+                features.append(feature)
+        if not ready:
+            return [], torch.empty(0, self._heads.vocab)
+        return ready, self._heads.predict(torch.cat(features), 1)
+
+    def grow(self, levels: Batch[Level]) -> Tensor:
+        known = [self._feature[level.sequence.row] for level in levels]
+        features = torch.cat([feature for feature in known if feature is not None])
+        assert len({level.depth for level in levels}) == 1  # drafters grow all trees level by level
+        logits = self._heads.predict(features, levels[0].depth + 1)
+        counts = [len(level.tokens) for level in levels]
+        return logits.repeat_interleave(torch.tensor(counts), 0) if max(counts) > 1 else logits
+
+    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
+        assert features is not None
+        self._feature[sequence.row] = features[-1:]
+
+    def move(self, sequence: Sequence, row: int) -> None:
+        self._feature[row], self._feature[sequence.row] = self._feature[sequence.row], None
+
+    def release(self, sequence: Sequence) -> None:
+        self._feature[sequence.row] = None

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Set
+from collections.abc import Sequence as Batch
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine import compiled
-from specops.engine.attention import SHORT, Layout, Span, attend_rotated
+from specops.engine.attention import SHORT, Layout, Mask, Span, attend_rotated, causal
 from specops.engine.cache import KVCache
+from specops.engine.chance import Dice
+from specops.engine.drafters.grower import Cached, DraftHead, Level
 from specops.engine.family import Weights, as_told, checked_config, head_dim, layer_shapes, rotation
 from specops.engine.lean import Norm, queries_keys_values, rotations
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel, Shape, reason_of
 from specops.engine.one_call import EaglePasses, Fed, Quantised
+from specops.engine.sequence import Sequence
 from specops.engine.token_table import TokenTable
 from specops.errors import ModelError
 
@@ -34,7 +39,9 @@ FUSE_BIAS = "fc.bias"
 """[hidden], which some of the authors' heads have."""
 
 
-class Head:
+class EagleHead(DraftHead):
+    marks: ClassVar[Set[str]] = frozenset({FUSE})
+
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError where the folder is damaged or the head is another target's."""
         try:
@@ -167,6 +174,126 @@ class Head:
         h = self._norm(x, (self._out.product(seen), self._out.scale))
         h = compiled.gate(self._gate_up.product(h), self._gate_up.scale)
         return torch.add(x, self._down.product(h), alpha=self._down.scale)
+
+    def grower(self, rows: int, length: int, nodes: int) -> Eagle:
+        return Eagle(self, rows, length, nodes)
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.shape.max_positions
+
+    def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
+        """The step that reads the prompt has no feature to draft from yet.
+
+        Slots of the cache: first the true ones, the token i + 1 beside the feature at i; then, for each depth
+        below, one slot for each root, beside the guess from the depth above.
+        """
+        true, roots = len(whole) - 1, len(whole) - first
+        if roots < 1:
+            return
+        cache = self.shape.cache(1, true + (depth - 1) * roots)
+        layout = Layout([Span(0, 0, true, torch.arange(true), causal(true))], cache, self.shape.tile)
+        guesses = self.forward(torch.tensor(whole[1:]), features[:true], layout)[first - 1 :]
+        yield self.logits(guesses)
+        for below in range(1, min(depth, roots)):
+            count, start = roots - below, true + (below - 1) * roots
+            sees = torch.zeros(count, start + count, dtype=torch.bool)
+            sees[:, :true] = torch.arange(true) < torch.arange(first, first + count)[:, None]
+            for above in range(below):
+                sees[:, true + above * roots :][:, :count] |= torch.eye(count, dtype=torch.bool)
+            positions = torch.arange(first + below - 1, first + below - 1 + count)
+            positions = positions.clamp_(max=self.shape.max_positions - 1)
+            layout = Layout([Span(0, start, count, positions, Mask(sees))], cache, self.shape.tile)
+            tokens = torch.tensor(whole[first + below :][:count])
+            guesses = self.forward(tokens, guesses[:count], layout)
+            yield self.logits(guesses)
+
+
+class Eagle(Cached):
+    reads_features = True
+
+    def __init__(self, head: EagleHead, rows: int, length: int, nodes: int) -> None:
+        super().__init__(head.shape, rows, length, nodes)
+        self._head = head
+        # By row:
+        self._known: list[list[Tensor]] = [[] for _ in range(rows)]  # features that were not read yet
+        self._guessed: list[list[Tensor]] = [[] for _ in range(rows)]  # by place, [1, hidden]
+
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        spans: list[Span] = []
+        tokens: list[int] = []
+        features: list[Tensor] = []
+        ready: list[int] = []
+        ends: list[int] = []
+        for index, sequence in enumerate(sequences):
+            row = sequence.row
+            if not self._known[row]:  # its prompt is new: the target has not seen any of it
+                continue
+            start, stop = self._read[row], sequence.cached
+            tokens += sequence.tokens[start + 1 : stop + 1]
+            features += self._known[row]
+            spans.append(self._span(row, start, stop))
+            self._known[row], self._read[row] = [], stop
+            # With more than the root uncached, the target's features do not reach it yet.
+            if sequence.uncached == 1 and sequence.depth_left > 0:
+                ready.append(index)
+                ends.append(len(tokens) - 1)
+        if not tokens:
+            return [], torch.empty(0, self._head.shape.vocab)
+        guessed, logits = self._head.draft(tokens, _joined(features), spans, self._cache, ends)
+        for index, guess in zip(ready, _apart(guessed), strict=True):
+            self._guessed[sequences[index].row] = [guess]
+        return ready, logits
+
+    def chain(self, sequence: Sequence, most: int, worth: float) -> tuple[list[int], Tensor] | None:
+        row, sampling, chance = sequence.row, sequence.sampling, sequence.chance
+        start, stop, most = self._read[row], sequence.cached, min(most, sequence.depth_left)
+        if not self._known[row] or sequence.uncached != 1 or most < 1 or not self._head.chains(stop - start):
+            return None
+        if sequence.greedy:
+            dice = [0.0] * most
+        elif isinstance(chance, Dice) and sampling.top_k == 0 and sampling.top_p == 1:
+            dice = chance.several(most)
+        else:
+            return None
+        tokens, features = sequence.tokens[start + 1 : stop + 1], _joined(self._known[row])
+        span, temperature = self._span(row, start, stop), sampling.temperature
+        self._known[row], self._read[row] = [], stop
+        return self._head.chain(
+            tokens, features, span, self._cache, dice, temperature=temperature, worth=worth
+        )
+
+    def grow(self, levels: Batch[Level]) -> Tensor:
+        tokens = [token for level in levels for token in level.tokens]
+        parents = [self._guessed[level.sequence.row][place] for level in levels for place in level.parents]
+        spans = [self._level_span(level) for level in levels]
+        wanted = list(range(len(tokens)))
+        guessed, logits = self._head.draft(tokens, _joined(parents), spans, self._cache, wanted)
+        rows = iter(_apart(guessed))
+        for level in levels:
+            self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
+        return logits
+
+    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
+        assert features is not None
+        self._known[sequence.row].append(features)
+
+    def move(self, sequence: Sequence, row: int) -> None:
+        super().move(sequence, row)
+        self._known[row], self._known[sequence.row] = self._known[sequence.row], []
+
+    def release(self, sequence: Sequence) -> None:
+        super().release(sequence)
+        self._known[sequence.row] = []
+
+
+def _apart(rows: Tensor) -> list[Tensor]:
+    """[n, hidden] -> n times [1, hidden]."""
+    return [rows] if len(rows) == 1 else list(rows[:, None].unbind())
+
+
+def _joined(rows: list[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 def _config(told: dict[str, Any]) -> Any:

@@ -7,16 +7,20 @@ its attention, its cache and reading again what was accepted: here there is none
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from collections.abc import Sequence as Batch
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specops.engine import compiled, one_call
+from specops.engine.drafters.grower import DraftHead, Level
 from specops.engine.linear import Linear
 from specops.engine.model import FeatureModel
+from specops.engine.sequence import Sequence
 from specops.engine.token_table import TokenTable
 from specops.errors import ModelError
 
@@ -25,11 +29,13 @@ MARK = "recurrent.weight"
 """[width + 2 * inter, width]: what tells such a head from other drafts."""
 
 
-class Recurrent:
+class Recurrent(DraftHead):
     """y = R state + T token, cut in x, gate and up; the next state is x + D (silu(gate) * up).
 
     A token is read as its row of the target's output layer.
     """
+
+    marks: ClassVar[Set[str]] = frozenset({MARK})
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError where the folder is damaged or the head is another target's."""
@@ -76,12 +82,63 @@ class Recurrent:
         return torch.add(x, self._down.product(compiled.gate(gate_up, 1.0)), alpha=self._down.scale)
 
     def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
-        """Drafting from every token from `first` on at once, along the tokens that follow each.
-
-        features [n, width]: the target's, of every token of `whole`. Yields for the depths 1, 2, … below the
-        roots [roots - depth + 1, V] logits; the roots nearest the end have no tokens left for deeper ones.
-        """
         states = features[first - 1 : len(whole) - 1]
         for below in range(min(depth, len(states))):
             states = self.forward(states[: len(whole) - first - below], torch.tensor(whole[first + below :]))
             yield self.logits(states)
+
+    def grower(self, rows: int, length: int, nodes: int) -> RecurrentGrower:
+        return RecurrentGrower(self, rows, length, nodes)
+
+    @property
+    def max_positions(self) -> int | None:
+        return None
+
+
+class RecurrentGrower:
+    reads_features = True
+
+    def __init__(self, head: Recurrent, rows: int, length: int, nodes: int) -> None:
+        self._head = head
+        # By row:
+        self._feature: list[Tensor | None] = [None] * rows  # of the last token in the target's cache
+        self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by place, [1, width]
+
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        ready, tokens, features = [], [], []
+        for index, sequence in enumerate(sequences):
+            feature = self._feature[sequence.row]
+            # Its feature must be of the token before the root: what the root was chosen from.
+            if feature is not None and sequence.uncached == 1 and sequence.depth_left > 0:
+                ready.append(index)
+                tokens.append(sequence.tokens[-1])
+                features.append(feature)
+        if not ready:
+            return [], torch.empty(0, self._head.vocab)
+        states, logits = self._head.draft(_joined(features), tokens)
+        for index, state in zip(ready, states[:, None].unbind(), strict=True):
+            self._states[sequences[index].row] = [state]
+        return ready, logits
+
+    def grow(self, levels: Batch[Level]) -> Tensor:
+        tokens = [token for level in levels for token in level.tokens]
+        parents = [self._states[level.sequence.row][place] for level in levels for place in level.parents]
+        states, logits = self._head.draft(_joined(parents), tokens)
+        rows = iter(states[:, None].unbind())
+        for level in levels:
+            self._states[level.sequence.row] += [next(rows) for _ in level.tokens]
+        return logits
+
+    def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
+        assert features is not None
+        self._feature[sequence.row] = features[-1:]
+
+    def move(self, sequence: Sequence, row: int) -> None:
+        self._feature[row], self._feature[sequence.row] = self._feature[sequence.row], None
+
+    def release(self, sequence: Sequence) -> None:
+        self._feature[sequence.row] = None
+
+
+def _joined(rows: list[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
