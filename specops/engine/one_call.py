@@ -52,7 +52,7 @@ def _in_pairs(matrix: Tensor) -> Tensor:
 
 
 def recurrent(state: Tensor, token: Tensor, of: Quantised) -> tuple[Tensor, Tensor]:
-    """A recurrent head's pass over one token (heads/recurrent.py) -> the next state [1, width], [1, V] logits.
+    """A recurrent head's pass over one token (heads/) -> the next state [1, width], [1, V] logits.
 
     state [1, width]; token [1, width + 2 * inter], what the head makes of it. `of`: R, D, the output layer.
     """
@@ -80,7 +80,7 @@ class Fed:
 
 
 class EaglePasses:
-    """What an EAGLE head (heads/eagle.py) makes of the last of the tokens that it is fed; of those before it keys
+    """What an EAGLE head (heads/) makes of the last of the tokens that it is fed; of those before it keys
     and values alone are made."""
 
     def __init__(

@@ -10,23 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from specops.serving import command, embedded, endpoint, sglang, vllm
-from specops.serving.argv import Command, CommandLine, Finding, Judged, Level
-from specops.serving.drafts import DraftSupport, Format, Guess, OtherVocabulary, ServedPair
+from specops.serving.argv import Command, CommandLine, Finding, Judged
+from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
-from specops.serving.engine import (
-    Container,
-    Endpoint,
-    Engine,
-    Grid,
-    OwnModels,
-    PairQuestion,
-    Pool,
-    Rendering,
-    Start,
-    Survey,
-    Variant,
-)
-from specops.serving.metrics import Drafts, Gauges, Series
+from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool
+from specops.serving.metrics import Drafts, Series
 
 __all__ = [
     "ENGINES",
@@ -40,22 +28,12 @@ __all__ = [
     "Endpoint",
     "Engine",
     "Finding",
-    "Format",
-    "Gauges",
     "Grid",
-    "Guess",
     "Judged",
-    "Level",
-    "OtherVocabulary",
     "OwnModels",
-    "PairQuestion",
     "Pool",
-    "Rendering",
     "Series",
     "ServedPair",
-    "Start",
-    "Survey",
-    "Variant",
     "namings",
     "pool_at",
     "pool_of",

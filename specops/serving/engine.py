@@ -269,6 +269,15 @@ class Engine:
     """Request parameters that it refuses where it speculates, and the reason."""
 
     command_line: CommandLine | None = None
+    speculation_flags: tuple[str, ...] = ()
+    """How the flags begin that turn speculation on or say how."""
+
+    outcomes: tuple[str, ...] = ()
+    """Labels of its `cache_config` series that result from the settings, such as the memory that is left."""
+
+    vocabulary_errors: tuple[str, ...] = ()
+    """Patterns of the lines in which it refuses a draft of another vocabulary."""
+
     drafts: DraftSupport | None = None
     k_key: str | None = None
     """The setting of `speculation` that a sweep's recommendation goes into."""

@@ -14,13 +14,11 @@ from specops.load.arrivals import Level
 from specops.phases.ab.records import VisitRecord, kept_of
 from specops.phases.ab.speedups import Shown, pair_up
 from specops.results import Result
+from specops.serving import ENGINES
 
-_SPECULATION = ("--speculative", "--spec-", "-sc", "--draft", "--tree", "--verifier", "--no-speculation")
-"""How the flags begin that turn speculation on, in vLLM, SGLang and specops."""
-
+_SPECULATION = tuple(flag for engine in ENGINES.values() for flag in engine.speculation_flags)
 _ADDRESS = ("--host", "--port", "--served-model-name")
-_NOT_SET = ("num_gpu_blocks", "num_cpu_blocks", "kv_cache_size_tokens", "kv_cache_max_concurrency", "engine")
-"""Of vLLM's cache_config_info: what comes of the memory that a draft takes, and which engine says so."""
+_NOT_SET = {label for engine in ENGINES.values() for label in engine.outcomes}
 
 _OF_A_POOL = ("speculation", "base_url", "command", "start_timeout_s")
 _SAMPLING = (

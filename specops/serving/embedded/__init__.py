@@ -316,6 +316,7 @@ ENGINE = Engine(
     about="specops serves a model folder",
     settings=EmbeddedPool,
     namings={"vllm": CURRENT},
+    speculation_flags=("--draft", "--tree", "--verifier", "--no-speculation"),
     drafts=DRAFTS,
     k_key="tree",
     serve=serve,

@@ -54,6 +54,7 @@ ENGINE = Engine(
     settings=SglangPool,
     namings={"sglang": CURRENT},
     command_line=COMMAND_LINE,
+    speculation_flags=("--speculative",),
     drafts=DRAFTS,
     k_key="num_steps",
 )

@@ -67,6 +67,20 @@ ENGINE = Engine(
     # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,
+    speculation_flags=("--speculative", "--spec-", "-sc"),
+    outcomes=(
+        "num_gpu_blocks",
+        "num_cpu_blocks",
+        "kv_cache_size_tokens",
+        "kv_cache_max_concurrency",
+        "engine",
+    ),
+    # The playbook's RuntimeError, and the ValueErrors of today.
+    vocabulary_errors=(
+        r"different vocab sizes",
+        r"vocab size \d+ != target model vocab size \d+",
+        r"target and draft model should have the same vocabulary size",
+    ),
     drafts=DRAFTS,
     k_key="num_speculative_tokens",
     program="vllm serve",

@@ -17,11 +17,8 @@ from specops.serving import ENGINES, Finding
 
 ANY_PORT = 8000
 UNLIKE = re.compile(
-    r"different vocab sizes|vocab size \d+ != target model vocab size \d+"
-    r"|target and draft model should have the same vocabulary size",
-    re.IGNORECASE,
+    "|".join(pattern for engine in ENGINES.values() for pattern in engine.vocabulary_errors), re.IGNORECASE
 )
-"""The playbook's RuntimeError, and the ValueError of vLLM today."""
 LINES, CHARACTERS = 3, 300
 TAIL_BYTES = 1 << 20
 """Of each log: a server that refuses its pair says so last."""
