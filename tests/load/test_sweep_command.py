@@ -110,6 +110,7 @@ def test_one_server_is_not_compared_with_itself(stub, call) -> None:
     assert "K = 0 and K = 3 are one server" in err
 
 
+@pytest.mark.slow
 def test_a_setting_that_answers_repeats_from_a_cache_is_not_recommended(stub, other, rollout, call) -> None:
     """First requests take as long as the standard's."""
     known: set[str] = set()

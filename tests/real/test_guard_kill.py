@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from daemons import wait_until
 from guarded import deployment
 

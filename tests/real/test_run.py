@@ -152,6 +152,7 @@ def test_how_the_pools_are_compared_is_the_rollouts_to_say(written) -> None:
     assert compared.data["mixed"] == []
 
 
+@pytest.mark.slow
 def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> None:
     too_long = [
         {"id": f"huge-{i}", "class": "long", "text": f"{i} " + "x " * 4000, "max_tokens": 8} for i in range(3)

@@ -58,6 +58,7 @@ def test_an_errand_is_measured_and_its_server_stopped(tmp_path) -> None:
     assert processes_of(str(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_come_up_is_a_failed_job_with_its_last_words() -> None:
     words = f"{sys.executable} -c 'import sys; sys.exit(\"no such model\")' {{port}}"
     (failed,) = records(Testbed(NEEDS), task(words))
@@ -71,6 +72,7 @@ def test_what_cannot_be_begun_comes_back_as_the_error_that_it_is() -> None:
     assert error.hint
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_says_of_what() -> None:
     kind, why = Testbed(NEEDS).begin(b"no pickle")
     assert kind == "died"

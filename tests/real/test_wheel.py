@@ -18,6 +18,8 @@ from specops import __version__
 ROOT = Path(__file__).parents[2]
 ASSETS = "specops/_assets/playbooks"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -29,7 +31,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.slow
 def test_the_source_distribution_can_be_built_from_and_read(tmp_path) -> None:
     run(
         [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],

@@ -26,6 +26,8 @@ KINDS = {
 RAW = "./node_modules/@grafana/schema/dist/esm/raw/composable"
 QUERY = f"{RAW}/prometheus/dataquery/x/PrometheusDataQuery_types.gen"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def grafana(tmp_path_factory: pytest.TempPathFactory) -> Path:
