@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specops.config import Rollout
-from specops.launch.address import Known, free_port
-from specops.launch.process import running
+from specops.launch.process import Known, free_port, running
 from specops.phases.route.render import CONF, of, text, write
 from specops.phases.route.thresholds import rules
 from specops.phases.route.trial import nginx

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from router import CHAT, rendered, rollout, serving
 
-from specops.launch.address import free_port
+from specops.launch.process import free_port
 from specops.phases.route.check import RULES, disagreement
 from specops.phases.route.explain import Judge
 from specops.phases.route.made_up import made_up

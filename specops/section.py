@@ -12,8 +12,7 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticCustomError
 
 from specops.errors import UsageError
-from specops.exits import exit_layers
-from specops.trees import parse_tree
+from specops.trees import exit_layers, parse_tree
 
 
 def _resolve(value: object, info: Info) -> object:

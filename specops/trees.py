@@ -1,4 +1,4 @@
-"""Tree specs as people write them, in a rollout file or on the command line; read without torch.
+"""Tree specs and early exits as people write them, in a rollout file or as options; read without torch.
 
 chain:K            K tokens in a line, from the draft model
 adaptive:K         up to K in a line, which ends where the draft model is unsure
@@ -15,6 +15,7 @@ none               nothing: autoregressive decoding
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -174,3 +175,16 @@ def _parse(whole: str, text: str) -> TreeSpec:
                     hint="number nodes from 1 in an order in which parents come first; 0 is the root",
                 )
     return TreeSpec(kind, sizes)
+
+
+def exit_layers(draft: str) -> int | None:
+    """After how many layers; None where `draft` names a folder. UsageError where it is neither."""
+    if not draft.startswith("exit:"):
+        return None
+    number = re.fullmatch(r"exit:([1-9]\d{0,3})", draft)
+    if number is None:
+        raise UsageError(
+            f"could not take {draft!r} for a draft: after exit: stands a number of layers",
+            hint="such as exit:2",
+        )
+    return int(number[1])

@@ -11,7 +11,7 @@ from specops.cli.load_options import wrong_option
 from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
 from specops.cli.progress import progress
 from specops.errors import UsageError
-from specops.exits import exit_layers
+from specops.trees import exit_layers
 
 if TYPE_CHECKING:
     from specops.phases.verify_draft.settings import VerifySettings

@@ -1,4 +1,4 @@
-"""The weekly report: what it is of, when it is made, and from which value on it recommends something."""
+"""The weekly report: its span, its time, its thresholds; and what a server costs."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ class Report(Section):
     )
     min_speedup: float = Field(default=1.3, gt=0.0, description="Below it the cost is questioned.")
     max_fallbacks: int = Field(default=5, ge=0, description="A week; with more the draft is to be checked.")
+
+
+class Costs(Section):
+    currency: str = Field(default="USD", pattern=r"^\S{1,8}$", description="As it is to be printed.")
+    standard_per_hour: float = Field(gt=0.0, description="Of one server of the standard pool, all included.")
+    speculative_per_hour: float | None = Field(
+        default=None, gt=0.0, description="Left out: the same as a standard one."
+    )
+    edge_per_hour: float | None = Field(
+        default=None, ge=0.0, description="Of one edge machine that drafts; 0 where users own it anyway."
+    )
+
+    @property
+    def speculative(self) -> float:
+        return self.standard_per_hour if self.speculative_per_hour is None else self.speculative_per_hour

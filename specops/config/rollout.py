@@ -8,13 +8,12 @@ from pydantic import Field
 
 from specops.config.addresses import Addresses
 from specops.config.canary import Canary
-from specops.config.costs import Costs
 from specops.config.deploy import Deploy, Peak
 from specops.config.edge import Edge
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.pools import Pools
-from specops.config.report import Report
+from specops.config.report import Costs, Report
 from specops.config.route import Route
 from specops.config.sweep import Sweep
 from specops.section import ExistingPath, Section

@@ -14,7 +14,7 @@ from specops.engine.early_exit import exit_after, load_early_exit
 from specops.engine.heads import HEADS
 from specops.engine.model import FeatureModel, Model, load_model
 from specops.errors import ModelError
-from specops.exits import exit_layers
+from specops.trees import exit_layers
 
 Drafting = Model | DraftHead
 """What drafts are computed with. All but a model read the target's features."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,9 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from specops.errors import EnvironmentFailure, FileError, ServerError
-from specops.launch.address import Address
 from specops.progress import Progress
 
 POLL_S = 0.05
@@ -176,3 +178,39 @@ def tail(log: Path, lines: int = TAIL_LINES) -> str:
     with log.open(encoding="utf-8", errors="replace") as file:
         last = deque((line.rstrip() for line in file if line.strip()), maxlen=lines)
     return "\n".join(f"  {line}" for line in last) or "  (nothing)"
+
+
+class Address(Protocol):
+    def found(self, log: Path) -> str | None:
+        """The server's root, such as http://127.0.0.1:8000; None while the log does not say it."""
+
+
+@dataclass(frozen=True)
+class Announced:
+    """The first group of `pattern`, matched in the log line by line."""
+
+    pattern: str
+
+    def found(self, log: Path) -> str | None:
+        said = re.search(self.pattern, log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        return said[1] if said else None
+
+
+@dataclass(frozen=True)
+class Known:
+    root: str
+
+    @classmethod
+    def on(cls, port: int) -> Known:
+        return cls(f"http://127.0.0.1:{port}")
+
+    def found(self, log: Path) -> str | None:
+        return self.root
+
+
+def free_port() -> int:
+    # Free now; another program may take it before the server does, which then says so in its log and ends.
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import UsageError
-from specops.launch.containers import contained
+from specops.launch.pools import contained
 from specops.launch.reading import command_of, judge
 from specops.phases.capacity import capacity
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool

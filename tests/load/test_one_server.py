@@ -17,7 +17,7 @@ from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.doctor.check import Check
-from specops.phases.doctor.pools import pools
+from specops.phases.doctor.deployment import pools
 from specops.progress import Silent
 from specops.serving.embedded import EmbeddedPool
 from specops.serving.endpoint import EndpointPool

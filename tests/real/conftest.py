@@ -12,8 +12,7 @@ import pytest
 import yaml
 from walking import CANARY, MEASURE, PROMPTS, walk
 
-from specops.launch.address import Announced
-from specops.launch.process import Server, running
+from specops.launch.process import Announced, Server, running
 from specops.phases.playbook import Walk
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool

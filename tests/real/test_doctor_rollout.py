@@ -17,7 +17,7 @@ from specops.errors import Exit
 from specops.phases.doctor.check import Check
 from specops.phases.doctor.deployment import engines
 from specops.phases.doctor.examine import examine
-from specops.phases.doctor.gpu import gpus
+from specops.phases.doctor.machine import gpus
 from specops.serving import vllm
 from specops.serving.vllm.versions import Version
 

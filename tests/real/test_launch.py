@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from specops.errors import EndpointError, FileError, ServerError
-from specops.launch.address import Announced, Known
-from specops.launch.process import Server, running
+from specops.launch.process import Announced, Known, Server, running
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
@@ -52,7 +51,7 @@ server.serve_forever()
 
 START = """
 import sys, pathlib
-from specops.launch.address import Announced
+from specops.launch.process import Announced
 from specops.serving.embedded import ANNOUNCED
 from specops.launch.process import running
 from specops.progress import Silent

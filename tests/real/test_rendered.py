@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.launch.address import Known, free_port
-from specops.launch.process import running
+from specops.launch.process import Known, free_port, running
 from specops.phases.launch import render
 from specops.progress import Silent
 from specops.render.shell import script

@@ -19,7 +19,7 @@ from routers import LONG, POOL, Answer, ask, pool, rollout
 from typer.testing import CliRunner
 
 from specops.cli.app import app
-from specops.config.matching import fault
+from specops.config.route import fault
 from specops.phases.route.check import RULES, check_rollout, explained
 from specops.phases.route.explain import Judge, Request
 from specops.phases.route.render import CONF, NGINX, SWITCH, of, render, text

@@ -16,8 +16,7 @@ from walking import CANARY, MEASURE, PROMPTS, walk
 
 from specops.assets import asset
 from specops.guard import drill
-from specops.launch.address import Announced
-from specops.launch.process import running
+from specops.launch.process import Announced, running
 from specops.phases.checklist.item import Checked
 from specops.phases.playbook import Walk
 from specops.phases.route.render import CONF, NGINX

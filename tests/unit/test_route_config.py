@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_rules import ENDPOINT
 
 from specops.config import load
-from specops.config.matching import fault
+from specops.config.route import fault
 from specops.errors import ConfigError
 
 

@@ -13,8 +13,8 @@ import pytest
 from specops.checkpoints.kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
 from specops.phases.verify_draft.engine import Engine, finding, path_finding
-from specops.phases.verify_draft.gpus import MIB, memory_of
 from specops.phases.verify_draft.guide import advise
+from specops.phases.verify_draft.memory import MIB, memory_of
 from specops.phases.verify_draft.settings import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent

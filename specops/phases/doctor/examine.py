@@ -11,7 +11,7 @@ from specops.phases.doctor import machine, programs
 from specops.phases.doctor.check import Check
 from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
-from specops.phases.doctor.gpu import gpus
+from specops.phases.doctor.machine import gpus
 from specops.results import Result, environment
 
 

@@ -1,18 +1,21 @@
-"""This machine: what is installed, and what there is room for."""
+"""This machine: what is installed, what there is room for, and its GPUs."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from specops.assets import asset
 from specops.errors import FileError
-from specops.phases.doctor.check import Check, Status
+from specops.phases.doctor.check import ANSWER_S, Check, Status
 
 DISK_WARN_GB = 1.0
 DISK_FAIL_GB = 0.1
@@ -78,3 +81,70 @@ def disk(folder: Path) -> Check:
         return Check(name="disk", status="ok", found=found)
     status: Status = "warn" if free >= DISK_FAIL_GB else "fail"
     return Check(name="disk", status=status, found=found, fix="free some space, or run in another folder")
+
+
+QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+FULL = 0.9
+"""A share of memory in use that leaves a server no room to start."""
+DRIVER = "reload or install the driver that fits the kernel"
+
+
+def gpus() -> Iterator[Check]:
+    """A line for each GPU; one where there is none, or it cannot be asked."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        yield _by_nvidia_smi()
+        return
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:  # no driver, or one that fails: nvidia-smi tells these apart
+        yield _by_nvidia_smi()
+        return
+    try:
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        yield from (_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError as error:
+        yield Check(name="gpu", status="warn", found=f"NVML is here and fails: {error}", fix=DRIVER)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int, driver: str) -> Check:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    used, total = int(memory.used), int(memory.total)
+    parts = [
+        f"{_text(nvml.nvmlDeviceGetName(handle))}, {total / 2**30:.0f} GiB, {used / 2**30:.1f} in use",
+        f"driver {driver}",
+    ]
+    if _partitioned(nvml, handle):
+        parts.append("MIG is on: servers see its instances, not the whole GPU")
+    return Check(
+        name="gpu",
+        status="warn" if used > FULL * total else "ok",
+        found="; ".join(parts),
+        fix="stop what holds its memory before a server is started here: nvidia-smi lists processes",
+    )
+
+
+def _partitioned(nvml: Any, handle: Any) -> bool:
+    try:
+        current, _ = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:  # a GPU that has no MIG
+        return False
+    return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _by_nvidia_smi() -> Check:
+    try:
+        answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    except FileNotFoundError:
+        return Check(name="gpu", status="ok", found="none; the embedded engine runs on the CPU")
+    except (subprocess.SubprocessError, OSError) as error:
+        return Check(name="gpu", status="warn", found=f"nvidia-smi is here and fails: {error}", fix=DRIVER)
+    return Check(name="gpu", status="ok", found="; ".join(answer.stdout.strip().splitlines()))

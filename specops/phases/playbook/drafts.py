@@ -6,13 +6,13 @@ from pathlib import Path
 
 from specops.checkpoints.kind import WITHOUT_MODEL
 from specops.errors import ModelError
-from specops.exits import exit_layers
 from specops.phases import Phase
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.keeping import by_hand, written
 from specops.phases.playbook.step import Given, Skipped, Step
 from specops.phases.verify_draft.settings import settings_for
 from specops.phases.verify_draft.verify import verify
+from specops.trees import exit_layers
 
 PHASE: Phase = "drafts"
 

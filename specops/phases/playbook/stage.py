@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 
 from specops.config import Addresses, Rollout, Route
 from specops.errors import ConfigError, EnvironmentFailure
-from specops.launch.address import free_port
 from specops.launch.pools import serving
-from specops.launch.process import Server
+from specops.launch.process import Server, free_port
 from specops.load.client import Client
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specops.config.costs import Costs
+from specops.config.report import Costs
 from specops.phases.report.grown import Floats
 from specops.phases.report.pools import grown, load, sums
 from specops.phases.report.ratios import divided, extremes, hours, ratio

@@ -19,8 +19,7 @@ from pathlib import Path
 from pwd import getpwuid
 
 from specops.errors import EnvironmentFailure, ServerError, UsageError
-from specops.launch.address import Known, free_port
-from specops.launch.process import Server, running
+from specops.launch.process import Known, Server, free_port, running
 from specops.phases.route.explain import Request
 from specops.phases.route.render import CONF, write
 from specops.progress import Progress

@@ -2,16 +2,14 @@
 
 settings.py     what is asked
 side.py         one of the two checkpoints, read as far as it is asked for
-findings.py     what a check found, and how bad it is
+findings.py     what a check found, how bad it is, and the verdict: pure
 differences.py  two tokenizers, part by part: pure
 speech.py       where texts end, and how chats are laid out: pure
 witness.py      the same texts through both tokenizers
 heads.py        whether a head's shapes fit its target: pure
-rules.py        what serving engines do with kinds of drafts, by version: data
-engine.py       what the engine named makes of this pair: pure
+engine.py       what the engine named makes of this pair, by its draft table (specops/serving): pure
 judging.py      all of these, in order
-verdict.py      from findings to a verdict: pure
-memory.py       weights, KV bytes, and the KV blocks lost to the draft; gpus.py
+memory.py       weights, KV bytes, and the KV blocks lost to the draft; sizes of GPUs
 verify.py       settings in, one result out
 guide.py        the playbook's advice on drafts, each figure with its source
 estimate.py     --measure: the pair on the embedded engine

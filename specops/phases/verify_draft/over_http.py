@@ -20,8 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specops.errors import EnvironmentFailure
-from specops.launch.address import Announced
-from specops.launch.process import running
+from specops.launch.process import Announced, running
 from specops.load.client import Client
 from specops.load.endpoint import Decoding, Endpoint
 from specops.load.workload import Prompt

@@ -30,7 +30,7 @@ class VerifySettings(BaseModel):
     """None: the newest one that this specops knows."""
 
     gpu: str | None = None
-    """A name of specops.phases.verify_draft.gpus, or a number of GiB."""
+    """A name of specops.phases.verify_draft.memory, or a number of GiB."""
 
     tensor_parallel: int = Field(default=1, ge=1)
     allow_degraded: bool = False

@@ -8,18 +8,16 @@ from typing import Any
 from specops import results
 from specops.checkpoints.kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of
 from specops.checkpoints.source import find
-from specops.exits import exit_layers
 from specops.load.workload import PromptSet
 from specops.phases.verify_draft.engine import Engine
-from specops.phases.verify_draft.findings import worst
-from specops.phases.verify_draft.gpus import memory_of
+from specops.phases.verify_draft.findings import decide, worst
 from specops.phases.verify_draft.judging import Judged, judge
-from specops.phases.verify_draft.memory import Memory, memory
+from specops.phases.verify_draft.memory import Memory, memory, memory_of
 from specops.phases.verify_draft.settings import VerifySettings
 from specops.phases.verify_draft.side import Side
-from specops.phases.verify_draft.verdict import decide
 from specops.progress import Progress
 from specops.results import Result
+from specops.trees import exit_layers
 
 PHASE = "verify-draft"
 

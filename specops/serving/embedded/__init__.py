@@ -15,7 +15,6 @@ from specops import __version__
 from specops.assets import asset
 from specops.checkpoints.kind import Kind
 from specops.errors import ConfigError, UsageError
-from specops.exits import exit_layers
 from specops.section import Draft, ExistingPath, Section, Tree
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import (
@@ -32,7 +31,7 @@ from specops.serving.engine import (
 )
 from specops.serving.metrics import Series
 from specops.serving.vllm.metrics import CURRENT
-from specops.trees import parse_tree
+from specops.trees import exit_layers, parse_tree
 
 ANNOUNCED = r"^serving .* on (http://\S+)"
 
