@@ -1,6 +1,7 @@
 """Does the guard ever err? Simulated weeks and regressions with known truth, judged by the production code.
 
-    python benchmarks/guard.py [--weeks 10000] [--regressions 10000] [--seed 0] [--processes N] [--json FILE]
+    python benchmarks/guard.py [--weeks 10000] [--regressions 10000] [--hardest 1000] [--seed 0]
+        [--processes N] [--json FILE]
 
 `healthy`: weeks of a pool that pays (0.5 to 0.95 times the standard's latency, by week), an evaluation a
 minute over five minutes' window: traffic by day and weekend, bursts, hours of nothing, gaps in scraping of 1
@@ -16,7 +17,12 @@ at the highest load that was measured.
 them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fall-back within the
 rate window and `consecutive` intervals, wherever the minimum traffic was there, and a load that was measured,
 at every evaluation from the first window that is all regression. Where the standard pool has traffic, both
-together must have enough to tell whether it is slower as well. Those left out are counted by why.
+together must have enough to tell whether it is slower as well. Those left out are counted by why. Where it
+has too little in one window, a longer one decides: asked is then a fall-back within twice the windows that
+have enough.
+
+`hardest`: healthy weeks at the edge, to see more of what is rare: a pool that gains 5 to 10%, a standard pool
+with 0.08 to 0.2 requests for each of the other's, and 20 spells a week in which both are slow.
 
 What is vectorised is production's own: `verdicts.judge` takes arrays. Only rows of three bad windows and more
 are walked one evaluation at a time; `again` walks all of some traces through `simulate`, and counts where
@@ -50,7 +56,7 @@ from specops.guard.seeing.baseline import Baseline, Level
 from specops.guard.seeing.look import look
 from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
 from specops.guard.seeing.plan import BREAK_EVEN_KNOWN, Plan
-from specops.guard.seeing.query import Asked, Seen
+from specops.guard.seeing.query import FIGURES, Asked, Seen
 from specops.guard.seeing.verdicts import FURTHER, Judged
 from specops.guard.simulation import playbook
 from specops.guard.simulation.made import Incident, World, weeks
@@ -71,8 +77,9 @@ BASELINE = Baseline(
 )
 BREAK_EVENS = (0.25, 0.4, 0.5)
 BREAK_EVEN_ERROR = 0.015
+HARDEST = {"gain": (0.9, 0.95), "standard": (0.08, 0.2), "alone": 0.0, "both_slow": 20.0}
 CHUNK = 25
-HOURS = 6.0
+HOURS = 8.0
 COMPARED = float(noise.least_requests(SPREAD["tpot_cv"], 0.0, 0.2))
 """Requests, of both pools as of one, at which the ratio of their latencies is known to half of 20%."""
 
@@ -116,6 +123,16 @@ class Acted:
     too_little_traffic: int = 0
     standard_too_little: int = 0
     """The standard pool has traffic, and too little to tell whether it is slower as well."""
+
+    standard_too_little_acted: int = 0
+    """Of these, acted on in time nevertheless."""
+
+    later: int = 0
+    """Of these, those with traffic enough in some windows of `FURTHER`, twice as many of which were
+    simulated."""
+
+    acted_later: int = 0
+    """Acted on within twice as many."""
 
     scraped_in_part: int = 0
     load_not_measured: int = 0
@@ -164,17 +181,36 @@ def judged_all(plan: Plan, trace: Trace) -> tuple[Codes, Mapping[Signal, Judged]
     window = window_of(trace, plan)
     judged = verdicts.judge(plan, windows(trace, window, 2 * window))
     further = verdicts.further_back(judged)
-    found = {signal: (one.codes.copy(), np.array(one.both_slow)) for signal, one in judged.items()}
+    codes = {signal: one.codes.copy() for signal, one in judged.items()}
+    both_slow = {
+        signal: np.broadcast_to(one.both_slow, further.shape).copy() for signal, one in judged.items()
+    }
     for many in FURTHER:
-        back = verdicts.judge(plan, windows(trace, many * window, (many + 1) * window))
-        for signal, (codes, slow) in found.items():
-            lacks = (further == many) & (codes == NO_TRAFFIC)
-            codes[lacks] = back[signal].codes[lacks]
-            slow = np.broadcast_to(slow, codes.shape).copy()
-            slow[lacks] = np.broadcast_to(back[signal].both_slow, codes.shape)[lacks]
-            found[signal] = (codes, slow)
-    both_slow = np.any([np.broadcast_to(slow, further.shape) for _, slow in found.values()], axis=0)
-    return verdicts.overall({signal: codes for signal, (codes, _) in found.items()}, both_slow), judged
+        where = further == many
+        if not where.any():
+            continue
+        back = verdicts.judge(
+            plan, _at(windows(trace, many * window, (many + 1) * window), where), windows=many
+        )
+        for signal, one in judged.items():
+            found = verdicts.with_longer(plan, _judged_at(one, where), back[signal], many)
+            codes[signal][where] = found.codes
+            both_slow[signal][where] = found.both_slow
+    return verdicts.overall(codes, np.any(list(both_slow.values()), axis=0)), judged
+
+
+def _at(seen: Seen, where: np.ndarray[Any, Any]) -> Seen:
+    return Seen.of({name: np.asarray(getattr(seen, name))[where] for name in ("ts", *FIGURES)})
+
+
+def _judged_at(judged: Judged, where: np.ndarray[Any, Any]) -> Judged:
+    return replace(
+        judged,
+        **{
+            name: np.broadcast_to(np.asarray(value), where.shape)[where]
+            for name, value in vars(judged).items()
+        },
+    )
 
 
 def falls_of(plan: Plan, trace: Trace, codes: Codes) -> list[int | None]:
@@ -190,11 +226,12 @@ def falls_of(plan: Plan, trace: Trace, codes: Codes) -> list[int | None]:
     return found
 
 
-def healthy(seed: tuple[int, int], count: int) -> Tally:
+def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
+    """`changes`: of the world."""
     random = np.random.default_rng(seed)
     break_even = float(random.choice(BREAK_EVENS))
     wrong = BREAK_EVEN_ERROR * float(random.standard_normal())
-    plan, world = plan_of(break_even, wrong), World(BASELINE, break_even)
+    plan, world = plan_of(break_even, wrong), World(BASELINE, break_even, **changes)
     trace = weeks(world, count, random)
     codes, judged = judged_all(plan, trace)
     theirs = playbook.falls(trace.playbook)
@@ -246,6 +283,11 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
             found.server_started += int(started and not few and not gap)
             found.standard_too_little += int(untold and not (gap or few or started))
             found.load_not_measured += int(beyond and not (gap or few or started or untold))
+            if untold and not (gap or few or started):
+                found.standard_too_little_acted += int(acted)
+                later = _later(began, float(together.min()), window, rules)
+                found.later += int(later is not None and later < world.intervals)
+                found.acted_later += int(later is not None and fell is not None and fell <= later)
             continue
         found.asked += 1
         found.acted += int(acted)
@@ -255,6 +297,15 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
         if acted:
             found.latest_s = max(found.latest_s, float((fell - began + 1) * interval))
     return found
+
+
+def _later(began: int, together: float, window: int, rules: Rules) -> int | None:
+    """The last interval to act in where the pools have so many requests in a window. None where not even the
+    most windows that are looked back on have the minimum traffic."""
+    for many in FURTHER:
+        if many * together >= COMPARED:
+            return began + 2 * many * window + rules.consecutive - 1
+    return None
 
 
 def _incident(random: np.random.Generator, count: int, interval: int) -> Incident:
@@ -318,6 +369,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--weeks", type=int, default=10_000)
     parser.add_argument("--regressions", type=int, default=10_000)
+    parser.add_argument("--hardest", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
@@ -329,13 +381,24 @@ def main() -> None:
             pool.submit(regressions, (asked.seed + 1, n), size)
             for n, size in _chunks(asked.regressions, 20 * CHUNK)
         ]
+        hardest = [
+            pool.submit(healthy, (asked.seed + 2, n), size, **HARDEST)
+            for n, size in _chunks(asked.hardest, CHUNK)
+        ]
         tally = sum((part.result() for part in parts), Tally())
+        at_the_edge = sum((part.result() for part in hardest), Tally())
         acted = sum((hit.result() for hit in hits), Acted())
     walked = again(asked.seed)
     looked = looks()
-    _print(tally, acted, walked, looked, time.perf_counter() - began)
+    _print(tally, at_the_edge, acted, walked, looked, time.perf_counter() - began)
     if asked.json:
-        figures = {"healthy": asdict(tally), "regressions": asdict(acted), "again": walked, "look": looked}
+        figures = {
+            "healthy": asdict(tally),
+            "hardest": asdict(at_the_edge),
+            "regressions": asdict(acted),
+            "again": walked,
+            "look": looked,
+        }
         asked.json.write_text(json.dumps(figures | {"seed": asked.seed}, indent=1) + "\n")
 
 
@@ -344,7 +407,12 @@ def _chunks(total: int, size: int) -> list[tuple[int, int]]:
 
 
 def _print(
-    tally: Tally, acted: Acted, walked: dict[str, int], looked: dict[str, float], took_s: float
+    tally: Tally,
+    hardest: Tally,
+    acted: Acted,
+    walked: dict[str, int],
+    looked: dict[str, float],
+    took_s: float,
 ) -> None:
     evaluations = sum(tally.verdicts)
     shares = ", ".join(
@@ -359,9 +427,12 @@ def _print(
         f"             the playbook's guard in {tally.playbook_fell_back} weeks,"
         f" {tally.playbook_triggers} times in all"
     )
+    print(f"hardest      {hardest.weeks} weeks: fell back falsely in {hardest.fell_back}")
     print(
         f"regressions  {acted.regressions}: {acted.too_little_traffic} with too little traffic,"
-        f" {acted.standard_too_little} with too little beside them to compare with,"
+        f" {acted.standard_too_little} with too little beside them to compare with in one window"
+        f" (acted on in time {acted.standard_too_little_acted}; within twice the windows that have enough"
+        f" {acted.acted_later} of {acted.later}),"
         f" {acted.scraped_in_part} scraped in part,"
         f" {acted.load_not_measured} at a load that was not measured, {acted.server_started} while a server"
         f" started, {acted.fell_before} fallen before"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from made_visits import cell, row
 from specops import results
 from specops.config import Rollout
 from specops.errors import FileError
-from specops.guard.evaluation import Threshold
+from specops.guard.evaluation import Evaluation, Threshold
 from specops.guard.seeing import baseline, verdicts
 from specops.guard.seeing.baseline import Baseline, Missing
-from specops.guard.seeing.look import Row, evaluate, repeated
+from specops.guard.seeing.look import Row, Window, evaluate, repeated
 from specops.guard.seeing.noise import VERDICTS
 from specops.guard.seeing.plan import Plan, plan_of
-from specops.guard.seeing.query import FIGURES, OfClass, Seen, read, together
+from specops.guard.seeing.query import FIGURES, Asked, OfClass, Seen, read, together
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.prometheus.api import Sample
+from specops.prometheus.series import VLLM
 from specops.results import Result
 
 TOKEN_MS = {1: 20.0, 4: 26.0, 8: 40.0}
@@ -330,6 +332,155 @@ def test_the_standard_pool_s_live_latency_is_looked_at_first(
     if both_slow:
         assert found.reason.startswith("both pools are slow: not speculation's doing; TPOT: 1.40 times")
         assert "the standard pool takes 1.40 times its own (n=400)" in found.reason
+
+
+def standard_of(n: float, times: float, **changes: float) -> dict[str, float]:
+    """A standard pool with `n` requests that take so many times the baseline's."""
+    token = 0.026 * times
+    figures = {"tpot": token, "tpot_n": n, "e2e": 0.1 + token * 100, "e2e_n": n} | changes
+    return {**STANDARD, **{f"standard_{name}": value for name, value in figures.items()}}
+
+
+def looked_back(plan: Plan, short: dict[str, float], longer: dict[str, float], windows: float) -> Evaluation:
+    """The last window and a longer one, of a pool that takes 1.4 times the baseline's."""
+    back = Window(windows * plan.window_s, seen(**{**SLOWER, **longer}))
+    return evaluate(plan, seen(**{**SLOWER, **short}), 1000.0, back)
+
+
+@cache
+def plan_with_baseline() -> Plan:
+    return Plan(
+        asked=Asked("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+        window_s=300.0,
+        min_acceptance=Threshold(value=0.4, source="made up"),
+        baseline=baseline.of_cells(measured(), "baseline.json"),
+        regression=Threshold(value=1.2, source="made up"),
+        max_error_share=Threshold(value=0.05, source="made up"),
+        min_requests=None,
+    )
+
+
+QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(120, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("short", "longer", "windows", "verdict", "both_slow"),
+    [
+        (TWO, MANY, 32, "bad", False),  # the longer window shows that the standard pool is not slow
+        (TWO, standard_of(120, 1.4), 32, "healthy", True),
+        (TWO, standard_of(120, 1.4), 64, "healthy", True),
+        (TWO, standard_of(30, 1.27), 32, "healthy", True),  # slower than it, and not surely
+        # The last window contradicts: a fault of both that has just begun.
+        (standard_of(2, 1.4), MANY, 32, "healthy", True),
+        (standard_of(2, 1.28), MANY, 32, "healthy", False),
+        # Up to half a window of the standard pool's samples may be missing.
+        (TWO, {**MANY, "standard_sampled": 1 - 0.5 / 32, "standard_covered": 1 - 0.5 / 32}, 32, "bad", False),
+        (TWO, {**MANY, "standard_sampled": 1 - 0.6 / 32}, 32, "healthy", False),
+        (TWO, {**MANY, "standard_covered": 1 - 0.6 / 32}, 32, "healthy", False),
+        # Few in five hours is no traffic; the same in less is not.
+        (TWO, standard_of(15, 1.0), 64, "bad", False),
+        (TWO, standard_of(5, 1.0), 63, "healthy", False),
+        (TWO, standard_of(5, 1.4), 64, "healthy", True),
+        (standard_of(2, 1.28), standard_of(5, 1.0), 64, "healthy", False),
+        # None in one window may be chance.
+        (QUIET, QUIET, 8, "bad", False),
+        (QUIET, {**QUIET, "standard_covered": 0.5, "standard_sampled": 0.5}, 8, "bad", False),
+        (QUIET, {**QUIET, "standard_covered": 0.4, "standard_sampled": 0.4}, 8, "healthy", False),
+        (QUIET, standard_of(20, 1.0), 8, "healthy", False),  # they came before: not of the same time
+        (QUIET, standard_of(20, 1.4), 8, "healthy", True),
+        # A gap in the pool's own samples stays one.
+        ({**TWO, "covered": 0.5}, MANY, 32, "no_data", False),
+        (TWO, {**MANY, "covered": 0.5}, 32, "healthy", False),
+    ],
+)
+def test_a_standard_pool_with_little_traffic_is_compared_over_longer(
+    plan: Plan, short, longer, windows, verdict, both_slow
+) -> None:
+    """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
+    found = looked_back(plan, short, longer, windows)
+    expected = "unknown" if both_slow else verdict
+    assert (found.verdict, found.both_slow) == (expected, both_slow)
+    latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
+    assert latencies == {verdict if verdict in ("bad", "no_data") else "unknown"}
+
+
+def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Plan) -> None:
+    few = {"finished": 10.0, "drafted": 600.0, "tpot_n": 10.0, "e2e_n": 10.0}
+    for standard, verdict in ((MANY, "bad"), (TWO, "healthy"), (QUIET, "bad"), (standard_of(9, 1.0), "bad")):
+        windows = 64 if standard["standard_tpot_n"] == 9 else 8
+        found = looked_back(plan, few, standard, windows)
+        assert found.verdict == verdict, standard
+
+
+def test_what_a_longer_window_confirmed_says_so(plan: Plan) -> None:
+    assert (
+        "; 1.40 times the standard pool's over 32 windows (n=120)" in looked_back(plan, TWO, MANY, 32).reason
+    )
+    both = looked_back(plan, TWO, standard_of(120, 1.4), 32).reason
+    assert "the standard pool takes 1.40 times its own (n=120 in 32 windows)" in both
+
+
+@pytest.mark.parametrize(
+    ("standard", "windows"),
+    [
+        (standard_of(400, 1.0), 0),  # enough
+        (QUIET, verdicts.QUIET_OVER),
+        (standard_of(8, 1.0), 2),  # at 1.4 times it is soon seen
+        (standard_of(2, 1.2), 16),
+        (standard_of(2, 1.45), 0),
+        (standard_of(1, 1.28), 32),
+        (standard_of(1, 1.35), 32),
+        (standard_of(400, 1.4), 0),  # both slow
+        ({**QUIET, "standard_covered": 0.5}, 0),
+        ({"standard_covered": math.nan}, 0),  # no standard pool
+    ],
+)
+def test_it_looks_back_as_far_as_the_comparison_takes(plan: Plan, standard, windows) -> None:
+    slower = seen(**{**SLOWER, **standard})
+    assert int(verdicts.further_back(verdicts.judge(plan, slower))) == windows
+    # Not where the pool is well by the baseline, nor where another signal is bad anyway.
+    assert int(verdicts.further_back(verdicts.judge(plan, seen(**standard)))) == 0
+    bad = seen(**{**SLOWER, **standard, "acceptance": 0.0})
+    assert int(verdicts.further_back(verdicts.judge(plan, bad))) == 0
+
+
+@given(
+    st.floats(1.0, 3.0),
+    st.floats(0.5, 0.95),
+    st.floats(0.0, 1.0),
+    st.floats(1.0, 400.0),
+    st.floats(1.0, 64.0),
+)
+def test_a_fault_of_both_pools_is_never_speculation_s(
+    common: float, gain: float, part: float, n: float, windows: float
+) -> None:
+    """Both are `common` times slower since a part of the longer window, and the pool pays."""
+    plan = plan_with_baseline()
+
+    def both(slower: float, times: float) -> Seen:
+        token = 0.026 * gain * slower
+        ours = {"tpot": token, "e2e": 0.1 + token * 100}
+        return seen(**{**standard_of(n * times, slower), **ours})
+
+    long = Window(windows * 300.0, both(1 + (common - 1) * part, windows))
+    for longer in (None, long):
+        found = evaluate(plan, both(common, 1.0), 1000.0, longer)
+        assert {one.verdict for one in found.findings} <= {"healthy", "unknown", "no_traffic"}
+
+
+@given(st.floats(1.25, 3.0), st.sampled_from((2, 8, 32, 64)), st.floats(16.0, 400.0))
+def test_what_a_longer_window_surely_shows_is_bad_whatever_one_window_has(
+    slower: float, windows: int, enough: float
+) -> None:
+    few, token = max(enough / windows, 1.0), 0.026 * slower
+    ours = {"tpot": token, "e2e": 0.1 + token * 100}
+    plan = plan_with_baseline()
+    short, long = (seen(**{**standard_of(n, 1.0), **ours}) for n in (few, enough))
+    beside = verdicts.judge(plan, long, windows=windows)["tpot"]
+    found = evaluate(plan, short, 1000.0, Window(windows * 300.0, long))
+    assert (found.verdict == "bad") >= bool(beside.slower)
+    if enough >= 100:
+        assert bool(beside.slower), "a hundred requests show 25%"
 
 
 def test_both_slow_does_not_hide_an_acceptance_that_is_bad(plan: Plan) -> None:

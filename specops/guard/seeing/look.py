@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def repeated(plan: Plan, found: Evaluation, fresh: Seen) -> bool:
 
 
 def further_back(plan: Plan, seen: Seen) -> int:
-    """Windows that would tell what this one has too little traffic for; 0 where it suffices."""
+    """Windows that have traffic enough for what this one has too little for; 0 where it suffices."""
     return int(verdicts.further_back(verdicts.judge(plan, seen)))
 
 
@@ -108,9 +108,12 @@ def evaluate(plan: Plan, seen: Seen, now: float, longer: Window | None = None) -
     judged = dict(verdicts.judge(plan, seen))
     of = dict.fromkeys(judged, short)
     if longer is not None:
-        for signal, found in verdicts.judge(plan, longer.seen).items():
+        windows = longer.seconds / plan.window_s
+        for signal, found in verdicts.judge(plan, longer.seen, windows=windows).items():
+            both = verdicts.with_longer(plan, judged[signal], found, windows)
             if word(judged[signal].codes) == "no_traffic":
-                judged[signal], of[signal] = found, longer
+                both, of[signal] = replace(found, codes=both.codes, both_slow=both.both_slow), longer
+            judged[signal] = both
     verdict = word(verdicts.together(judged))
     both_slow = verdict != "bad" and bool(verdicts.both_slow(judged))
     findings = [_finding(plan, of[signal], signal, found) for signal, found in judged.items()]
@@ -191,7 +194,16 @@ def _why(plan: Plan, window: Window, signal: Signal, verdict: Verdict, judged: J
     return (
         f"{name} is {ratio} ± {known_to:.2f} times that without speculation"
         f" ({plan.baseline.source}, at {_load(seen)} a server), bad from {limit:.2f} on{blind}"
+        f"{_confirmed(judged) if verdict == 'bad' else ''}"
     )
+
+
+def _confirmed(judged: Judged) -> str:
+    """By the standard pool over more than one window, where that was needed."""
+    beside, n, windows = float(judged.beside), float(judged.standard_n), float(judged.windows)
+    if windows <= 1 or math.isnan(beside):
+        return ""
+    return f"; {beside:.2f} times the standard pool's over {windows:.0f} windows (n={n:.0f})"
 
 
 def _unknown(plan: Plan, seen: Seen, signal: Signal, judged: Judged) -> str:
@@ -218,7 +230,8 @@ def _standard(judged: Judged) -> str:
         return (
             "the standard pool has samples missing, or a load that was not measured, so it cannot be compared"
         )
-    takes = f"the standard pool takes {times:.2f} times its own (n={n:.0f})"
+    over = f" in {windows:.0f} windows" if (windows := float(judged.windows)) > 1 else ""
+    takes = f"the standard pool takes {times:.2f} times its own (n={n:.0f}{over})"
     return takes if bool(judged.both_slow) else f"{takes}, too few to tell whether both pools are slow"
 
 

@@ -20,12 +20,26 @@ COVERED = 0.9
 """Of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that stopped,
 and the first samples after it like a burst."""
 
+MISSING = 0.5
+"""Windows of the standard pool's samples that may be missing in a longer one: both pools may have been slow
+in that time, and only one of them shows it."""
+
+MOSTLY = 0.5
+"""Of a longer window's scrapes: those that may be missing where it shows no request of the standard pool."""
+
+MIXED = 0.25
+"""Standard deviation over the mean, of requests of which some came before a fault of both pools began, and
+some after. It may be twice that, for a part of one window."""
+
 STARTING = 0.1
 """Of the servers: were these half as slow again, all would be slower by 5%, which a margin has room for."""
 
-FURTHER = (8, 64)
-"""Windows that it looks back on where there is too little traffic: of five minutes, for 40 minutes or five
-hours; at night, or at a canary step."""
+FURTHER = (2, 4, 8, 16, 32, 64)
+"""Windows to look back on where one has too little traffic: of five minutes, ten minutes to five hours."""
+
+QUIET_OVER = 8
+"""Windows without any request, after which the standard pool has no traffic to compare with. One window alone
+may have none by chance."""
 
 DECIDING: tuple[Signal, ...] = ("acceptance", "tpot", "e2e")
 """That few requests fail does not show that speculation pays: errors alone are never healthy."""
@@ -72,6 +86,16 @@ class Judged:
     standard_n: Numbers = np.nan
     """Requests that `standard` is of; NaN where there is no standard pool to compare with."""
 
+    windows: Numbers = 1.0
+    """That `beside` and `standard` are of, looked back on together."""
+
+    slower: NDArray[np.bool_] | bool = False
+    """Surely slower than the standard pool is, each over its own expected latency."""
+
+    compare_over: Numbers = 0.0
+    """Windows in which the standard pool should have traffic enough to compare with, where this one has too
+    little to confirm a latency that is bad by the baseline; else 0."""
+
     both_slow: NDArray[np.bool_] | bool = False
     """Slower than the baseline, as the standard pool surely is too, and not bad beside it."""
 
@@ -99,12 +123,13 @@ def scraped(seen: Seen) -> NDArray[np.bool_]:
     return _enough(seen.covered) & _enough(seen.sampled)
 
 
-def _enough(share: Numbers) -> NDArray[np.bool_]:
-    return np.asarray(np.nan_to_num(share) >= COVERED - 1e-9)
+def _enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
+    return np.asarray(np.nan_to_num(share) >= 1 - missing - 1e-9)
 
 
-def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, Judged]:
-    """All traffic. What there is no yardstick for is unknown once there is traffic enough to use one.
+def judge(plan: Plan, seen: Seen, *, repeats: bool = False, windows: float = 1.0) -> Mapping[Signal, Judged]:
+    """All traffic, over so many of the plan's `windows`. What there is no yardstick for is unknown once there
+    is traffic enough to use one.
 
     `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
     at 95%, with as few requests as any verdict takes, and by the baseline alone.
@@ -122,7 +147,7 @@ def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, J
         if isinstance(plan.baseline, Baseline):
             expected = _expected(plan.baseline, plan.asked.series, signal, seen)
             judged = _latency(plan, plan.baseline, signal, value, n, expected, ours, seen, repeats)
-            found[signal] = judged if repeats else _beside_standard(plan, signal, judged, seen)
+            found[signal] = judged if repeats else _beside_standard(plan, signal, judged, seen, windows)
         else:
             found[signal] = _no_yardstick(n)
     unseen = ~scraped(seen)
@@ -134,8 +159,13 @@ def judge(plan: Plan, seen: Seen, *, repeats: bool = False) -> Mapping[Signal, J
 
 
 def _without_data(judged: Judged, gone: NDArray[np.bool_]) -> Judged:
-    codes = np.where(gone, NO_DATA, judged.codes).astype(np.int8)
-    return replace(judged, codes=codes, both_slow=np.asarray(judged.both_slow & ~gone))
+    return replace(
+        judged,
+        codes=np.where(gone, NO_DATA, judged.codes).astype(np.int8),
+        slower=np.asarray(judged.slower & ~gone),
+        compare_over=np.where(gone, 0.0, judged.compare_over),
+        both_slow=np.asarray(judged.both_slow & ~gone),
+    )
 
 
 def _expected(times: Baseline, series: Series, signal: str, seen: Seen) -> Range:
@@ -146,12 +176,13 @@ def _expected(times: Baseline, series: Series, signal: str, seen: Seen) -> Range
     return times.e2e(ours.low, ours.high, seen.tokens)
 
 
-def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen) -> Judged:
+def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen, windows: float) -> Judged:
     """Bad by the baseline counts only where the pool is bad beside the standard pool's live latency, too:
     where both are slower than they were measured, each at its own load, speculation is not the reason.
 
     Without a standard pool, or with one that had no request in the window, the baseline decides alone. Where
-    it has requests, but too few to tell, or its samples are missing, the answer is unknown.
+    it has requests, but too few to tell, or its samples are missing, the answer is unknown. `with_longer`
+    decides where a longer window is there.
     """
     assert isinstance(plan.baseline, Baseline)
     theirs = seen.of_standard()
@@ -163,23 +194,85 @@ def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen) -> Jud
         both_n = 1 / (1 / np.asarray(judged.n, dtype=float) + 1 / np.asarray(n, dtype=float))
     cv, error = (plan.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
     regression = plan.regression.value - 1
-    answers = _enough(theirs.covered)
+    missing = min(1 - COVERED, MISSING / windows)
+    answers = _enough(theirs.covered, missing)
     there = ~np.isnan(theirs.covered) & ~(answers & np.isnan(theirs.sampled))
-    whole = answers & _enough(theirs.sampled)
-    quiet = whole & np.less(np.nan_to_num(n), 1.0)
+    whole = answers & _enough(theirs.sampled, missing)
+    n = np.nan_to_num(n)
+    quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & _enough(theirs.covered, MOSTLY))
     compared = there & whole & ~quiet & np.isfinite(beside)
-    surely = compared & np.greater(beside, 1 + noise.margin(both_n, cv, 0.0, regression))
+    # Where both have just become slow, more of the one pool's few requests than of the other's may be slow.
+    mixed = np.clip(np.nan_to_num(judged.low) - plan.regression.value, 0.0, 2 * MIXED) / 2
+    known_to = noise.margin(both_n, np.hypot(cv, mixed), 0.0, regression)
+    surely = compared & np.greater_equal(n, noise.LEAST) & np.greater(beside, 1 + known_to)
     slow = compared & np.greater(low - noise.margin(n, cv, error, regression), 1.0)
-    open_ = (judged.codes == BAD) & there & ~quiet & ~surely
-    codes = np.where(open_, UNKNOWN, judged.codes).astype(np.int8)
+    bad = (judged.codes == BAD) & there
+    open_ = bad & ~quiet & ~surely
+    least = noise.least_requests(cv, 0.0, regression)
+    needed = _windows_to_compare(least, both_n, known_to, beside)
+    needed = np.where(quiet, QUIET_OVER, needed)
     return replace(
         judged,
-        codes=codes,
+        codes=np.where(open_, UNKNOWN, judged.codes).astype(np.int8),
         beside=np.where(compared, beside, np.nan),
         standard=np.where(compared, low, np.nan),
-        standard_n=np.where(there & ~quiet, np.nan_to_num(n), np.nan),
+        standard_n=np.where(there & ~quiet, n, np.nan),
+        slower=np.asarray(surely),
+        compare_over=np.where(bad & (quiet | (compared & ~surely & ~slow)), needed, 0.0),
         both_slow=np.asarray(open_ & slow),
     )
+
+
+def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, beside: Numbers) -> Numbers:
+    """Windows after which what is seen `beside` the standard pool is surely seen, were it to stay; at most
+    those with the minimum traffic."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        at_most = np.divide(least, both_n)
+        found = np.where(np.greater(beside, 1.0), np.square(known_to / (np.asarray(beside) - 1)), at_most)
+    return np.maximum(np.fmin(found, at_most), 1.0)
+
+
+def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Judged:
+    """What a window and a `longer` one, of so many `windows`, say together.
+
+    The longer one replaces a window with too little traffic. Where the standard pool has too little of it to
+    confirm what is bad by the baseline, both pools are compared over the longer one, and the answer is:
+
+    - bad where the speculative pool is surely slower there, and what the short window has of the standard
+      pool does not contradict;
+    - bad where the standard pool had no request there, or fewer than `LEAST` in the most windows that are
+      looked back on, which do not contradict: then it has no traffic to compare with;
+    - else unknown; both slow where the longer window shows that.
+
+    A fault of both pools that has just begun is in the same part of both longer windows, so it does not look
+    like a regression there. A gap in the standard pool's samples could hide that part, so little of them may
+    be missing (`MISSING`).
+    """
+    few = short.codes == NO_TRAFFIC
+    compares = np.greater(np.where(few, longer.compare_over, short.compare_over), 0)
+    agrees = few | _may_be_slower(plan, short)
+    none = np.isnan(longer.standard_n)
+    hardly_any = ~np.isnan(longer.standard) & np.less(longer.standard_n, noise.LEAST)
+    alone = none | (hardly_any & (windows >= FURTHER[-1]) & agrees & _may_be_slower(plan, longer))
+    stopped = ~few & np.isnan(short.beside)  # its requests of before were not of the same time
+    bad = alone | (np.asarray(longer.slower) & agrees & ~stopped)
+    slow = ~bad & np.asarray(longer.both_slow)
+    compared = np.where(bad, BAD, UNKNOWN)
+    return replace(
+        short,
+        codes=np.where(compares, compared, np.where(few, longer.codes, short.codes)).astype(np.int8),
+        both_slow=np.where(compares, slow, np.where(few, longer.both_slow, short.both_slow)),
+        beside=np.where(compares, longer.beside, short.beside),
+        standard=np.where(compares, longer.standard, short.standard),
+        standard_n=np.where(compares, longer.standard_n, short.standard_n),
+        windows=np.where(compares, windows, short.windows),
+    )
+
+
+def _may_be_slower(plan: Plan, judged: Judged) -> NDArray[np.bool_]:
+    """Whether it is slower than the standard pool by half the regression, or nothing was measured there."""
+    halfway = 1 + (plan.regression.value - 1) / 2
+    return np.isnan(judged.beside) | np.greater(judged.beside, halfway)
 
 
 def judge_class(plan: Plan, name: str, seen: Seen, found: OfClass) -> Judged | None:
@@ -221,17 +314,26 @@ def both_slow(judged: Mapping[Signal, Judged]) -> NDArray[np.bool_]:
 
 
 def further_back(found: Mapping[Signal, Judged]) -> NDArray[np.int_]:
-    """How many windows to look back on, where one has too little traffic for a signal that decides and none
-    is bad: the fewest of `FURTHER` that should suffice at this rate, else the most; 0 where none are needed,
-    or there is no traffic at all."""
-    needed = np.zeros_like(np.asarray(found["acceptance"].n, dtype=float))
-    for signal in DECIDING:
-        judged = found[signal]
-        lacks = (judged.codes == NO_TRAFFIC) & np.greater(judged.n, 0)
-        needed = np.where(lacks, np.maximum(needed, judged.least / np.maximum(judged.n, 1e-9)), needed)
-    needed = np.where(together(found) == BAD, 0.0, needed)
-    few, many = FURTHER
-    return np.select([needed == 0, needed <= few], [0, few], many)
+    """How many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else the
+    most. 0 where none are needed, or there is no traffic at all.
+
+    They are needed where one window has too little traffic for a signal that decides, or where the standard
+    pool has too little to confirm a latency that is bad; and no signal is bad without them.
+    """
+    own = np.zeros_like(np.asarray(found["acceptance"].n, dtype=float))
+    compared = np.zeros_like(own)
+    confirmed = {}
+    for signal, judged in found.items():
+        compares = np.greater(judged.compare_over, 0)
+        confirmed[signal] = np.where(compares, UNKNOWN, judged.codes)
+        compared = np.maximum(compared, judged.compare_over)
+        if signal in DECIDING:
+            lacks = (judged.codes == NO_TRAFFIC) & np.greater(judged.n, 0)
+            needs = np.maximum(judged.least / np.maximum(judged.n, 1e-9), QUIET_OVER)
+            own = np.maximum(own, np.where(lacks, needs, 0.0))
+    needed = np.where(overall(confirmed) == BAD, 0.0, np.maximum(own, compared))
+    steps = [needed == 0, *(needed <= windows for windows in FURTHER)]
+    return np.select(steps, [0, *FURTHER], FURTHER[-1])
 
 
 def word(codes: Codes) -> Verdict:

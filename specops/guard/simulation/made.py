@@ -76,6 +76,9 @@ class World:
     alone: float = 0.2
     """Of the weeks, those in which the standard pool has no traffic."""
 
+    both_slow: float = 2.0
+    """Spells a week in which both pools are slow at once."""
+
     @property
     def intervals(self) -> int:
         return int(self.length_s // self.interval_s)
@@ -328,7 +331,7 @@ def _kinds(world: World) -> tuple[Kind, Kind, Kind]:
     return (
         (2 * share, 10 * minute, 480 * minute),  # nobody asks
         (3 * share, 2 * minute, 6 * minute),  # a server starts, and is slow
-        (2 * share, 10 * minute, 480 * minute),  # both pools are slow
+        (world.both_slow * share, 10 * minute, 480 * minute),  # both pools are slow
     )
 
 
