@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from specops.launch.reading import command_of, judge
 from specops.serving import ENGINES, tables
 
 SPECOPS = Path(__file__).parents[2] / "specops"
@@ -87,6 +89,26 @@ def test_the_search_finds(code, tmp_path) -> None:
 def test_every_package_is_registered() -> None:
     folders = {path.parent.name for path in (SPECOPS / "serving").glob("*/__init__.py")}
     assert folders == ENGINES.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        ("/opt/venv/bin/vllm serve m", "vllm"),
+        ("env A=b vllm serve m", "vllm"),
+        ("/opt/venv/bin/python -m sglang.launch_server --model-path m", "sglang"),
+        ("sudo docker run --gpus all lmsysorg/sglang:v0.5.20 --model-path m", "sglang"),
+        ("docker run vllm/vllm-openai:v0.10.1 python -m sglang.launch_server --model-path m", "sglang"),
+    ],
+)
+def test_the_engine_of_a_command(words, engine) -> None:
+    assert command_of(shlex.split(words)).engine == engine
+
+
+def test_a_version_that_is_named_counts_before_the_tag() -> None:
+    command = command_of(shlex.split("docker run lmsysorg/sglang:v0.5.20 --model-path m"))
+    assert judge(command).version == "0.5.20"
+    assert judge(command, "0.5.21").version == "0.5.21"
 
 
 ROLLOUT = """\
