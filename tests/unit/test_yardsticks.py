@@ -195,3 +195,17 @@ def test_prompts_that_cannot_be_read_leave_it_open(tmp_path: Path) -> None:
     (tmp_path / "gone.json").touch()
     found = left_out(rollout(prompts=str(tmp_path / "gone.json")), tmp_path)
     assert found["baseline"].startswith("whether it is of this rollout is not known: ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "what"),
+    [(VLLM, None), ({"engine": "embedded"}, "the machine or its software")],
+    ids=["another machine drove the load", "another machine served"],
+)
+def test_the_machine_counts_where_it_serves(engine, what) -> None:
+    speculation = NGRAM if engine is VLLM else {"speculation": {"tree": "ngram:3"}}
+    file = rollout(pools={"standard": engine, "speculative": engine | speculation})
+    for measured in (baseline(file), ab(file)):
+        elsewhere = measured.model_copy(update={"inputs": measured.inputs | {"machine": "another"}})
+        assert unlike(file, measured) is None
+        assert unlike(file, elsewhere) == what
