@@ -295,7 +295,7 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
         found.at_exactly += int(exactly)
         found.acted_at_exactly += int(exactly and acted)
         if acted:
-            found.latest_s = max(found.latest_s, float((fell - began + 1) * interval))
+            found.latest_s = max(found.latest_s, float(((fell or 0) - began + 1) * interval))
     return found
 
 

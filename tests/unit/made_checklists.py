@@ -141,7 +141,17 @@ def faster(e2e: float) -> dict[str, Any]:
     return {"verdict": "yes", "reason": "made up", "speedup": shown}
 
 
-def swept(setting: str = "k=3", resident_gb: float = 0.01, gpu_share: float | None = None) -> dict[str, Any]:
+def swept(
+    setting: str = "k=3",
+    resident_gb: float = 0.01,
+    gpu_share: float | None = None,
+    break_even: float | None = 0.3,
+) -> dict[str, Any]:
+    step = {
+        "setting": setting, "k": 3, "requests": 64, "tokens": 2.0, "drafted": 3.0, "step_ms": 2.0,
+        "target_ms": 1.0, "acceptance": 0.6, "break_even_acceptance": break_even, "break_even_alpha": None,
+        "missing": None,
+    }  # fmt: skip
     cell = {
         "setting": setting, "num_speculative_tokens": 3, "tree": "chain:3", "draft": None, "concurrency": 1,
         "temperature": 0.0, "length": "any length", "requests": 64, "failed": 0, "accept_ratio": 0.6,
@@ -152,7 +162,8 @@ def swept(setting: str = "k=3", resident_gb: float = 0.01, gpu_share: float | No
     return {
         "standard": "standard", "confidence": 0.95, "confidence_of_each": 0.99, "looks": 1, "decided_at": 1,
         "recommended": "k=3", "nearest": "k=3", "only_for": [], "cells": [cell], "together": [], "rivals": [],
-        "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None, "steps": [],
+        "by_class": {}, "by_length": {}, "by_temperature": {}, "lines": [], "crossover": None,
+        "steps": [step],
         "schedule": None, "schedule_missing": None, "standards": [], "start_sd": None,
         "confirmation": None, "starts": 0,
     }  # fmt: skip

@@ -189,7 +189,7 @@ def _deploys(verdict: str, reason: str) -> Change:
 
 
 def _break_even(share: float | None) -> Change:
-    return _changed("sweep", recommendation=recommended(break_even=share))
+    return _changed("sweep", data=swept(break_even=share))
 
 
 @pytest.mark.parametrize(

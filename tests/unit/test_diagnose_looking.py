@@ -241,8 +241,11 @@ def test_where_nothing_is_up_the_run_folder_is_looked_at_all_the_same(tmp_path: 
     path = written(tmp_path, addresses=nobody)
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--no-requests", "--json")
     told = json.loads(done.stdout)
-    assert done.returncode == {"yes": 0, "no": 1}[told["verdict"]], done.stderr
+    assert done.returncode == {"yes": 0, "no": 1, "undecided": 4}[told["verdict"]], done.stderr
     assert "nothing listens there" in told["data"]["seen"]["missing"]["live"]
+    # That comparison is not of these pools.
+    assert told["data"]["seen"]["compared"] is None
+    assert told["data"]["seen"]["missing"]["compared"].startswith("ab.json does not count: ")
     assert json.loads((tmp_path / "diagnose.json").read_text())["data"] == told["data"]
 
 
@@ -255,7 +258,7 @@ def test_a_token_for_prometheus_that_is_none_is_told_and_hides_nothing_else(
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--no-requests", "--json")
     seen = json.loads(done.stdout)["data"]["seen"]
     assert "SPECOPS_PROMETHEUS_HEADERS" in seen["missing"]["names"]
-    assert seen["compared"] is not None
+    assert "ab.json does not count" in seen["missing"]["compared"]
 
 
 def test_a_rollout_of_which_nothing_is_known_is_undecided_and_a_wrong_symptom_is_usage(

@@ -112,7 +112,15 @@ def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playb
     assert plan_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
         value=0.4, source="the playbook; no sweep measured break-even"
     )
-    swept = Result(phase="sweep", verdict="yes", reason="", recommendation={"break_even_acceptance": 0.31})
+    deployed = rollout().pools.speculative.model_dump(mode="json")
+    swept = Result(
+        phase="sweep",
+        verdict="yes",
+        reason="",
+        settings={"settings": {"k5": deployed}},
+        data={"steps": [{"setting": "k5", "break_even_acceptance": 0.31}]},
+        recommendation={"break_even_acceptance": 0.2},
+    )
     results.write(tmp_path / "sweep.json", swept)
     measured_ = plan_of(rollout(), tmp_path, {}).min_acceptance
     assert isinstance(measured_, Threshold)
@@ -142,6 +150,11 @@ def test_break_even_is_of_the_setting_that_is_deployed(tmp_path: Path) -> None:
     found = plan_of(file, tmp_path, {}).min_acceptance
     assert isinstance(found, Threshold)
     assert found.value == 0.35
+    # A setting that was not swept breaks even at nobody knows what: not at what another one does.
+    results.write(tmp_path / "sweep.json", swept.model_copy(update={"settings": {"settings": {}}}))
+    unswept = plan_of(file, tmp_path, {}).min_acceptance
+    assert isinstance(unswept, Threshold)
+    assert unswept.value == 0.4
 
 
 def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path) -> None:

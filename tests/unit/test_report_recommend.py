@@ -32,7 +32,7 @@ from specops.serving.sglang.metrics import CURRENT as SGLANG
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder that would have a baseline of 10, 16 and 26 ms a token at 1, 4 and 8 at a time."""
-    monkeypatch.setattr(make, "before", lambda rollout, folder: known(tmp_path))
+    monkeypatch.setattr(make, "before", lambda rollout, folder, unfit: known(tmp_path))
     return tmp_path
 
 

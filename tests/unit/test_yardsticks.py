@@ -62,7 +62,7 @@ def sweep(file: Rollout) -> Result:
         reason="swept",
         inputs=wanted.inputs(),
         settings=asked.plan() | {"settings": dumped},
-        recommendation={"break_even_acceptance": 0.31},
+        data={"steps": [{"setting": "k=3", "break_even_acceptance": 0.31}]},
     )
 
 

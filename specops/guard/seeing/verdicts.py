@@ -229,7 +229,7 @@ def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, besi
     with np.errstate(divide="ignore", invalid="ignore"):
         at_most = np.divide(least, both_n)
         found = np.where(np.greater(beside, 1.0), np.square(known_to / (np.asarray(beside) - 1)), at_most)
-    return np.maximum(np.fmin(found, at_most), 1.0)
+    return np.asarray(np.maximum(np.fmin(found, at_most), 1.0))
 
 
 def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Judged:
@@ -272,7 +272,7 @@ def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Ju
 def _may_be_slower(plan: Plan, judged: Judged) -> NDArray[np.bool_]:
     """Whether it is slower than the standard pool by half the regression, or nothing was measured there."""
     halfway = 1 + (plan.regression.value - 1) / 2
-    return np.isnan(judged.beside) | np.greater(judged.beside, halfway)
+    return np.asarray(np.isnan(judged.beside) | np.greater(judged.beside, halfway))
 
 
 def judge_class(plan: Plan, name: str, seen: Seen, found: OfClass) -> Judged | None:

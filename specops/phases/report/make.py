@@ -30,6 +30,7 @@ from specops.phases.report.ratios import iso
 from specops.phases.report.report import Fallback, Report, Saved, Times
 from specops.phases.report.seen import Seen, SeenPool, look
 from specops.phases.report.window import Window
+from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.results import Result
@@ -50,7 +51,7 @@ def report(
 
 def made(rollout: Rollout, path: Path, folder: Path, seen: Seen) -> Result:
     """The same, of what was seen."""
-    known = before(rollout, folder)
+    known = before(rollout, folder, left_out(rollout, folder, version_of(rollout)))
     data = _report(rollout, path, folder, seen, known)
     return Result(
         phase="report",

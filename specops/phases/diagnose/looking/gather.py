@@ -14,6 +14,7 @@ from specops.phases.diagnose.looking import device, live, results, started, stre
 from specops.phases.diagnose.looking.live import NO_PROMETHEUS, Asking, Scraping
 from specops.phases.diagnose.observations import Observations
 from specops.phases.monitor.before import before
+from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.prometheus.api import Api
 
@@ -25,13 +26,14 @@ def gather(
     rollout: Rollout, folder: Path, now: datetime, progress: Progress, *, requests: bool = True
 ) -> Observations:
     """`requests`: whether a few streamed ones may be sent to the speculative pool."""
-    known = before(rollout, folder)
+    unfit = left_out(rollout, folder, version_of(rollout))
+    known = before(rollout, folder, unfit)
     looking = _Looking()
     servers = live.servers(rollout)
     progress.start("looking at the run folder", 0)
     looking.at("baseline", lambda: results.baseline(known))
-    looking.at("compared", lambda: results.compared(folder))
-    looking.at("swept", lambda: results.swept(rollout, folder, known))
+    looking.at("compared", lambda: results.compared(folder, unfit.get("ab")))
+    looking.at("swept", lambda: results.swept(rollout, folder, known, unfit.get("sweep")))
     looking.at("drafts", lambda: results.drafts(folder))
     looking.at("canary", lambda: results.canary(folder))
     looking.at("fall_backs", lambda: results.fall_backs(folder, now))

@@ -64,7 +64,10 @@ def baseline(known: Before) -> Baseline | str:
     return Baseline(source=known.baseline, loads=loads)
 
 
-def compared(folder: Path) -> Compared | str:
+def compared(folder: Path, unfit: str | None = None) -> Compared | str:
+    """`unfit`: why ab.json is not of this rollout."""
+    if unfit is not None:
+        return f"ab.json does not count: {unfit}"
     try:
         kept = _Kept(folder, "ab")
         if kept.result.verdict == "partial":
@@ -128,7 +131,10 @@ def _control(parity: OfParity) -> float | None:
     return again.equal / again.compared if again is not None and again.compared else None
 
 
-def swept(rollout: Rollout, folder: Path, known: Before) -> Swept | str:
+def swept(rollout: Rollout, folder: Path, known: Before, unfit: str | None = None) -> Swept | str:
+    """`unfit`: why sweep.json is not of this rollout."""
+    if unfit is not None:
+        return f"sweep.json does not count: {unfit}"
     try:
         kept = _Kept(folder, "sweep")
         if kept.result.verdict == "partial":
