@@ -149,7 +149,8 @@ class Signals:
         calls its concurrency.
 
         Each instant counts by the requests that it has, so that idle time between them does not count, and it
-        is at least 1. Where no scrape caught any, by Little's law, from how long they took.
+        is at least 1: also where requests ended and no scrape caught one. By the gauges, not by a rate of how
+        long requests took: that divides by the whole window, also by the part that was not scraped.
         """
         running, waiting = (
             f"{name}{selector(self.labels)}" for name in (self.series.running, self.series.waiting)
@@ -157,8 +158,7 @@ class Signals:
         within, sums = f"({running} + {waiting})", self._aggregate("sum")
         squared = f"{sums} (sum_over_time(({within} ^ 2)[{self.window}:]))"
         seen = f"{squared} / ({sums} (sum_over_time({within}[{self.window}:])) > 0)"
-        taken = f"({self._sum(f'{self.series.e2e}_sum')} > 0) / {self._aggregate('count')} ({running})"
-        return f"{seen} or clamp_min({taken}, 1)"
+        return f"{seen} or ({self.finished()} > 0) * 0 + 1"
 
     def waiting(self) -> str:
         """Requests that wait for a place, of all servers."""
