@@ -81,3 +81,18 @@ def test_environment_variables_are_told_all() -> None:
     source = [*(ROOT / "specops").rglob("*.py"), *(ROOT / "nginx").rglob("*.lua")]
     read = {name for path in source for name in re.findall(rf'"({ours})"', path.read_text(encoding="utf-8"))}
     assert set(re.findall(ours, prose)) == read
+
+
+def test_the_figures_from_result_files_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "tools" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.page() == module.PAGE.read_text(encoding="utf-8"), "it is old: python tools/figures.py"
+
+
+def test_the_architecture_page_stays_short() -> None:
+    lines = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 300
+    assert max(map(len, lines)) <= 120
