@@ -119,7 +119,9 @@ def parity(report: Report, challenger: Challenger) -> str:
         return f"not compared: {report.parity_missing}"
     # That nothing changes where prompts come again is what the control says of the standard already.
     shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
-    return "; ".join(map(_equal, shown)) or NONE
+    said = "; ".join(map(_equal, shown)) or NONE
+    asked = report.greedy_requests
+    return f"{said}; {count(asked, 'greedy request')} beside the measurement" if asked else said
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:
