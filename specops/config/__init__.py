@@ -15,7 +15,7 @@ from specops.config.deploy import Deploy, Peak
 from specops.config.edge import DeclaredPass, Edge, StandIn
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
-from specops.config.pools import AnyPool, Pools
+from specops.config.pools import Pools
 from specops.config.reading import beside, load, run_folder
 from specops.config.report import Costs, Report
 from specops.config.rollout import Ab, Measure, Rollout, Slo
@@ -28,7 +28,6 @@ __all__ = [
     "PORT",
     "Ab",
     "Addresses",
-    "AnyPool",
     "Canary",
     "Costs",
     "DeclaredPass",

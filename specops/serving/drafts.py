@@ -18,7 +18,7 @@ class DraftRule:
     kinds: tuple[Kind, ...]
     since: Version
     does: Does
-    told: str = ""
+    why: str = ""
     """Why it is refused, or which setting it needs."""
 
 
@@ -37,7 +37,7 @@ class Format:
 
     of: Literal["speculators", "parallel"]
     since: Version
-    told: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,9 @@ class DraftSupport:
 
     oldest: Version = FIRST
     too_old: str = ""
-    """Which versions are known; after it a hint."""
-    known: str = ""
+    """Said of a version before the oldest."""
+
+    too_old_hint: str = ""
 
     versions: Literal["all", "newest", "own"] = "all"
     """newest: one release is known, and others are judged by it. own: this specops is the version."""

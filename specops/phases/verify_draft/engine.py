@@ -46,7 +46,8 @@ class Engine:
         chosen = cls(name, version or known.newest)
         number = chosen.number  # raises where it is none
         if number < known.oldest:
-            raise UsageError(f"could not judge for {title} {version}: {known.too_old}", hint=known.known)
+            message = f"could not judge for {title} {version}: {known.too_old}"
+            raise UsageError(message, hint=known.too_old_hint)
         return chosen
 
     @property
@@ -68,10 +69,10 @@ class Engine:
     def treats(self, draft: Draft) -> Treatment:
         known = self.support
         rule = next(rule for rule in known.rules if draft.kind in rule.kinds and self.number >= rule.since)
-        does, told = rule.does, rule.told
+        does, told = rule.does, rule.why
         early = [one for one in known.formats if getattr(draft, one.of) and self.number < one.since]
         if does != "refused" and early:
-            does, told = "refused", early[0].told
+            does, told = "refused", early[0].why
         return Treatment(
             name=self.name,
             version=self.version,

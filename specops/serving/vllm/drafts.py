@@ -78,7 +78,7 @@ DRAFTS = DraftSupport(
     served=served,
     oldest=(0, 8, 0),
     too_old="0.8 is the oldest one known",
-    known="give 0.8 to 0.33",
+    too_old_hint="give 0.8 to 0.33",
     formats=(
         Format("speculators", (0, 10, 1), "it reads the speculators format since 0.10.1"),
         Format("parallel", (0, 16, 0), "parallel drafting (P-EAGLE) came with 0.16"),
