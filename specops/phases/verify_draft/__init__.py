@@ -8,9 +8,8 @@ speech.py       where texts end, and how chats are laid out: pure
 witness.py      the same texts through both tokenizers
 heads.py        whether a head's shapes fit its target: pure
 engine.py       what the engine named makes of this pair, by its draft table (specops/serving): pure
-judging.py      all of these, in order
 memory.py       weights, KV bytes, and the KV blocks lost to the draft; sizes of GPUs
-verify.py       settings in, one result out
+verify.py       every check, in order; settings in, one result out
 guide.py        the playbook's advice on drafts, each figure with its source
 estimate.py     --measure: the pair on the embedded engine
 sampling.py     what it measures: answers to a sample of the prompts, and the costs of steps over them
