@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from made_monitoring import MEASURED, rollout
 from made_reports import FILE, WINDOW, pool, seen, without_pool
 
+from specops import results
 from specops.phases.report import make, pictures, words
 from specops.phases.report.document import document
 from specops.phases.report.report import Extreme, Quantile
@@ -19,6 +20,7 @@ from specops.phases.report.window import Window
 from specops.phases.report.write import read, write
 from specops.render.report.document import Axis, Document, Section, Step, Table
 from specops.render.report.markdown import markdown
+from specops.results import Result
 
 AXIS = Axis(1, (), ())
 
@@ -174,3 +176,13 @@ def test_before_a_full_hour_the_page_says_when_the_first_report_can_be_made(
     never = make.made(rollout(), FILE, tmp_path, seen(pools=pools, up=(), window=window))
     assert "first can be made" not in never.reason
     assert read(never).first_report is None
+
+
+def test_a_baseline_of_another_rollout_is_named_and_not_compared_with(tmp_path: Path) -> None:
+    other = Result(
+        phase="baseline", verdict="yes", reason="measured", inputs={"settings": "of another model"}, data={}
+    )
+    results.write(tmp_path / "baseline.json", other)
+    report = read(make.made(rollout(), FILE, tmp_path, seen()))
+    (why,) = (one.why for one in report.missing if "baseline.json" in one.why)
+    assert why.startswith("baseline.json does not count: ")
