@@ -11,6 +11,7 @@ import typer
 from specops.cli.app import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+HELP = ["-h", "--help"]  # as of the app
 
 HEAD = """\
 # Commands
@@ -20,7 +21,7 @@ answers look like, is on [the pages of the guide](README.md).
 """
 
 # What most commands take is told once. An option that says something else is told with its command.
-EVERYWHERE = ("--json", "-q, --quiet", "--debug", "--help")
+EVERYWHERE = ("--json", "-q, --quiet", "--debug", "-h, --help")
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -41,7 +42,9 @@ def is_group(command: Any) -> bool:
 
 def records(path: tuple[str, ...], command: Any) -> list[tuple[str, str]]:
     """Of every parameter, how it is written and what its help says of it. No line is folded."""
-    context = command.make_context(" ".join(("specops", *path)), [], resilient_parsing=True)
+    context = command.make_context(
+        " ".join(("specops", *path)), [], resilient_parsing=True, help_option_names=HELP
+    )
     found = (parameter.get_help_record(context) for parameter in command.get_params(context))
     return [(written, " ".join(told.split())) for written, told in filter(None, found)]
 
@@ -82,7 +85,7 @@ def section(
     lines.append("\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n")))
     if is_group(command):
         return lines
-    context = command.make_context(name, [], resilient_parsing=True)
+    context = command.make_context(name, [], resilient_parsing=True, help_option_names=HELP)
     lines += ["", "```text", " ".join((name, *command.collect_usage_pieces(context))), "```", ""]
     own = [(written, text) for written, text in told if everywhere.get(written) != text]
     if own:

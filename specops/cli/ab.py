@@ -107,7 +107,7 @@ def ab(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Compare arms on the same prompts, paired and in turn: does the second pay, and for which traffic?"""
+    """Compare two or more arms on the same prompts, in turn."""
     from specops import results
     from specops.phases.ab.arms import parse_arms
 

@@ -41,7 +41,7 @@ app = typer.Typer(
     cls=Commands,
     help="Measure, roll out and guard speculative decoding for LLM serving.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,  # `main` prints errors
     rich_markup_mode=None,  # plain text reads well everywhere
 )

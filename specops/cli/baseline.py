@@ -71,7 +71,7 @@ def baseline(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Measure an OpenAI-compatible endpoint: TTFT, TPOT, latency, throughput, acceptance."""
+    """Measure one endpoint: latency, throughput, acceptance."""
     from specops import results
     from specops.phases.baseline import measure
     from specops.phases.partial_results import partial_results

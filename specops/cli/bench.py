@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from specops.progress import Progress
     from specops.results import Result
 
-bench = typer.Typer(
-    help="Measure a pair of models on the embedded engine, and its kernels.", no_args_is_help=True
-)
+bench = typer.Typer(help="Measure pairs of models and kernels of the embedded engine.", no_args_is_help=True)
 
 
 TargetOption = Annotated[
@@ -73,7 +71,7 @@ def acceptance(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """How often one of k drafted tokens is accepted, by verification rule and width."""
+    """Measure acceptance by verification rule and tree width."""
     with extra("engine", "measure the pair"):
         from specops.phases.acceptance import AcceptanceSettings, measure, table
 
@@ -116,7 +114,7 @@ def verifiers(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Tokens a step that each verifier yields of the very same trees, computed and counted, and its time."""
+    """Compare verifiers on the same trees: tokens a step, time."""
     with extra("engine", "measure the pair"):
         from specops.phases.verifiers import TREES, Ranking, VerifierSettings, measure, over_naive, table
 
@@ -152,7 +150,10 @@ def specinfer(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """SpecInfer's tables 1 to 3 of a pair, beside the paper's; the prompt set's classes are the datasets."""
+    """Measure SpecInfer's tables 1 to 3, beside the paper's.
+
+    The classes of the prompt set are the datasets.
+    """
     with extra("engine", "measure the pair"):
         from specops.phases.specinfer.measure import SpecInferSettings, measure
         from specops.phases.specinfer.tables import Tables, pages
@@ -185,7 +186,10 @@ def kernels(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """The Triton kernels on this machine's GPU: first checked, then timed beside PyTorch's and others'."""
+    """Check and time the Triton kernels on this machine's GPU.
+
+    They are timed beside PyTorch's and FlashInfer's.
+    """
     with extra("kernels", "measure the kernels"):
         from specops.phases import kernels as phase
     if dtype not in ("bfloat16", "float16", "float32"):

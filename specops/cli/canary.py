@@ -45,7 +45,7 @@ def canary(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Check that the speculative pool answers as the standard one, whatever is asked of it.
+    """Check that the speculative pool answers as the standard.
 
     Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where that cannot be told. What only
     the speculative pool lacks becomes a rule of the router.

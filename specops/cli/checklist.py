@@ -14,7 +14,8 @@ RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops in
 
 checklist = typer.Typer(
     cls=FirstUnlessNamed,
-    help="May it go live? Each item of the checklist with its evidence. `checklist ROLLOUT` shows it.",
+    help="Decide whether it may go live, item by item.\n\n"
+    "`checklist ROLLOUT` shows each item with its evidence.",
     no_args_is_help=True,
 )
 
@@ -27,7 +28,9 @@ def show(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Decide every item by the results in the run folder and by live probes; writes checklist.json.
+    """Decide every item from results and live probes.
+
+    It writes checklist.json.
 
     Exit 0 where all are passed or attested, 1 where one failed, 4 where some are open. Nothing else changes.
     """
@@ -58,8 +61,10 @@ def attest(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Say what no measurement can: kept in attestations.json, by name and date. It counts for 90 days, and
-    for the rollout file as it is now."""
+    """Record a person's confirmation of an item, for 90 days.
+
+    It is stored in attestations.json with name and date. It counts for the rollout file as it is now.
+    """
     from pydantic import ValidationError
 
     from specops.config import load, run_folder

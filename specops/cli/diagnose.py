@@ -30,7 +30,7 @@ def diagnose(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Why is it slower, or odd? Live metrics, results and the GPU, asked the playbook's questions and more.
+    """Find why serving is slow or odd, from metrics and results.
 
     Every question gets an answer: a cause with what mends it, ruled out, or what would show it. Writes
     diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 where nothing could be seen.

@@ -27,7 +27,7 @@ def doctor(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Check this machine, an endpoint, a Prometheus, a rollout.
+    """Check this machine, an endpoint, Prometheus or a rollout.
 
     One line for each check, with its fix. Both pools of a rollout that run already get one short request:
     are they two servers, and does only the speculative one speculate?

@@ -11,7 +11,7 @@ from specops.cli.edge_server import verify_server
 from specops.cli.edge_simulate import simulate
 
 edge = typer.Typer(
-    help="Draft on this machine, verify on a server that many share (SpecEdge).",
+    help="Draft on this machine, verify on a shared server.\n\nThe method is SpecEdge's.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -54,7 +54,9 @@ def bench(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Draft on the server, at the edge, or not at all: one pair, the same prompts, over a delayed link.
+    """Compare drafting on the server, at the edge, and none.
+
+    One pair and the same prompts, over a link with delay.
 
     Ctrl-C ends it, and what was measured by then is told, and kept in --out.
     """

@@ -64,7 +64,7 @@ def chat(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Chat with a verify-server's model; the drafts are made on this machine.
+    """Chat with a verify-server's model; draft on this machine.
 
     Answers go to stdout, figures to stderr. Ctrl-C stops an answer, and at the prompt ends the chat; /new
     begins another conversation. A model without a chat template continues texts.

@@ -64,7 +64,7 @@ def serve(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Serve a verify-server's model over the OpenAI API on this machine, which drafts.
+    """Serve an OpenAI API here that drafts for a verify-server.
 
     The API and the metrics are those of `specops serve`, with specops_edge_* beside them. SPECOPS_EDGE_TOKEN
     is shown to the verify-server; where SPECOPS_API_KEY is set, clients must send it. Answers that were

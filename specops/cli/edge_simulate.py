@@ -87,7 +87,10 @@ def simulate(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Which depth is best at each RTT, how many clients a server carries, up to which RTT the edge is ahead.
+    """Simulate the edge: depth, clients and round-trip times.
+
+    It finds the best depth for each RTT, the clients that a server carries, and the highest RTT at which the
+    edge is faster.
 
     A discrete-event simulation: nothing is served. Costs are the file's `stand_in`, others (--costs) or
     the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge

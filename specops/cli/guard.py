@@ -14,9 +14,7 @@ from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, pri
 from specops.errors import Exit
 
 MOST_MINUTES = 365 * 24 * 60
-guard = typer.Typer(
-    help="Take speculation off when it stops paying, and bring it back carefully.", no_args_is_help=True
-)
+guard = typer.Typer(help="Turn speculation off when it stops paying, and back on.", no_args_is_help=True)
 RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
@@ -31,7 +29,9 @@ def run(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Guard until it is stopped: an evaluation every guard.interval_s, /metrics and /health beside it.
+    """Guard until stopped: evaluate, decide and act.
+
+    It evaluates every guard.interval_s, and serves /metrics and /health.
 
     SIGTERM or Ctrl-C ends it after the turn that it is in, and leaves traffic as it is.
     """
@@ -54,7 +54,10 @@ def once(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """One evaluation and what it decides, for a timer of one's own. Exit 0 healthy, 1 bad, 4 otherwise."""
+    """Evaluate once, act on the result, and exit (for cron).
+
+    Exit 0 if healthy, 1 if bad, 4 otherwise.
+    """
     from specops.config import load, run_folder
 
     file = load(rollout)
@@ -77,7 +80,7 @@ def status(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """How the guard stands: by the one that runs, or by the journal of one that does not."""
+    """Show the guard's state, from the guard or its journal."""
     from specops.config import load, run_folder
 
     file = load(rollout)
@@ -106,7 +109,10 @@ def override(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """A person's decision comes before the guard's. It works while a guard runs, and while none does."""
+    """Set the share by hand; it overrides the guard's decisions.
+
+    It works whether or not a guard runs.
+    """
     from pydantic import ValidationError
 
     from specops.config import load, run_folder
@@ -148,7 +154,9 @@ def drill(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Rehearse a fall-back and a return on the live set-up, under its own traffic; writes guard-drill.json.
+    """Rehearse a fall-back and a return on live traffic.
+
+    It writes guard-drill.json.
 
     Whatever happens, Ctrl-C too, traffic is handed back. Exit 0 where it moved, came back and lost nothing.
     """

@@ -38,7 +38,9 @@ def simulate(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Replay a trace through the guard's own rules: when it would have fallen back, and the playbook's guard.
+    """Replay a trace through the guard's rules.
+
+    It shows when this guard and the playbook's guard would have fallen back.
 
     What is replayed is a trace, the last days of Prometheus, or a week made up from baseline.json. Exit 1
     where the guard would have fallen back falsely, or not where it should have, as far as the truth is known.

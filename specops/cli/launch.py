@@ -22,7 +22,7 @@ def render(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Write start scripts, a Compose file and Kubernetes manifests for both pools, and judge them."""
+    """Write start scripts, Compose and Kubernetes files of pools."""
     from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
@@ -63,7 +63,9 @@ def lint(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Name what is gone, ignored or wrong in how vLLM or SGLang is started. Exit 1 with an error.
+    """Find unsupported or wrong flags of vLLM or SGLang.
+
+    Exit 1 if an error is found.
 
     Warnings and notes do not fail. No engine is run: a version's flags come from its released source.
     """

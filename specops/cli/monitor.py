@@ -10,7 +10,7 @@ import typer
 from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
 
 monitor = typer.Typer(
-    help="Render rules, alerts and a dashboard; check that a Prometheus has what they need.",
+    help="Render rules, alerts and a dashboard; check Prometheus.",
     no_args_is_help=True,
 )
 
@@ -23,7 +23,10 @@ def render(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Write a scrape configuration, rules, alerts, their routing and a dashboard, by what was measured."""
+    """Write scrape settings, rules, alerts and a dashboard.
+
+    Thresholds come from measurements where they exist.
+    """
     from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
@@ -57,7 +60,9 @@ def check(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Ask a Prometheus for every name that rules and panels need. Exit 1 where one is missing.
+    """Check that Prometheus has every series that is needed.
+
+    Exit 1 if a series is missing.
 
     A token or headers for it come from SPECOPS_PROMETHEUS_TOKEN and SPECOPS_PROMETHEUS_HEADERS.
     """

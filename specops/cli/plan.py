@@ -16,7 +16,7 @@ from specops.errors import UsageError
 if TYPE_CHECKING:
     from specops.phases.plan import PlanSettings
 
-plan = typer.Typer(help="The planner of `tree: auto`.", no_args_is_help=True)
+plan = typer.Typer(help="Explain the planner behind `tree: auto`.", no_args_is_help=True)
 
 
 @plan.callback()
@@ -50,7 +50,9 @@ def explain(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """What the planner would draft at each batch size, and why: costs, acceptance, what was close.
+    """Show which tree the planner picks at each batch size.
+
+    With the costs, the acceptance and the next best trees.
 
     Runs the pair in this process. Exit 0 where it drafts at some batch size, 1 where at none.
     """

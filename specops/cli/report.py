@@ -22,7 +22,8 @@ Zone = Annotated[
 
 report = typer.Typer(
     cls=FirstUnlessNamed,
-    help="What speculation did over the last week. `report ROLLOUT` makes one; schedule has it made.",
+    help="Report what speculation did over the last week.\n\n"
+    "`report ROLLOUT` writes one; `report schedule` renders timers for it.",
     no_args_is_help=True,
 )
 
@@ -49,7 +50,9 @@ def make(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Write reports/DAY.json, .md and .html into the run folder, by its last day.
+    """Write the report as JSON, Markdown and HTML.
+
+    The files are reports/DAY.* in the run folder, named after the last day.
 
     Exit 0 once it is written, whatever it says; 4 where Prometheus has nothing of the window.
     """
@@ -105,7 +108,7 @@ def schedule(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Render a file for /etc/cron.d, and a systemd service with its timer. Nothing is installed."""
+    """Render a cron file and a systemd timer; installs nothing."""
     from specops.config import load, run_folder
     from specops.config.report import AT
     from specops.errors import UsageError

@@ -10,7 +10,7 @@ import typer
 from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
 
 route = typer.Typer(
-    help="Render the router for NGINX, try it, and ask it why a request goes where it goes.",
+    help="Render, test and explain the NGINX router.",
     no_args_is_help=True,
 )
 
@@ -31,7 +31,7 @@ def render(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Write the folder that NGINX runs from, with thresholds from what was measured."""
+    """Write NGINX's folder, with thresholds from measurements."""
     from specops.config import load, run_folder
 
     file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
@@ -70,7 +70,7 @@ def check(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Have NGINX load it, start it on loopback before servers of its own, and send it requests.
+    """Test the router: a real NGINX and requests, on loopback.
 
     On each side of every threshold there is one; --cases adds yours. Exit 1 where NGINX refuses it, or a
     request goes elsewhere.
@@ -125,7 +125,10 @@ def explain(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Say which pool a request goes to, and why, by the file that NGINX decides by. Nothing is sent."""
+    """Explain which pool a request goes to; sends nothing.
+
+    It runs the Lua file that NGINX runs.
+    """
     from specops.cli.route_page import explained
     from specops.config import load, run_folder
 

@@ -52,7 +52,7 @@ def sweep(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Which K, or which tree, at which load; and the concurrency at which it stops paying."""
+    """Find the best K or tree, and the load where it stops paying."""
     from specops.config import load, run_folder
     from specops.phases.sweep.wanted import wanted_of
 

@@ -50,7 +50,7 @@ def verify_draft(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Can this draft serve this target? Judged from their files, before anything is launched."""
+    """Judge from their files whether a draft fits a target."""
     from specops import results
 
     if guide:
