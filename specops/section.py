@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from specops.errors import UsageError
 from specops.trees import exit_layers, parse_tree
@@ -124,18 +132,35 @@ Arguments = Annotated[list[str], AfterValidator(_public_words)]
 Environment = Annotated[dict[str, str], AfterValidator(_public_environment)]
 
 
+def _as_raised(detail: ErrorDetails) -> InitErrorDetails:
+    """An error that pydantic reported, to be reported again beside others."""
+    kind = PydanticCustomError(detail["type"], detail["msg"], detail.get("ctx"))  # type: ignore[arg-type]
+    return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
+
+
 class Section(BaseModel):
     """A mapping of the rollout file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _only_known_keys(cls, data: object) -> object:
-        # Before pydantic's own check, which knows the unknown key but not the known ones.
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    context = {"key": str(key), "known": sorted(cls.model_fields)}
-                    raise PydanticCustomError("unknown_key", "unknown key '{key}'", context)
-        return data
+    def _only_known_keys(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Report every unknown key with the known ones, beside the errors of the known keys."""
+        unknown = [key for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
+        if not unknown:
+            return handler(data)
+        known = sorted(cls.model_fields)
+        errors = [
+            InitErrorDetails(
+                type=PydanticCustomError("unknown_key", "unknown key", {"key": str(key), "known": known}),
+                input=data,
+            )
+            for key in unknown
+        ]
+        assert isinstance(data, dict)
+        try:
+            handler({key: value for key, value in data.items() if key not in unknown})
+        except ValidationError as error:
+            errors += [_as_raised(detail) for detail in error.errors(include_url=False)]
+        raise ValidationError.from_exception_data(cls.__name__, errors)

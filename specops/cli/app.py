@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -75,18 +76,28 @@ app.add_typer(checklist, name="checklist")
 
 
 def main() -> None:
-    """Entry point. Typer reports wrong usage (exit 2). Ctrl-C exits with 130, SIGTERM with 143."""
+    """Entry point. Wrong usage exits with 2, Ctrl-C with 130, SIGTERM with 143.
+
+    Typer prints wrong usage itself. With --json it is raised instead, so that it is printed as JSON too.
+    """
     debug = "--debug" in sys.argv
+    as_json = output.wants_json(sys.argv[1:])
     try:
         with sigterm_as_ctrl_c():
-            app(prog_name="specops")
+            ended = app(prog_name="specops", standalone_mode=not as_json)
+        code = ended if isinstance(ended, int) else Exit.YES
     except Exception as error:
         if isinstance(error, SpecopsError):
-            output.print_error(error)
+            output.print_error(error, as_json=as_json)
             code = error.exit_code
+        elif as_json and isinstance(said := getattr(error, "format_message", None), Callable):
+            code = Exit.USAGE
+            context = getattr(error, "ctx", None)
+            hint = f"{context.command_path} --help" if context is not None else None
+            output.print_failure(said(), hint, code, as_json=True)
         else:
-            output.print_unexpected(error)
+            output.print_unexpected(error, as_json=as_json)
             code = Exit.ENVIRONMENT
         if debug:
             traceback.print_exc()
-        sys.exit(code)
+    sys.exit(code)

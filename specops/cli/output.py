@@ -6,6 +6,7 @@ Nothing here needs colour to be read; rich leaves it out where NO_COLOR is set o
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from specops.errors import SpecopsError
+from specops.errors import Exit, SpecopsError
 from specops.results import Result, written
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
@@ -57,15 +58,29 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     console.print(table)
 
 
-def print_error(error: SpecopsError) -> None:
-    """`error: sentence`, then `hint: what to do`, on stderr."""
-    print(f"error: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether the words of a command ask for JSON; words behind `--` are another program's."""
+    return "--json" in itertools.takewhile(lambda word: word != "--", words)
 
 
-def print_unexpected(error: Exception) -> None:
-    """An error that specops did not foresee: a fault in specops, said as one."""
+def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -> None:
+    """`error: sentence`, then `hint: what to do`, on stderr. As JSON, `{"error", "hint", "code"}` on stdout:
+    a program that reads the answer there gets one document, whether the command succeeds or fails."""
+    if as_json:
+        print_json({"error": message, "hint": hint, "code": code})
+        return
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def print_error(error: SpecopsError, *, as_json: bool = False) -> None:
+    print_failure(error.message, error.hint, error.exit_code, as_json=as_json)
+
+
+def print_unexpected(error: Exception, *, as_json: bool = False) -> None:
+    """A fault in specops itself."""
     detail = " ".join(str(error).split())
-    print(f"error: a fault in specops itself: {type(error).__name__}: {detail}", file=sys.stderr)
-    print("hint: run it again with --debug and report the traceback as a bug", file=sys.stderr)
+    message = f"a fault in specops itself: {type(error).__name__}: {detail}"
+    hint = "run it again with --debug and report the traceback as a bug"
+    print_failure(message, hint, Exit.ENVIRONMENT, as_json=as_json)

@@ -1,9 +1,11 @@
-"""Reading a rollout file. Whatever is wrong is one ConfigError that names the line, the key and what was
-expected; an unknown key names the nearest known one. Results go to runs/NAME beside the file."""
+"""Reading a rollout file. All problems are in one ConfigError, each with its line and column, the key and the
+expected value. An unknown key names the nearest known one. Results go to runs/NAME beside the file."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,29 @@ from pydantic_core import ErrorDetails
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.serving import ENGINES
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One problem of a file, ordered by its place; lines and columns begin at 1."""
+
+    line: int
+    column: int
+    message: str
+    hint: str | None
+
+    @property
+    def place(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
+    """All problems in the order of the file. A single one keeps its hint apart, as every other error."""
+    found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
+    if len(found) == 1:
+        return ConfigError(f"{path}, {found[0].place}: {found[0].message}", hint=found[0].hint)
+    lines = [f"  {one.place}: {one.message}" + (f" ({one.hint})" if one.hint else "") for one in found]
+    return ConfigError("\n".join([f"{path} has {len(found)} problems:", *lines]))
 
 
 def load(path: Path) -> Rollout:
@@ -48,7 +73,7 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
         return root, loader.construct_document(root)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
         mark = getattr(error, "problem_mark", None)
-        where = f"{path}, line {mark.line + 1}" if mark else str(path)
+        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise ConfigError(
             f"{where}: this is no YAML: {problem}", hint="check indentation and quotes"
@@ -57,7 +82,7 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
 
 def _check_keys(path: Path, root: yaml.Node) -> None:
     """Refuse a key given twice, of which YAML would silently take the last, and a key that is no text."""
-    pending, visited = [root], set()
+    pending, visited, problems = [root], set(), []
     while pending:
         node = pending.pop()
         if id(node) in visited:  # an alias
@@ -68,46 +93,48 @@ def _check_keys(path: Path, root: yaml.Node) -> None:
         elif isinstance(node, yaml.MappingNode):
             keys: set[str] = set()
             for key, value in node.value:
-                where = f"{path}, line {key.start_mark.line + 1}"
-                if not isinstance(key, yaml.ScalarNode):
-                    raise ConfigError(f"{where}: a key must be plain text", hint="write it as key: value")
-                if key.value in keys:
-                    raise ConfigError(f"{where}: the key '{key.value}' is given twice", hint="remove one")
-                keys.add(key.value)
+                place = key.start_mark.line + 1, key.start_mark.column + 1
                 pending.append(value)
+                if not isinstance(key, yaml.ScalarNode):
+                    problems.append(Problem(*place, "a key must be plain text", "write it as key: value"))
+                elif key.value in keys:
+                    problems.append(Problem(*place, f"the key '{key.value}' is given twice", "remove one"))
+                else:
+                    keys.add(key.value)
+    if problems:
+        raise _refused(path, problems)
 
 
 def _explain(path: Path, root: yaml.Node, error: ValidationError) -> ConfigError:
-    """The first of the errors in the order of the file, as a sentence."""
-    located = [(*_locate(root, detail), detail) for detail in error.errors(include_url=False)]
-    line, keys, detail = min(located, key=lambda entry: entry[0])
-    where = ".".join(keys) or "the rollout file"
-    message, hint = _describe(where, detail)
-    more = f" (and {len(located) - 1} more)" if len(located) > 1 else ""
-    return ConfigError(f"{path}, line {line}: {message}{more}", hint=hint)
+    """Every error of the model, as a sentence."""
+    problems = []
+    for detail in error.errors(include_url=False):
+        (line, column), keys = _locate(root, detail)
+        problems.append(Problem(line, column, *_describe(".".join(keys) or "the rollout file", detail)))
+    return _refused(path, problems)
 
 
-def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[int, list[str]]:
-    """The line of what an error speaks of, and the keys that lead there as the file has them."""
+def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[tuple[int, int], list[str]]:
+    """The line and column of an error, and the keys that lead there as the file has them."""
     parts = list(detail["loc"])
     if detail["type"] == "unknown_key":
         parts.append(detail["ctx"]["key"])
     elif detail["type"] == "union_tag_invalid":
         parts.append(_tag(detail))
-    node, line, keys = root, root.start_mark.line + 1, []
+    node, mark, keys = root, root.start_mark, []
     for part in parts:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 if key.value == str(part):
-                    node, line = value, key.start_mark.line + 1
+                    node, mark = value, key.start_mark
                     keys.append(str(part))
                     break
             # else: not in the file; pydantic names a missing key, or the member of a union
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
-            line = node.start_mark.line + 1
+            mark = node.start_mark
             keys.append(str(part))
-    return line, keys
+    return (mark.line + 1, mark.column + 1), keys
 
 
 def _engines() -> str:

@@ -168,3 +168,41 @@ def test_progress_into_a_log_says_how_much_is_left(capsys, monkeypatch) -> None:
 def test_quiet_is_silent(capsys) -> None:
     with progress(quiet=True) as report:
         assert isinstance(report, Silent)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("run", "absent.yaml", "--json"), 2, "there is no rollout file absent.yaml"),
+        (("run", "--json"), 2, "Missing argument"),
+        (("run", "absent.yaml", "--json", "--nope"), 2, "--nope"),
+        (("nope", "--json"), 2, "nope"),
+    ],
+)
+def test_an_error_is_json_with_json(words: tuple[str, ...], code: int, said: str) -> None:
+    done = specops(*words)
+    error = json.loads(done.stdout)
+    assert set(error) == {"error", "hint", "code"}
+    assert error["code"] == done.returncode == code
+    assert said in error["error"]
+    assert error["hint"]
+    assert "error" not in done.stderr
+
+
+def test_an_error_is_no_json_without_json() -> None:
+    for words in (("run", "absent.yaml"), ("launch", "lint", "--", "vllm", "serve", "--json")):
+        done = specops(*words)
+        assert not done.stdout.startswith("{")
+    assert specops("run", "absent.yaml").stderr.startswith(
+        "error: there is no rollout file absent.yaml\nhint: "
+    )
+
+
+def test_a_fault_of_specops_is_json_with_json(monkeypatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("x")
+
+    monkeypatch.setattr("specops.cli.app.app", broken)
+    done = specops("run", "x.yaml", "--json")
+    assert json.loads(done.stdout)["error"] == "a fault in specops itself: ZeroDivisionError: x"
+    assert done.returncode == 3

@@ -78,7 +78,7 @@ def test_a_server_to_start_is_a_command_with_a_free_port(read) -> None:
 def test_a_command_that_cannot_start_a_server_is_named(read, command, says, hint) -> None:
     with pytest.raises(ConfigError) as caught:
         read(GOOD.replace("engine: embedded\n", f"engine: command\n    command: {command}\n", 1))
-    assert "line 6: pools.standard" in caught.value.message
+    assert "line 6, column " in caught.value.message
     assert says in caught.value.message
     assert "sk-1" not in caught.value.message
     assert hint in str(caught.value.hint)
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> Non
     assert old in GOOD
     with pytest.raises(ConfigError) as caught:
         read(GOOD.replace(old, new, 1))
-    assert f"rollout.yaml, line {line}: " in caught.value.message
+    assert f"rollout.yaml, line {line}, column " in caught.value.message
     assert says in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.hint
@@ -207,8 +207,8 @@ def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path_factory, key, po
     path.write_text(f"rollout: first\n{wrong}: 1\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load(path)
-    assert f"line 2: unknown key '{wrong}'" in caught.value.message
-    assert f"did you mean '{key}'?" in str(caught.value.hint)
+    assert f"line 2, column 1: unknown key '{wrong}'" in caught.value.message
+    assert f"did you mean '{key}'?" in caught.value.message + str(caught.value.hint)
 
 
 def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) -> None:
@@ -284,3 +284,32 @@ def test_a_wrong_tree_is_found_before_anything_is_measured(tmp_path: Path, tree:
         load(path)
     assert "line 4" in caught.value.message
     assert caught.value.hint is not None
+
+
+def test_all_problems_are_listed_with_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "rollout.yaml"
+    path.write_text(
+        "rollout: x\npools:\n  standard: {engine: embedded}\n  speculative: {engine: embeded}\n"
+        "measure:\n  repeats: many\n  temprature: 0\n  seeed: 1\nguard: {interval_s: soon}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    head, *lines = caught.value.message.splitlines()
+    assert head == f"{path} has 5 problems:"
+    places = [line.partition(": ")[0].strip() for line in lines]
+    assert places == [
+        "line 4, column 17",
+        "line 6, column 3",
+        "line 7, column 3",
+        "line 8, column 3",
+        "line 9, column 9",
+    ]
+    assert "did you mean 'temperature'?" in lines[2]
+    assert "more)" not in caught.value.message
+
+
+def test_all_keys_that_are_given_twice_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "rollout.yaml"
+    path.write_text("rollout: x\nrollout: y\nguard:\n  interval_s: 1\n  interval_s: 2\n")
+    with pytest.raises(ConfigError, match=r"(?s)2 problems:.*line 2, column 1: .*line 5, column 3: "):
+        load(path)
