@@ -96,3 +96,18 @@ def test_the_architecture_page_stays_short() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 300
     assert max(map(len, lines)) <= 120
+
+
+def test_how_to_add_names_files_that_exist() -> None:
+    table = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text(encoding="utf-8")
+        .partition("## How to add")[2]
+        .partition("\n## ")[0]
+    )
+    rows = re.findall(r"^\| (?!what|---)(.+?) \| (.+) \|$", table, re.MULTILINE)
+    assert len(rows) == 12
+    paths = [path for _, files in rows for path in re.findall(r"`([a-z_]+/[\w/.-]*)`", files)]
+    assert len(paths) > 15
+    for path in paths:
+        assert (ROOT / path).exists(), path
