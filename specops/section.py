@@ -134,7 +134,7 @@ Environment = Annotated[dict[str, str], AfterValidator(_public_environment)]
 
 def _as_raised(detail: ErrorDetails) -> InitErrorDetails:
     """An error that pydantic reported, to be reported again beside others."""
-    kind = PydanticCustomError(detail["type"], detail["msg"], detail.get("ctx"))  # type: ignore[arg-type]
+    kind = PydanticCustomError(detail["type"], detail["msg"], detail.get("ctx"))
     return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -90,7 +89,7 @@ def main() -> None:
         if isinstance(error, SpecopsError):
             output.print_error(error, as_json=as_json)
             code = error.exit_code
-        elif as_json and isinstance(said := getattr(error, "format_message", None), Callable):
+        elif as_json and callable(said := getattr(error, "format_message", None)):
             code = Exit.USAGE
             context = getattr(error, "ctx", None)
             hint = f"{context.command_path} --help" if context is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import re
 from pathlib import Path
@@ -42,3 +43,60 @@ def test_no_output_stands_in_two_pages() -> None:
 def test_the_readme_shows_one_output_and_one_rollout_file() -> None:
     languages = [block.language for block in parts(ROOT / "README.md")[1]]
     assert languages.count("text") == languages.count("yaml") == 1
+
+
+GENERATED = ROOT / "docs" / "cli.md"
+ENGLISH = [
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != GENERATED),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+]
+FORBIDDEN = re.compile(
+    r"\b(?:mend\w*|told|asked|seen|kept|(?:is|are) none|as said|what there is|by another hand|it may be either"
+    r"|to be \d|(?:is|are) no (?!longer\b|more\b)\w+)\b",
+    re.IGNORECASE,
+)
+"""Words and phrases that readers who are not native speakers misread."""
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`]*`", "`", text)
+
+
+@pytest.mark.parametrize("page", ENGLISH, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_plain_words_and_short_lines(page: Path) -> None:
+    prose = parts(page)[0]
+    assert FORBIDDEN.findall(without_code(prose)) == []
+    for line in prose.splitlines():
+        if not line.startswith("|") and "](" not in line:
+            assert len(line) <= 100, line
+
+
+def helps() -> list[tuple[str, str]]:
+    """Every help text of the command line, with the words that lead to it."""
+    spec = importlib.util.spec_from_file_location("cli_reference", ROOT / "tools" / "cli_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    found = []
+    for path, command in reference.commands():
+        found.append((" ".join(path), command.help or ""))
+        found += [(f"{' '.join(path)} {name}", text) for name, text in reference.records(path, command)]
+    return found
+
+
+def test_help_has_plain_words() -> None:
+    found = [(where, FORBIDDEN.findall(without_code(text))) for where, text in helps()]
+    assert [one for one in found if one[1]] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["What is told", "the fix mends it", "that is none", "acceptance, to be 0.40"]
+)
+def test_a_forbidden_word_is_found(text: str) -> None:
+    assert FORBIDDEN.search(text)
+
+
+@pytest.mark.parametrize("text", ["it no longer pays", "speculation is no longer on", "`told`", "keep it"])
+def test_a_plain_sentence_is_accepted(text: str) -> None:
+    assert not FORBIDDEN.search(without_code(text))
