@@ -35,7 +35,9 @@ def canary(
     endpoint: EndpointOption = "chat",
     prompts: PromptsOption = None,
     only: Annotated[str, typer.Option(help="Checks to make, by commas; all without.")] = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Ask anew what was asked before.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Repeat all checks; discard stored findings.")
+    ] = False,
     api_key_env: ApiKeyOption = None,
     out: Annotated[
         Path | None,
@@ -47,7 +49,7 @@ def canary(
 ) -> None:
     """Check that the speculative pool answers as the standard.
 
-    Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where that cannot be told. What only
+    Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where it is undecided. What only
     the speculative pool lacks becomes a rule of the router.
     """
     from specops.config import load, run_folder

@@ -32,8 +32,8 @@ def diagnose(
 ) -> None:
     """Find why serving is slow or odd, from metrics and results.
 
-    Every question gets an answer: a cause with what mends it, ruled out, or what would show it. Writes
-    diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 where nothing could be seen.
+    Every question gets an answer: a cause with its fix, ruled out, or the missing evidence. Writes
+    diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 without any evidence.
     """
     from specops.config import load, run_folder
 

@@ -58,7 +58,7 @@ def bench(
 
     One pair and the same prompts, over a link with delay.
 
-    Ctrl-C ends it, and what was measured by then is told, and kept in --out.
+    Ctrl-C ends it. Finished measurements are printed and stored in --out.
     """
     from pydantic import ValidationError
 

@@ -96,9 +96,9 @@ def override(
     rollout: RolloutFile,
     pool: Annotated[
         Literal["standard", "speculative", "none"],
-        typer.Argument(help="Where traffic is pinned, whatever is seen; none hands it back to the guard."),
+        typer.Argument(help="Pool that gets all traffic; none returns control to the guard."),
     ],
-    why: Annotated[str, typer.Option(help="Kept in the journal.")],
+    why: Annotated[str, typer.Option(help="Reason, stored in the journal.")],
     by: Annotated[str, typer.Option(help="Who decides; default: this user.")] = "",
     minutes: Annotated[
         float | None,

@@ -39,7 +39,8 @@ def make(
     ] = "now",
     tz: Zone = None,
     post: Annotated[
-        str | None, typer.Option(help="A webhook that is told; default: SPECOPS_REPORT_WEBHOOK, if set.")
+        str | None,
+        typer.Option(help="Webhook that receives the report; default: SPECOPS_REPORT_WEBHOOK, if set."),
     ] = None,
     prometheus: Annotated[
         str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")

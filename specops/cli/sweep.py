@@ -31,7 +31,7 @@ def sweep(
     concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "",
     temperature: Annotated[str, typer.Option(help="Sampling temperatures, by commas.")] = "",
     classes: Annotated[str, typer.Option(help="Traffic classes to ask, by commas.")] = "",
-    repeats: Annotated[int | None, typer.Option(help="Times that each prompt is asked at each load.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Requests for each prompt at each load.")] = None,
     budget: Annotated[
         float | None, typer.Option(help="Time budget in minutes. Without it, the full grid is measured.")
     ] = None,
