@@ -49,7 +49,7 @@ def ab(
     design: Annotated[
         str,
         typer.Option(
-            help="interleaved: all arms up, measured in turn. abba-restart: started in turn, one up at a time."
+            help="interleaved: all arms up, in turn. abba-restart: started in turn, one up at a time."
         ),
     ] = "interleaved",
     looks: Annotated[
