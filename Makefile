@@ -89,6 +89,7 @@ generate: $(VENV)/.dev
 	rm alerts/examples/monitor.json
 	$(BIN)/python tools/router_examples.py
 	$(BIN)/python tools/cli_reference.py
+	$(BIN)/python tools/figures.py
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. specops/edge/verification.proto
 
 venv: $(VENV)/.dev

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -26,11 +28,11 @@ from ranks_cases import FAMILIES, KINDS, MOMENT, TREES
 from test_models import TOKENS, in_parts
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 
-from specops.engine import Engine, Sampling, load_engine
+from specops.engine import Engine, Sampling, load_engine, parallel
 from specops.engine.chance import Dice
 from specops.engine.drafters.data_parallel import DataParallel
 from specops.engine.parallel import Followers
-from specops.engine.ranks import Parallel, meeting
+from specops.engine.ranks import Parallel, Ranks, meeting
 from specops.engine.sequence import Sequence
 from specops.engine.shards import cut
 from specops.engine.tokenizer import load_tokenizer
@@ -208,7 +210,11 @@ def test_a_rank_that_hangs_is_given_up(found: dict[str, Found]) -> None:
     assert MOMENT.total_seconds() * 0.9 <= found["tensor"].gave_up < 30
 
 
-def test_from_load_engine_until_a_rank_dies(llama: Pair, prompts: list[tuple[list[int], list[int]]]) -> None:
+def test_from_load_engine_until_a_rank_dies(
+    llama: Pair, prompts: list[tuple[list[int], list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Gloo has once missed that a peer's connection closed. The patience of five minutes ends that, too.
+    monkeypatch.setattr(parallel, "Ranks", partial(Ranks, patience=timedelta(seconds=30)))
     engine: Any = load_engine(
         llama.target, llama.draft, tree="chain:2", threads=1, parallel=Parallel("tensor", 2)
     )

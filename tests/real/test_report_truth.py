@@ -13,7 +13,9 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+import yaml
 from a_week import BEFORE, BOUNDS, END, HOUR, NAME, START, Week, remembered
+from adopting import adopted_by
 from calling import specops
 from daemons import Daemon
 from recounted import Recount, line, total
@@ -46,8 +48,8 @@ def prometheus(week: Week, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with a comparison and a baseline, made as slow as the week's standard pool."""
+def folder(rollout: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with this rollout's comparison and baseline, made as slow as the week's standard pool."""
     found = tmp_path_factory.mktemp("run")
     shutil.copy(EXAMPLES / "ab.json", found)
     baseline = json.loads((EXAMPLES / "baseline.json").read_text())
@@ -59,6 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, value in means.items():
             level[name] |= {"mean": value, "p50": value, "p95": value}
     (found / "baseline.json").write_text(sealed(baseline))
+    file = found / "rollout.yaml"
+    file.write_text(yaml.safe_dump(rollout))
+    adopted_by(file)
     return found
 
 

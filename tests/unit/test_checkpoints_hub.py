@@ -151,20 +151,18 @@ def test_what_the_hub_does_not_give_is_a_sentence(
     hub.refusals["org/target"] = refusal
     done = verify(tmp_path, hub.url, "org/target", "ngram", **environment)
     assert done.returncode == 3, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert told in done.stderr
-    assert "hint: " in done.stderr
+    answer = json.loads(done.stdout)
+    assert told in answer["error"]
+    assert answer["hint"]
+    assert answer["code"] == 3
     assert "Traceback" not in done.stderr
 
 
 def test_a_repository_without_a_config_is_none_of_a_model(hub: Hub, tmp_path: Path) -> None:
     hub.repositories["org/target"] = {"README.md": b"#"}
     done = verify(tmp_path, hub.url, "org/target", "ngram")
-    assert (done.returncode, done.stderr.partition("\n")[0]) == (
-        3,
-        "error: could not read org/target: it has no config.json",
-    )
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["error"] == "could not read org/target: it has no config.json"
 
 
 def test_a_sharded_checkpoints_shards_are_added_up(hub: Hub, tmp_path: Path) -> None:

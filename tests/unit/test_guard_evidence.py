@@ -27,8 +27,8 @@ from specops.guard.seeing.query import FIGURES, Asked, OfClass, Seen, read, toge
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.prometheus.api import Sample
-from specops.prometheus.series import VLLM
 from specops.results import Result
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 TOKEN_MS = {1: 20.0, 4: 26.0, 8: 40.0}
 
