@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,37 @@ def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
     with pytest.raises(ServerError, match="it died"):
         walked(monkeypatch, {"sweep": ServerError("it died")})
     assert notes == ["sweep failed; the same command goes on from there, after baseline, drafts, launch"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), ServerError("it died"), None])
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
+    tmp_path, monkeypatch, fresh, stored, stop
+) -> None:
+    """It resumes without `--fresh`, and must not reuse them. `stop` None: the gate says no."""
+    at = given(tmp_path)
+    for phase in PHASES:
+        kept(at, phase)
+    names = [path.name for path in sorted(tmp_path.iterdir())]
+
+    def baseline(at: Given) -> Step:
+        if stored:
+            kept(at, "baseline", "partial" if stop else "no")
+        if stop:
+            raise stop
+        return Step("baseline", at.path("baseline"), result("baseline", "no"))
+
+    monkeypatch.setattr(walk, "RUNS", {"baseline": baseline})
+    with nullcontext() if stop is None else pytest.raises(type(stop)):
+        walk.run(at.rollout, at.file, at.folder, Notes(), fresh=fresh)
+    later = [at.path(phase) for phase in PHASES[1:]]
+    assert at.path("baseline").exists()
+    if fresh and stored:
+        assert not any(path.exists() for path in later)
+        assert all(path.with_name(f"{path.stem}.previous.json").exists() for path in later)
+    else:
+        assert [path.name for path in sorted(tmp_path.iterdir())] == names
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from specops.phases.playbook import (
     rendering,
     sweep,
 )
+from specops.phases.playbook.keeping import set_aside
 from specops.phases.playbook.step import Given, Run, Skipped, Step
 from specops.progress import Progress
 
@@ -81,11 +82,13 @@ def run(
     pools.check_addresses(given)
     walk = Walk(rollout.rollout, folder)
     order = PHASES if only is None else (only,)
+    before = {phase: _stamp(given.path(phase)) for phase in order}
     for phase in order:
         try:
             made = RUNS[phase](given)
-        except SpecopsError:
-            if walk.steps:
+        except BaseException as error:
+            _set_aside_later(given, phase, before)
+            if walk.steps and isinstance(error, SpecopsError):
                 done = ", ".join(step.phase for step in walk.steps)
                 progress.note(f"{phase} failed; the same command goes on from there, after {done}")
             raise
@@ -101,5 +104,25 @@ def run(
             walk.stopped = phase
             again = Commands(rollout, file, folder).of("run {rollout} --continue")
             progress.note(f"{phase} failed: {made.result.reason}; to go on all the same: {again}")
+            _set_aside_later(given, phase, before)
             break
     return walk
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when the file at `path` is replaced; None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _set_aside_later(at: Given, stopped: Phase, before: Mapping[Phase, tuple[int, int] | None]) -> None:
+    """A fresh walk that stopped at a phase resumes without `--fresh`. So it must not find the earlier results
+    of later phases. Nothing is set aside where the walk has stored nothing yet."""
+    order = tuple(before)
+    reached = order[: order.index(stopped) + 1]
+    if at.fresh and any(_stamp(at.path(phase)) != before[phase] for phase in reached):
+        for phase in order[len(reached) :]:
+            set_aside(phase, at.path(phase), at.progress)
