@@ -33,22 +33,6 @@ def is_stock(rows: Sequence[Row]) -> list[bool]:
     return [row.error is None and len(prompts.get(row.text, ())) > 1 for row in rows]
 
 
-def unusable(cells: Collection[CellRecord], confidence: float = 0.95) -> list[str]:
-    """Why the figures of these cells are no yardstick, each with what to do; empty where they are one.
-
-    Faster first tokens of repeats (a prefix cache) are usual, and are only named by `cached`. So are answers
-    that several prompts get: they may be right.
-    """
-    found = []
-    if said := undercounted(cells):
-        found.append(f"{said}; correct the server's usage")
-    for level in dict.fromkeys(cell.level for cell in cells):
-        ours = [cell for cell in cells if cell.level == level]
-        if any(_faster(ours, figure, confidence) for figure in ("tpot", "e2e")):
-            found += cached(ours, confidence)
-    return found
-
-
 def stock(cells: Collection[CellRecord]) -> str:
     """A sentence where requests got the answer of another prompt; empty otherwise."""
     rows = [row for cell in cells for row in cell.rows]

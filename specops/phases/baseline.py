@@ -185,10 +185,6 @@ class _Run:
         drifts = [change.sentence for change in steadiness.changes(self.cells) if change.drift]
         if drifts:
             return self._result("undecided", f"the server was not steady: {'; '.join(drifts)}{also}")
-        if unusable := answers.unusable(self.cells):
-            wrong = "; ".join(unusable)
-            others = "".join(f"; {remark}" for remark in remarks if remark not in wrong)
-            return self._result("undecided", f"these figures are no yardstick: {wrong}{others}{retried}")
         return self._result("yes", f"measured {requests} requests in {len(self.cells)} cells{also}")
 
     def _slow_tails(self) -> list[tuple[Level, str]]:

@@ -127,7 +127,7 @@ def test_another_plan_is_measured_anew(
 ) -> None:
     whole = run((stub, other), prompts_file)
     stub.requests.clear()
-    plan = AbSettings(**{"looks": 2, "mixed_prompts": 0, "greedy_prompts": 0} | settings)
+    plan = AbSettings(**{"looks": 2, "mixed_prompts": 0} | settings)
     found = run((stub, other), prompts_file, whole, plan, **chosen)
     assert len(stub.requests) == 1 + 12 * chosen.get("repeats", 2)
     assert {v.period for v in visits(found)} == {0}
@@ -309,22 +309,3 @@ def test_a_command_that_is_not_there_is_wrong_configuration(stub: Stub, prompts_
             Silent(),
             logs=prompts_file.parent,
         )
-
-
-def test_greedy_requests_are_sent_beside_a_sampled_measurement(
-    stub: Stub, other: Stub, prompts_file: Path
-) -> None:
-    def greedy(of: Stub) -> int:
-        return sum(request["temperature"] == 0 for request in of.requests)
-
-    settings = AbSettings(looks=1, mixed_prompts=0, greedy_prompts=5)
-    found = run((stub, other), prompts_file, settings=settings, temperature=0.5)
-    assert (greedy(stub), greedy(other)) == (10, 5)
-    (parity,) = found.data["challengers"]["b"]["parity"]
-    assert (parity["equal"], parity["compared"], parity["control"]) == (5, 5, {"equal": 5, "compared": 5})
-    assert (found.data["greedy_requests"], found.data["parity_missing"]) == (15, None)
-    stub.requests.clear()
-    run((stub, other), prompts_file, found, settings, temperature=0.5)
-    assert stub.requests == []
-    run((stub, other), prompts_file, settings=settings, temperature=0.0)
-    assert greedy(stub) == len(stub.requests)  # none is sent twice over

@@ -136,23 +136,3 @@ def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> N
     assert said(tokens=6).startswith("in 1 of 2 answers the server counts fewer tokens than it sends chunks")
     assert "(6 and 10)" in said(tokens=6)
     assert said(tokens=98, chunks=100) != ""
-
-
-def test_a_cache_or_a_wrong_count_makes_a_baseline_no_yardstick() -> None:
-    assert answers.unusable(cells(1.0)) == []
-    (cache,) = answers.unusable(cells(0.2))
-    assert "from a cache" in cache
-    miscounted = cells(1.0)
-    for cell in miscounted:
-        for row in cell.rows:
-            row.tokens = 5
-    (wrong,) = answers.unusable(miscounted)
-    assert "fewer tokens than it sends chunks" in wrong
-
-
-def test_a_prefix_cache_alone_leaves_the_yardstick() -> None:
-    found = cells(1.0)
-    for row in found[1].rows:
-        row.ttft_ms = 2.0
-    assert answers.cached(found)
-    assert answers.unusable(found) == []
