@@ -90,9 +90,6 @@ def ab(
     mixed_prompts: Annotated[
         int, typer.Option(help="Greedy requests sent again among sampled ones; 0: none.")
     ] = 8,
-    greedy_prompts: Annotated[
-        int, typer.Option(help="Greedy requests that check answers where temperature is above 0; 0: none.")
-    ] = 16,
     same_server: Annotated[
         bool,
         typer.Option("--same-server", help="A/A: all arms are one running server; reports the tool's noise."),
@@ -141,7 +138,6 @@ def ab(
             "accept_length_change": accept_length_change,
             "failure_margin": failure_margin,
             "mixed_prompts": mixed_prompts,
-            "greedy_prompts": greedy_prompts,
             "same_server": same_server,
         }
     )

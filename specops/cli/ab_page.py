@@ -119,9 +119,7 @@ def parity(report: Report, challenger: Challenger) -> str:
         return f"not compared: {report.parity_missing}"
     # That nothing changes where prompts come again is what the control says of the standard already.
     shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
-    said = "; ".join(map(_equal, shown)) or NONE
-    asked = report.greedy_requests
-    return f"{said}; {count(asked, 'greedy request')} beside the measurement" if asked else said
+    return "; ".join(map(_equal, shown)) or NONE
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:

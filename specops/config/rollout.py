@@ -76,11 +76,6 @@ class Ab(Section):
     mixed_prompts: int = Field(
         default=8, ge=0, description="Greedy requests sent again among sampled ones; 0: none."
     )
-    greedy_prompts: int = Field(
-        default=16,
-        ge=0,
-        description="Greedy requests that check the answers where the temperature is above 0; 0: none.",
-    )
 
 
 class Slo(Section):

@@ -119,18 +119,6 @@ class Server:
     unsteady: float = 0.0
     """Share of greedy answers that part from the prompt's own answer at a random token."""
 
-    random_greedy: bool = False
-    """Every word of a greedy answer is drawn at random: temperature 0 is not honoured."""
-
-    other_model: str = ""
-    """Greedy answers are as long as usual, and their words follow from this and the prompt."""
-
-    no_greedy: bool = False
-    """A request with temperature 0 is refused, with status 400."""
-
-    greedy_500: bool = False
-    """A request with temperature 0 fails, with status 500."""
-
     garble_share: float = 0.0
     garble_above: int = 0
     garble_mixed: bool = False
@@ -269,8 +257,6 @@ class Keeper:
         """The answer that every server with the same knobs gives to a greedy request."""
         own = random.Random(prompt)
         count = own.randint(*self.knobs.tokens)
-        if self.knobs.other_model:
-            own = random.Random(f"{self.knobs.other_model} {prompt}")
         words = [own.choice(WORDS) for _ in range(count)]
         return Answer(words[:limit], "length" if count > limit else "stop")
 
@@ -278,7 +264,7 @@ class Keeper:
         knobs, rng = self.knobs, self._rng
         answer = self.text_of(prompt, 10**6)
         words = answer.words
-        if temperature > 0 or knobs.random_greedy:
+        if temperature > 0:
             words = [rng.choice(WORDS) for _ in words]
         elif knobs.unsteady and rng.random() < knobs.unsteady:
             part = rng.randrange(len(words))
@@ -380,10 +366,6 @@ class Keeper:
         body = await request.json()
         prompt = str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
         temperature = float(body.get("temperature", 1.0))
-        if self.knobs.greedy_500 and temperature == 0:
-            return _refused(500, "the engine is dead")
-        if self.knobs.no_greedy and temperature == 0:
-            return _refused(400, "temperature must be above 0")
         self.clock.arrive(self, self.knobs.visit_requests)
         self.requests += 1
         self.in_flight += 1

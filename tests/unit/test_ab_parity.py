@@ -19,8 +19,6 @@ from specops.phases.ab.parity import (
     again,
     alone,
     among_sampled,
-    beside,
-    greedy_refusals,
     margin_at,
     margins_wanted,
     with_margins,
@@ -296,60 +294,3 @@ def test_first_answers_and_those_that_come_again_share_the_error(unlike: int, fa
     (found,) = alone(told(unlike, 0, prompts=48), *ARMS)
     assert found.surely_lower(0.95)
     assert found.shows_a_fault(0.95) == fault
-
-
-def unsteady(own_start: bool, other_start: bool, prompts: int = 12) -> Parity:
-    """The standard repeats no answer; `own_start`: nor its first words. `other_start`: the challenger's
-    first words are others."""
-    names = frozenset(f"p{n}" for n in range(prompts))
-
-    def differing(at_start: bool) -> Matches:
-        found = (
-            Witness(prompt=name, character=0 if at_start else 9, standard="a", other="b", at_start=at_start)
-            for name in sorted(names)
-        )
-        return Matches(names, tuple(found))
-
-    return Parity("draft", False, ONE, differing(other_start), differing(own_start))
-
-
-def test_first_words_decide_where_the_standard_repeats_no_answer() -> None:
-    alike, other = unsteady(False, False), unsteady(False, True)
-    assert alike.unsteady
-    assert (alike.unknown, alike.shows_a_fault(0.95), alike.possibly_lower()) == (False, False, False)
-    assert (other.unknown, other.shows_a_fault(0.95)) == (False, True)
-
-
-def test_nothing_is_known_where_the_standard_repeats_not_even_its_first_words() -> None:
-    assert unsteady(True, True).unknown
-    assert not unsteady(True, True).shows_a_fault(0.95)
-
-
-def test_few_prompts_that_the_standard_repeats_are_steady() -> None:
-    (found,) = alone(told(0, 0, prompts=4), *ARMS)
-    assert not found.unsteady
-    assert not found.unknown
-
-
-def test_requests_at_temperature_0_that_only_the_challenger_fails_are_a_fault_unless_refused() -> None:
-    def greedy(error: str) -> list[VisitRecord]:
-        made = [visit for visit in told(0, 0) if visit.arm == "standard" or visit.round == 0]
-        gone = {"error": error, "text": "", "tokens": None, "detail": "no"}
-        return [
-            visit
-            if visit.arm == "standard"
-            else visit.model_copy(
-                update={
-                    "cell": visit.cell.model_copy(
-                        update={"rows": tuple(row.model_copy(update=gone) for row in visit.cell.rows)}
-                    )
-                }
-            )
-            for visit in made
-        ]
-
-    (found,) = beside(greedy("http_500"), *ARMS)
-    assert found.shows_a_fault(0.95)
-    assert greedy_refusals(greedy("http_500")) == {}
-    assert beside(greedy("http_400"), *ARMS) == []
-    assert greedy_refusals(greedy("http_400")) == {"draft": "no"}

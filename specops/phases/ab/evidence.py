@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from specops.load.arrivals import Level
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import parity, verdict
 from specops.phases.ab.mixed import longest
@@ -14,9 +13,6 @@ from specops.phases.ab.parity import MOST_MIXED_ROUNDS, Place
 from specops.phases.ab.records import Kept, Margin, VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.visits import Visit, VisitKey
-
-GreedyKey = tuple[str, Level, int]
-"""Arm, load and round of greedy requests beside a sampled measurement."""
 
 
 @dataclass
@@ -33,9 +29,6 @@ class Evidence:
     visits: dict[VisitKey, VisitRecord] = field(default_factory=dict)
     mixed: dict[tuple[str, int], VisitRecord] = field(default_factory=dict)
     """By arm and round: greedy requests among sampled ones."""
-
-    greedy: dict[GreedyKey, VisitRecord] = field(default_factory=dict)
-    """Of a comparison at temperature > 0: requests at temperature 0 beside it."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
     """How sure the standard was where another answer parts from its own."""
@@ -75,9 +68,6 @@ class Evidence:
                 self.visits[visit.key] = visit
         self.mixed = {(visit.arm, visit.round): visit for visit in kept.mixed if visit.cell.failed == 0}
         self.margins = {margin.place: margin for margin in kept.margins}
-        self.greedy = {
-            (visit.arm, visit.cell.level, visit.round): visit for visit in kept.greedy if visit.cell.complete
-        }
 
     def answered(self, arm: str) -> bool:
         return any(visit.arm == arm for visit in self.visits.values())
@@ -149,35 +139,11 @@ class Evidence:
         )
         return longest(answers, self.settings.mixed_prompts)
 
-    def greedy_wanted(self) -> list[GreedyKey]:
-        """Greedy requests that are still to be sent beside a sampled measurement, by arm, load and round.
-
-        The standard has two rounds, since it is its own control. None after an arm refused temperature 0.
-        """
-        if self.asked.temperature == 0 or not self.settings.greedy_prompts or self.standard in self.failed:
-            return []
-        if parity.greedy_refusals(self.greedy.values()):
-            return []
-        keys = [
-            (arm, level, round_)
-            for level in self.asked.levels()
-            for round_ in range(2)
-            for arm in self.working
-            if round_ == 0 or arm == self.standard
-        ]
-        return [key for key in keys if key not in self.greedy]
-
-    def greedy_prompts(self) -> list[str]:
-        """The first prompts of the plan, whose order mixes the classes."""
-        ids = dict.fromkeys(prompt for visit in self.plan for prompt in visit.prompts)
-        return list(ids)[: self.settings.greedy_prompts]
-
     def margins_wanted(self) -> list[Place]:
         """Where answers part and the standard was not asked yet how sure it was; none before the end."""
-        if self.standard in self.failed or self.next_visit() or self.greedy_wanted():
+        if self.asked.temperature != 0 or self.standard in self.failed or self.next_visit():
             return []
-        greedy = self.asked.temperature == 0
-        visits, mixed = list((self.visits if greedy else self.greedy).values()), list(self.mixed.values())
+        visits, mixed = list(self.visits.values()), list(self.mixed.values())
         parities = []
         for challenger in self.working[1:]:
             parities += parity.compare(visits, mixed, self.standard, challenger)

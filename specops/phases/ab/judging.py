@@ -57,20 +57,19 @@ def judge(
     facts: Mapping[str, Mapping[str, Any]] | None = None,
     margins: Mapping[Place, float | None] | None = None,
     sent_before: Collection[str] = (),
-    greedy: Sequence[VisitRecord] = (),
 ) -> Judged:
     """Judge every challenger; the first of `arms` is the standard.
 
     `failed` says why an arm failed, `facts` what is known of each arm (differences.py), `margins` how sure
     the standard was where answers part (`parity.margins_wanted` says where), `sent_before` which prompts
-    warmed the arms up, `greedy` are requests at temperature 0 beside a sampled measurement.
+    warmed the arms up.
     """
     standard, *challengers = arms
     working = [arm for arm in arms if arm not in failed]
     again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
     judging = _Judging(
-        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before, greedy
+        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before
     )
     pairs = {name: repeats.pairs_of(records, standard, name, settings, sent_before) for name in challengers}
     tried = [name for name in challengers if name in working] or challengers
@@ -97,8 +96,7 @@ def judge(
         confidence_of_classes=confidences.of_classes,
         confidence_of_levels=confidences.of_levels,
         expected=dict(EXPECTED),
-        parity_missing=None if temperature == 0 else _not_compared(greedy, challengers),
-        greedy_requests=sum(len(visit.cell.rows) for visit in greedy),
+        parity_missing=None if temperature == 0 else "outputs are comparable at temperature 0 only",
         arms={arm: _measured(records, arm) for arm in arms},
         challengers=found,
         drift=drifts,
@@ -129,7 +127,6 @@ class _Judging:
     """By arm."""
 
     sent_before: Collection[str]
-    greedy: Sequence[VisitRecord]
 
     def challenger(
         self,
@@ -200,9 +197,8 @@ class _Judging:
 
     def _parities(self, name: str) -> list[Parity]:
         if self.temperature > 0:
-            found = parity.beside(self.greedy, self.standard, name)
-        else:
-            found = parity.compare(self.visits, self.mixed, self.standard, name)
+            return []
+        found = parity.compare(self.visits, self.mixed, self.standard, name)
         return [parity.with_margins(one, self.margins) for one in found]
 
     def _decision(
@@ -230,17 +226,6 @@ class _Judging:
             drift.halves(lightest, confidence),
             drift.lowest(lightest, drifted, confidence) if drifted else None,
         )
-
-
-def _not_compared(greedy: Sequence[VisitRecord], challengers: Sequence[str]) -> str | None:
-    """Why answers at temperature > 0 were not compared by greedy requests; None where they were."""
-    refused = parity.greedy_refusals(greedy)
-    if refused:
-        said = "; ".join(f"{arm} refuses temperature 0 ({why})" for arm, why in refused.items())
-        return f"{said}: another model would not be noticed"
-    if {visit.arm for visit in greedy} & set(challengers):
-        return None
-    return "outputs are comparable at temperature 0 only, and no greedy requests were sent"
 
 
 def _with_caches(decision: Decision, found: Sequence[Repeats]) -> Decision:

@@ -30,7 +30,7 @@ from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
 from specops.phases.ab import identity, judging
 from specops.phases.ab.evidence import Evidence
-from specops.phases.ab.questions import ask_greedy, ask_margins, ask_mixed
+from specops.phases.ab.questions import ask_margins, ask_mixed
 from specops.phases.ab.records import Margin, VisitRecord, kept_of
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.ab.visits import Visit, schedule
@@ -138,8 +138,7 @@ class _Comparison:
     def _wanted(self) -> list[str]:
         """The arms that are to be up next; none when all is done."""
         visit, mixed = self.found.next_visit(), self.found.next_mixed()
-        greedy = [arm for arm, _, _ in self.found.greedy_wanted()]
-        lacking = [visit.arm] if visit else mixed[1] if mixed else greedy
+        lacking = [visit.arm] if visit else mixed[1] if mixed else []
         if lacking:
             return self.found.working if self.settings.design == "interleaved" else lacking[:1]
         return [self.found.standard] if self.found.margins_wanted() else []
@@ -181,7 +180,6 @@ class _Comparison:
                     await self._visit(up[visit.arm], visit)
                 if self.settings.design == "abba-restart" or not self.found.next_visit():
                     await self._ask_mixed(up)
-                    await self._ask_greedy(up)
                 if self.found.standard in up:
                     await self._ask_margins(up[self.found.standard])
         except BaseException as stop:
@@ -245,27 +243,6 @@ class _Comparison:
             self.on_partial(self.partial())
             wanted = self.found.next_mixed()
 
-    async def _ask_greedy(self, up: dict[str, Respondent]) -> None:
-        wanted = [key for key in self.found.greedy_wanted() if key[0] in up]
-        if wanted:
-            prompts = self._prompts(self.found.greedy_prompts())
-            self.progress.start("greedy requests, to compare answers", len(wanted) * len(prompts))
-        while wanted := [key for key in self.found.greedy_wanted() if key[0] in up]:
-            name, level, round_ = wanted[0]
-            began = time.time()
-            cell = await ask_greedy(up[name], prompts, level, round_)
-            self.found.greedy[wanted[0]] = VisitRecord(
-                stage=0,
-                block=0,
-                round=round_,
-                order=0,
-                period=self.period,
-                arm=name,
-                began=began,
-                cell=cell,
-            )
-            self.on_partial(self.partial())
-
     async def _ask_margins(self, standard: Respondent) -> None:
         characters: dict[str, list[int]] = defaultdict(list)
         for name, character in self.found.margins_wanted():
@@ -302,7 +279,6 @@ class _Comparison:
             facts=self.facts,
             margins={place: told.margin for place, told in found.margins.items() if told.margin is not None},
             sent_before=found.sent_before,
-            greedy=list(found.greedy.values()),
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data)
 
@@ -342,6 +318,5 @@ class _Comparison:
                 "visits": told(found.visits.values()),
                 "mixed": told(found.mixed.values()),
                 "margins": told(found.margins.values()),
-                "greedy": told(found.greedy.values()),
             },
         )

@@ -37,12 +37,6 @@ LOOKS_ALONE = 2
 POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
 
-FEWEST_STEADY = 6
-"""Prompts whose answers the standard repeats. Fewer that all differ could be chance (one in 32)."""
-
-REFUSED = ("http_400", "http_422")
-"""What a server answers to a request with a parameter that it does not accept."""
-
 _SHOWN = 40
 
 Place = tuple[str, int]
@@ -62,8 +56,6 @@ class Witness(BaseModel):
     """Between the log-probabilities of the standard's two likeliest tokens there; None where not known."""
 
     near_tie: bool = False
-    at_start: bool = False
-    """They have nothing in common but white space: another first token, which is never drafted."""
 
     @property
     def place(self) -> Place:
@@ -90,11 +82,6 @@ class Matches:
     def known_unlike(self) -> frozenset[str]:
         """Those that part where the standard told that it was sure of its token."""
         return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
-
-    @property
-    def other_start(self) -> frozenset[str]:
-        """Those that differ from the first token on, without near ties."""
-        return frozenset(w.prompt for w in self.witnesses if w.at_start and not w.near_tie)
 
     @property
     def compared(self) -> int:
@@ -133,26 +120,6 @@ class Parity:
     def steady(self) -> frozenset[str]:
         """Prompts on which the standard agrees with itself, and the challenger is known to be unlike it."""
         return self.arms.known_unlike - self.control.unlike if self.control else frozenset()
-
-    @property
-    def unsteady(self) -> bool:
-        """Whether the standard differs from itself so often that equal answers are no evidence: most of its
-        answers differ, and the others are too few to show a fault, even if all of them differed."""
-        if self.control is None:
-            return False
-        both = self.arms.prompts & self.control.prompts
-        differ = len(both & self.control.unlike)
-        return len(both) - differ < min(differ, FEWEST_STEADY)
-
-    @property
-    def unknown(self) -> bool:
-        """Whether nothing shows that both arms serve one model: the standard repeats neither its answers nor
-        most of its first words."""
-        if self.control is None or not self.unsteady:
-            return False
-        both = self.arms.prompts & self.control.prompts
-        other = {witness.prompt for witness in self.control.witnesses if witness.at_start}
-        return 2 * len(both & other) >= len(both)
 
     def shows_a_fault(self, confidence: float) -> bool:
         """Whether greedy answers are other ones, by more than chance and rounding.
@@ -205,14 +172,9 @@ class Parity:
         return lost > gained
 
     def _apart(self) -> tuple[int, int]:
-        """Prompts on which only the arms differ, and on which only the standard differs from itself: in their
-        answers, or in the first words where the standard's answers are too unsteady."""
+        """Prompts on which only the arms differ, and on which only the standard differs from itself."""
         assert self.control is not None
         both = self.arms.prompts & self.control.prompts
-        if self.unsteady:
-            ours = {witness.prompt for witness in self.control.witnesses if witness.at_start}
-            theirs = self.arms.other_start
-            return len(both & (theirs - ours)), len(both & (ours - theirs))
         lost = both & (self.arms.surely_unlike - self.control.unlike)
         gained = both & (self.control.unlike - self.arms.unlike)
         return len(lost), len(gained)
@@ -297,29 +259,6 @@ def among_sampled(
     return Parity(challenger, True, theirs[0].cell.level, matches(alone, greedy), control, failures)
 
 
-def beside(greedy: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:
-    """Of greedy requests that were sent beside a sampled measurement. Requests that only the challenger
-    failed are in `failures`; those that refuse temperature 0 are not (`greedy_refusals`)."""
-    greedy = list(greedy)
-    found = []
-    for parity in alone(greedy, standard, challenger):
-        ours = _answers(greedy, parity.level, standard).get(0, {})
-        theirs = (v for v in greedy if v.arm == challenger and v.cell.level == parity.level)
-        failed = (row for visit in theirs for row in visit.cell.rows if row.error and row.prompt in ours)
-        failures = tuple(str(row.detail) for row in failed if row.error not in REFUSED)
-        found.append(replace(parity, failures=failures))
-    return [one for one in found if one.arms.compared or one.failures]
-
-
-def greedy_refusals(greedy: Iterable[VisitRecord]) -> dict[str, str]:
-    """Arms that refuse temperature 0, and what they said."""
-    return {
-        visit.arm: str(visit.cell.rows[0].detail)
-        for visit in greedy
-        if visit.cell.rows and all(row.error in REFUSED for row in visit.cell.rows)
-    }
-
-
 def margins_wanted(parities: Iterable[Parity]) -> list[Place]:
     """Where the standard is to be asked how sure it was: each place once, in order."""
     places = (witness.place for parity in parities for witness in parity.arms.witnesses)
@@ -387,5 +326,4 @@ def _witness(ours: Row, theirs: Row) -> Witness:
         character=same,
         standard=ours.text[same : same + _SHOWN],
         other=theirs.text[same : same + _SHOWN],
-        at_start=not ours.text[:same].strip(),
     )

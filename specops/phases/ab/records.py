@@ -55,8 +55,6 @@ class Kept(BaseModel):
     """One for each arm and round: the greedy requests that were sent among sampled ones (mixed.py)."""
 
     margins: list[Margin]
-    greedy: list[VisitRecord] = []
-    """Of a comparison at temperature > 0: requests at temperature 0, two rounds of them to the standard."""
 
 
 def kept_of(result: Result, name: str) -> Kept:

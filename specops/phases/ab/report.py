@@ -211,9 +211,6 @@ class Report(_Part):
     confidence_of_levels: float
     expected: dict[str, tuple[float, float]]
     parity_missing: str | None
-    greedy_requests: int = 0
-    """Sent to all arms at temperature 0 beside a measurement at temperature > 0, to compare answers."""
-
     arms: dict[str, list[Measured]]
     challengers: dict[str, Challenger]
     drift: list[Drift]

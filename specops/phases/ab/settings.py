@@ -54,10 +54,6 @@ class AbSettings(BaseModel):
     mixed_prompts: int = Field(default=8, ge=0)
     """Greedy requests that are asked again among twice as many at `mixed_temperature`; 0 leaves it out."""
 
-    greedy_prompts: int = Field(default=16, ge=0)
-    """Where requests are sampled: so many are sent at temperature 0 as well, at each load, twice to the
-    standard and once to each challenger, so that another model is noticed; 0 leaves it out."""
-
     mixed_temperature: float = Field(default=0.7, gt=0)
 
     same_server: bool = False

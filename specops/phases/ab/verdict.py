@@ -314,13 +314,6 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
                 reason=f"{_same(parity)}, and one repeat does not show whether the standard differs from "
                 f"itself; by speed alone: {decision.reason}",
             )
-        if parity.unknown and not parity.repeated:
-            return Decision(
-                verdict="undecided",
-                reason=f"{_same(parity)}, but the standard repeats only {parity.control} of its own and not "
-                "their first words: not known whether both serve one model; compare with servers that "
-                f"honour temperature 0; by speed alone: {decision.reason}",
-            )
         if parity.possibly_lower():
             return Decision(
                 verdict="undecided",
@@ -566,11 +559,6 @@ def _most(undecided: Iterable[Decision]) -> int | None:
 
 
 def _lost(parity: Parity) -> str:
-    if parity.breaks and not parity.mixed:
-        return (
-            f"requests at temperature 0 fail: {len(parity.failures)}, all of which the standard answered, "
-            f"such as: {parity.failures[0]}"
-        )
     if parity.breaks:
         return (
             f"greedy requests fail when sampled requests share the batch: {len(parity.failures)}, all of "
@@ -580,13 +568,6 @@ def _lost(parity: Parity) -> str:
         return (
             f"greedy answers change where a prompt comes again: {_same(parity)}, and {parity.control} of the "
             "standard's"
-        )
-    if parity.unsteady:
-        other = len(parity.arms.other_start)
-        own = len(parity.control.other_start) if parity.control else 0
-        return (
-            f"greedy answers differ from the first word on in {other} of {parity.arms.compared} at "
-            f"{parity.level}, and the standard's own in {own}"
         )
     what = "greedy answers change when sampled requests share the batch: " if parity.mixed else ""
     return f"{what}{_same(parity)}, and {parity.control} when the standard is asked again"
