@@ -119,7 +119,10 @@ def parity(report: Report, challenger: Challenger) -> str:
         return f"not compared: {report.parity_missing}"
     # That nothing changes where prompts come again is what the control says of the standard already.
     shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
-    return "; ".join(map(_equal, shown)) or NONE
+    told = "; ".join(map(_equal, shown)) or NONE
+    if report.greedy_requests:
+        told += f"; at temperature 0, by {count(report.greedy_requests, 'request')} beside the measurement"
+    return told
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ ROUND_FROM = 1.2
 """A speed-up from here on is written with one decimal in a sentence; a smaller one needs two."""
 
 Outcome = Literal["faster", "slower", "no gain", "other"]
-NOTES = ("repeats come from a cache", "it drifted")
+NOTES = ("repeats come from a cache", "it drifted", "whether the answers are the standard's is unchecked")
 """Parts of a decision's reason that hold beside a yes."""
 
 
@@ -154,11 +154,12 @@ def _same(report: Report, found: Sequence[OfParity]) -> str:
     if not found:
         return "Answers were not compared."
     whole = {(each.equal, each.compared) for each in found if not each.mixed and not each.repeated}
+    what = "Same answers at temperature 0" if report.greedy_requests else "Same answers"
     if all(each.equal == each.compared and not each.failures for each in found) and len(whole) == 1:
         equal, compared = whole.pop()
-        return f"Same answers: {equal} of {compared}."
+        return f"{what}: {equal} of {compared}."
     shown = [each for each in found if not each.repeated or each.equal < each.compared]
-    return f"Same answers: {'; '.join(map(_parity, shown))}."
+    return f"{what}: {'; '.join(map(_parity, shown))}."
 
 
 def _parity(found: OfParity) -> str:

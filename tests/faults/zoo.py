@@ -119,6 +119,15 @@ class Server:
     unsteady: float = 0.0
     """Share of greedy answers that part from the prompt's own answer at a random token."""
 
+    other_model: bool = False
+    """Its answers to greedy requests have other words, and as many of them."""
+
+    random_greedy: bool = False
+    """Answers to greedy requests are random from the first word on."""
+
+    refuses_greedy: bool = False
+    """Requests at temperature 0 get status 400."""
+
     garble_share: float = 0.0
     garble_above: int = 0
     garble_mixed: bool = False
@@ -258,13 +267,16 @@ class Keeper:
         own = random.Random(prompt)
         count = own.randint(*self.knobs.tokens)
         words = [own.choice(WORDS) for _ in range(count)]
+        if self.knobs.other_model:
+            other = random.Random(f"{prompt} of another model")
+            words = [other.choice(WORDS) for _ in words]
         return Answer(words[:limit], "length" if count > limit else "stop")
 
     def answer_to(self, prompt: str, temperature: float, limit: int) -> Answer:
         knobs, rng = self.knobs, self._rng
         answer = self.text_of(prompt, 10**6)
         words = answer.words
-        if temperature > 0:
+        if temperature > 0 or knobs.random_greedy:
             words = [rng.choice(WORDS) for _ in words]
         elif knobs.unsteady and rng.random() < knobs.unsteady:
             part = rng.randrange(len(words))
@@ -366,6 +378,8 @@ class Keeper:
         body = await request.json()
         prompt = str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
         temperature = float(body.get("temperature", 1.0))
+        if self.knobs.refuses_greedy and temperature == 0:
+            return _refused(400, "temperature must be above 0")
         self.clock.arrive(self, self.knobs.visit_requests)
         self.requests += 1
         self.in_flight += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ def test_another_plan_is_measured_anew(
     stub.requests.clear()
     plan = AbSettings(**{"looks": 2, "mixed_prompts": 0} | settings)
     found = run((stub, other), prompts_file, whole, plan, **chosen)
-    assert len(stub.requests) == 1 + 12 * chosen.get("repeats", 2)
+    at_0 = 2 * 12 if "temperature" in chosen else 0
+    assert len(stub.requests) == 1 + 12 * chosen.get("repeats", 2) + at_0
     assert {v.period for v in visits(found)} == {0}
 
 
@@ -255,6 +257,73 @@ def test_no_greedy_answer_is_asked_for_where_all_is_sampled(
 ) -> None:
     found = run((stub, other), prompts_file, settings=AbSettings(looks=2), temperature=0.7)
     assert found.data["mixed"] == []
+
+
+# answers at temperature 0 beside a measurement at a higher one
+
+
+def sampled(stubs: tuple[Stub, Stub], prompts: Path, previous: Result | None = None, **chosen: Any) -> Result:
+    return run(stubs, prompts, previous, AbSettings(looks=1), temperature=0.7, **chosen)
+
+
+def sent_at_0(stub: Stub) -> list[Body]:
+    return [request for request in stub.requests if not request["temperature"] and request["stream"]]
+
+
+def test_some_prompts_of_a_sampled_measurement_are_sent_at_temperature_0_too(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    found = sampled((stub, other), prompts_file)
+    assert (len(sent_at_0(stub)), len(sent_at_0(other))) == (24, 12)  # the standard twice, as control
+    assert {request["messages"][0]["content"] for request in sent_at_0(other)} == set(texts(stub))
+    parity = found.data["challengers"]["b"]["parity"]
+    assert [(one["equal"], one["compared"], one["control"]["equal"]) for one in parity] == [(12, 12, 12)]
+    assert (found.data["greedy_requests"], found.data["parity_missing"]) == (36, None)
+    stub.requests.clear()
+    other.requests.clear()
+    assert sampled((stub, other), prompts_file, found).data["challengers"]["b"]["parity"] == parity
+    assert stub.requests == other.requests == []
+
+
+def test_another_model_is_found_out_although_all_is_measured_at_a_higher_temperature(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    other.answer = lambda body: Reply(stream(body, CHUNKS if body["temperature"] else [("Never", 8)]))
+    found = sampled((stub, other), prompts_file, concurrency=[1, 2])
+    assert found.verdict == "no"
+    assert "0/12 greedy answers are the same in both arms at 1 stream" in found.reason
+    assert "0/12 greedy answers are the same in both arms at 2 streams" in found.reason
+    (challenger,) = found.data["challengers"].values()
+    assert [level["decision"]["verdict"] for level in challenger["levels"]] == ["no", "no"]
+
+
+def test_as_many_prompts_are_sent_at_temperature_0_as_reach_the_load(
+    stub: Stub, other: Stub, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "many.json"
+    prompts.write_text(json.dumps([{"id": f"p{n}", "text": f"Prompt {n}"} for n in range(40)]))
+    sampled((stub, other), prompts, concurrency=[16])
+    assert (len(sent_at_0(stub)), len(sent_at_0(other))) == (32, 16)
+
+
+def test_where_sampled_requests_are_measured_near_ties_at_temperature_0_are_no_loss(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    logprobs = {"content": [{"token": "Once", "top_logprobs": [{"logprob": -0.7}, {"logprob": -0.71}]}]}
+    whole = json.dumps({"choices": [{"index": 0, "logprobs": logprobs}]}).encode()
+
+    def standard(body: Body) -> Reply:
+        if not body["stream"]:
+            assert body["temperature"] == 0
+            return Reply([whole], content_type="application/json")
+        return Reply(stream(body, CHUNKS))
+
+    stub.answer = standard
+    other.answer = lambda body: Reply(stream(body, CHUNKS if body["temperature"] else [("On a time", 8)]))
+    found = sampled((stub, other), prompts_file)
+    (parity,) = found.data["challengers"]["b"]["parity"]
+    assert (parity["equal"], parity["near_ties"]) == (0, 12)
+    assert found.verdict != "no"
 
 
 # what is refused

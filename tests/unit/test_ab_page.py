@@ -121,7 +121,7 @@ def test_what_is_not_known_says_why() -> None:
     silent = [v.model_copy(update={"cell": v.cell.model_copy(update=quiet)}) for v in visits(2.0)]
     shown = "\n".join(lines(judged(silent, temperature=1.0)))
     assert "accepted  not known: no /metrics" in shown
-    assert "parity    not compared: outputs are comparable at temperature 0 only" in shown
+    assert "parity    not compared: no requests were sent at temperature 0" in shown
     once = "\n".join(lines(judged(visits(2.0, rounds=1))))
     assert "48/48 at 1 stream (control needs two repeats)" in once
 

@@ -233,7 +233,9 @@ def test_other_answers_are_no_speed_up() -> None:
         "do not deploy: 28/48 greedy answers are the same in both arms at 1 stream, and 48/48 when the "
     )
     assert deployed(found) == []
-    assert judged(told(20), temperature=1.0).verdict == "yes"  # sampled answers differ by themselves
+    sampled = judged(told(20), temperature=1.0)  # sampled answers differ by themselves
+    assert sampled.verdict == "yes"
+    assert sampled.reason.endswith("is unchecked: no requests were sent at temperature 0")
     once = judged(told(1, rounds=1))
     assert once.verdict == "undecided"
     assert "one repeat does not show whether the standard differs from itself" in once.reason

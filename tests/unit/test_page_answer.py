@@ -229,8 +229,9 @@ def test_nothing_is_used_against_the_challengers_own_decision() -> None:
 
 def test_equality_is_told_where_it_was_not_compared_or_differs() -> None:
     found = challenger(ONE_EIGHT, {"a": [faster(1.5)] * 2}, [faster(1.5)] * 2)
-    warm = said(found, parity_missing="outputs are comparable at temperature 0 only")
-    assert "Answers were not compared: outputs are comparable at temperature 0 only." in warm[-2]
+    warm = said(found, parity_missing="no requests were sent at temperature 0")
+    assert "Answers were not compared: no requests were sent at temperature 0." in warm[-2]
+    assert said(found, greedy_requests=36)[-2].startswith("Same answers at temperature 0: 64 of 64.")
     near = parity(ONE_EIGHT[0], equal=63, near_ties=1, control=None)
     mixed = parity(ONE_EIGHT[1], equal=3, compared=8, mixed=True, control=None, failures=2).model_copy(
         update={"control": Same(equal=8, compared=8)}

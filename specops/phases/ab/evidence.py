@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from specops.load.arrivals import Level
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import parity, verdict
 from specops.phases.ab.mixed import longest
-from specops.phases.ab.parity import MOST_MIXED_ROUNDS, Place
+from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place
 from specops.phases.ab.records import Kept, Margin, VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.visits import Visit, VisitKey
@@ -29,6 +30,9 @@ class Evidence:
     visits: dict[VisitKey, VisitRecord] = field(default_factory=dict)
     mixed: dict[tuple[str, int], VisitRecord] = field(default_factory=dict)
     """By arm and round: greedy requests among sampled ones."""
+
+    greedy: dict[tuple[str, Level, int], VisitRecord] = field(default_factory=dict)
+    """By arm, load and round: requests at temperature 0 beside a measurement at a higher one."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
     """How sure the standard was where another answer parts from its own."""
@@ -67,6 +71,7 @@ class Evidence:
             if whole and not (visit.arm in stopped and cell.failed > bound * len(cell.rows)):
                 self.visits[visit.key] = visit
         self.mixed = {(visit.arm, visit.round): visit for visit in kept.mixed if visit.cell.failed == 0}
+        self.greedy = {(v.arm, v.cell.level, v.round): v for v in kept.greedy if v.cell.complete}
         self.margins = {margin.place: margin for margin in kept.margins}
 
     def answered(self, arm: str) -> bool:
@@ -139,12 +144,39 @@ class Evidence:
         )
         return longest(answers, self.settings.mixed_prompts)
 
+    def next_greedy(self, up: Collection[str]) -> tuple[str, Level, int] | None:
+        """The next arm, load and round of requests at temperature 0, of the arms that are `up`; None where no
+        more are needed. The standard has two rounds, the second as control; challengers have one.
+
+        At temperature 0 the measurement itself has these answers. Where the standard answers none of them,
+        there is nothing to compare with.
+        """
+        if self.asked.temperature == 0 or self.standard in self.failed or self.next_visit():
+            return None
+        others = [(name, 0) for name in self.working[1:]]
+        for level in self.asked.levels():
+            for name, round_ in [(self.standard, 0), *others, (self.standard, 1)]:
+                first = self.greedy.get((self.standard, level, 0))
+                useless = first is not None and first.cell.failed == len(first.cell.rows)
+                if name in up and (name, level, round_) not in self.greedy and not useless:
+                    return name, level, round_
+        return None
+
+    def greedy_prompts(self, level: Level) -> list[str]:
+        """The first of the plan's order, in which every class has its share, so many that the load is
+        reached."""
+        planned = (p for visit in self.plan if visit.level == level for p in visit.prompts)
+        return list(dict.fromkeys(planned))[: max(GREEDY_PROMPTS, level.concurrency or 0)]
+
     def margins_wanted(self) -> list[Place]:
         """Where answers part and the standard was not asked yet how sure it was; none before the end."""
-        if self.asked.temperature != 0 or self.standard in self.failed or self.next_visit():
+        if self.standard in self.failed or self.next_visit() or self.next_greedy(self.working):
             return []
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
         parities = []
         for challenger in self.working[1:]:
-            parities += parity.compare(visits, mixed, self.standard, challenger)
+            if self.asked.temperature > 0:
+                parities += parity.greedy(list(self.greedy.values()), self.standard, challenger)
+            else:
+                parities += parity.compare(visits, mixed, self.standard, challenger)
         return [place for place in parity.margins_wanted(parities) if place not in self.margins]

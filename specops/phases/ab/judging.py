@@ -57,19 +57,20 @@ def judge(
     facts: Mapping[str, Mapping[str, Any]] | None = None,
     margins: Mapping[Place, float | None] | None = None,
     sent_before: Collection[str] = (),
+    greedy: Sequence[VisitRecord] = (),
 ) -> Judged:
     """Judge every challenger; the first of `arms` is the standard.
 
     `failed` says why an arm failed, `facts` what is known of each arm (differences.py), `margins` how sure
     the standard was where answers part (`parity.margins_wanted` says where), `sent_before` which prompts
-    warmed the arms up.
+    warmed the arms up. `greedy` are the requests at temperature 0 beside a measurement at a higher one.
     """
     standard, *challengers = arms
     working = [arm for arm in arms if arm not in failed]
     again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
     judging = _Judging(
-        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before
+        records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before, greedy
     )
     pairs = {name: repeats.pairs_of(records, standard, name, settings, sent_before) for name in challengers}
     tried = [name for name in challengers if name in working] or challengers
@@ -96,7 +97,8 @@ def judge(
         confidence_of_classes=confidences.of_classes,
         confidence_of_levels=confidences.of_levels,
         expected=dict(EXPECTED),
-        parity_missing=None if temperature == 0 else "outputs are comparable at temperature 0 only",
+        parity_missing=None if temperature == 0 else parity.unchecked(greedy, standard),
+        greedy_requests=sum(len(visit.cell.rows) for visit in greedy),
         arms={arm: _measured(records, arm) for arm in arms},
         challengers=found,
         drift=drifts,
@@ -127,6 +129,7 @@ class _Judging:
     """By arm."""
 
     sent_before: Collection[str]
+    greedy: Sequence[VisitRecord]
 
     def challenger(
         self,
@@ -197,8 +200,9 @@ class _Judging:
 
     def _parities(self, name: str) -> list[Parity]:
         if self.temperature > 0:
-            return []
-        found = parity.compare(self.visits, self.mixed, self.standard, name)
+            found = parity.greedy(self.greedy, self.standard, name)
+        else:
+            found = parity.compare(self.visits, self.mixed, self.standard, name)
         return [parity.with_margins(one, self.margins) for one in found]
 
     def _decision(
@@ -216,6 +220,8 @@ class _Judging:
         if name in failed:  # what survived of a failing arm says nothing about the arm
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
         decision = verdict.of_challenger(verdicts, parities, parity_confidence)
+        if self.temperature > 0 and (why := parity.unchecked(self.greedy, self.standard)) is not None:
+            decision = verdict.unchecked(decision, why)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs

@@ -30,7 +30,7 @@ from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
 from specops.phases.ab import identity, judging
 from specops.phases.ab.evidence import Evidence
-from specops.phases.ab.questions import ask_margins, ask_mixed
+from specops.phases.ab.questions import ask_greedy, ask_margins, ask_mixed
 from specops.phases.ab.records import Margin, VisitRecord, kept_of
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.ab.visits import Visit, schedule
@@ -138,7 +138,8 @@ class _Comparison:
     def _wanted(self) -> list[str]:
         """The arms that are to be up next; none when all is done."""
         visit, mixed = self.found.next_visit(), self.found.next_mixed()
-        lacking = [visit.arm] if visit else mixed[1] if mixed else []
+        greedy = self.found.next_greedy(self.found.working)
+        lacking = [visit.arm] if visit else mixed[1] if mixed else [greedy[0]] if greedy else []
         if lacking:
             return self.found.working if self.settings.design == "interleaved" else lacking[:1]
         return [self.found.standard] if self.found.margins_wanted() else []
@@ -180,6 +181,7 @@ class _Comparison:
                     await self._visit(up[visit.arm], visit)
                 if self.settings.design == "abba-restart" or not self.found.next_visit():
                     await self._ask_mixed(up)
+                await self._ask_greedy(up)
                 if self.found.standard in up:
                     await self._ask_margins(up[self.found.standard])
         except BaseException as stop:
@@ -243,6 +245,25 @@ class _Comparison:
             self.on_partial(self.partial())
             wanted = self.found.next_mixed()
 
+    async def _ask_greedy(self, up: dict[str, Respondent]) -> None:
+        while wanted := self.found.next_greedy(up):
+            name, level, round_ = wanted
+            prompts = self._prompts(self.found.greedy_prompts(level))
+            self.progress.start(f"sending {name} requests at temperature 0, {level}", len(prompts))
+            began = time.time()
+            cell = await ask_greedy(up[name], prompts, level, round_, self.progress)
+            self.found.greedy[wanted] = VisitRecord(
+                stage=0,
+                block=0,
+                round=round_,
+                order=0,
+                period=self.period,
+                arm=name,
+                began=began,
+                cell=cell,
+            )
+            self.on_partial(self.partial())
+
     async def _ask_margins(self, standard: Respondent) -> None:
         characters: dict[str, list[int]] = defaultdict(list)
         for name, character in self.found.margins_wanted():
@@ -279,6 +300,7 @@ class _Comparison:
             facts=self.facts,
             margins={place: told.margin for place, told in found.margins.items() if told.margin is not None},
             sent_before=found.sent_before,
+            greedy=list(found.greedy.values()),
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data)
 
@@ -318,5 +340,6 @@ class _Comparison:
                 "visits": told(found.visits.values()),
                 "mixed": told(found.mixed.values()),
                 "margins": told(found.margins.values()),
+                "greedy": told(found.greedy.values()),
             },
         )

@@ -28,6 +28,13 @@ NEAR_TIE = 0.25
 SURE_WITNESSES = 2
 """Of one prompt rounding may be the reason after all, margin or not; of two it is no explanation any more."""
 
+GREEDY_PROMPTS = 12
+"""Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
+where the load has more streams. Of an arm that answers half of them otherwise, the exact test is sure."""
+
+REFUSALS = ("http_400", "http_422")
+"""Errors of a server that does not accept the request's temperature."""
+
 MOST_MIXED_ROUNDS = 4
 """Of greedy requests among sampled ones. Another round is sent only where the ones before do not decide."""
 
@@ -109,8 +116,12 @@ class Parity:
     """The standard with itself, asked again in the same way; None where it was asked once."""
 
     failures: tuple[str, ...] = ()
-    """Of mixed batches, what became of greedy requests that the challenger failed and the standard answered:
-    a fault of a batch may end the server instead of garbling answers."""
+    """The errors of greedy requests that the challenger failed and the standard answered: a fault of a batch
+    may end the server instead of garbling answers. Of mixed batches, and of requests at temperature 0 beside
+    a measurement at a higher one."""
+
+    refused: str | None = None
+    """What the challenger says where it refuses temperature 0 and the standard does not."""
 
     repeated: bool = False
     """`arms` are the challenger's first answers and its later ones to the same prompts; `control` is the same
@@ -136,7 +147,7 @@ class Parity:
 
     @property
     def breaks(self) -> bool:
-        """Whether requests fail where sampled ones share the batch: of one, the network may be the reason."""
+        """Whether greedy requests fail that the standard answers: of one, the network may be the reason."""
         return len(self.failures) >= SURE_WITNESSES
 
     def surely_lower(self, confidence: float) -> bool:
@@ -204,6 +215,36 @@ def alone(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list
         control = matches(ours[0], ours[1]) if 0 in ours and 1 in ours else None
         found.append(Parity(challenger, False, level, matches(ours.get(0, {}), theirs), control))
     return found
+
+
+def greedy(visits: Sequence[VisitRecord], standard: str, challenger: str) -> list[Parity]:
+    """At each level, the answers at temperature 0 beside a measurement at a higher one; the control is the
+    standard's second round. Levels at which the standard answered none of them are left out."""
+    found = []
+    for one in alone(visits, standard, challenger):
+        answered = _answers(visits, one.level, standard).get(0, {})
+        lost = [
+            row
+            for visit in visits
+            if visit.arm == challenger and visit.cell.level == one.level
+            for row in visit.cell.rows
+            if row.error is not None and row.prompt in answered
+        ]
+        refusals = [str(row.detail) for row in lost if row.error in REFUSALS]
+        failures = tuple(str(row.detail) for row in lost if row.error not in REFUSALS)
+        if answered:
+            found.append(replace(one, failures=failures, refused=next(iter(refusals), None)))
+    return found
+
+
+def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:
+    """Why no answers can be compared: the standard answers nothing at temperature 0. None where it does."""
+    rows = [row for visit in visits if visit.arm == standard for row in visit.cell.rows]
+    if any(row.error is None for row in rows):
+        return None
+    if not rows:
+        return "no requests were sent at temperature 0"
+    return f"{standard} answers no request at temperature 0, such as: {rows[0].detail}"
 
 
 def again(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[Parity]:

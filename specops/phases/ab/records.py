@@ -55,6 +55,8 @@ class Kept(BaseModel):
     """One for each arm and round: the greedy requests that were sent among sampled ones (mixed.py)."""
 
     margins: list[Margin]
+    greedy: list[VisitRecord] = []
+    """Requests at temperature 0 beside a measurement at a higher one, for each arm, load and round."""
 
 
 def kept_of(result: Result, name: str) -> Kept:

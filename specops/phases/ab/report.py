@@ -156,7 +156,7 @@ class OfParity(Same):
     control: Same | None
     near_ties: int
     failures: int = 0
-    """Of greedy requests among sampled ones, where the standard answered the same."""
+    """Of greedy requests among sampled ones, or beside them, where the standard answered the same."""
 
     witnesses: list[Witness]
 
@@ -211,6 +211,11 @@ class Report(_Part):
     confidence_of_levels: float
     expected: dict[str, tuple[float, float]]
     parity_missing: str | None
+    """Why answers could not be compared."""
+
+    greedy_requests: int = 0
+    """Requests at temperature 0 beside a measurement at a higher one, of all arms; parity rests on them."""
+
     arms: dict[str, list[Measured]]
     challengers: dict[str, Challenger]
     drift: list[Drift]

@@ -308,6 +308,13 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
     for parity in parities:
         if decision.verdict != "yes":
             break
+        if parity.refused is not None:
+            return Decision(
+                verdict="undecided",
+                reason=f"{parity.challenger} refuses requests at temperature 0, which the standard answers "
+                f"({parity.refused}): whether its answers are the standard's is unchecked; by speed alone: "
+                f"{decision.reason}",
+            )
         if parity.control is None and parity.arms.surely_unlike:
             return Decision(
                 verdict="undecided",
@@ -321,6 +328,14 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
                 f"is of its tokens; by speed alone: {decision.reason}",
             )
     return decision
+
+
+def unchecked(decision: Decision, why: str) -> Decision:
+    """`decision`, which says where it is a yes that the answers could not be compared."""
+    if decision.verdict != "yes":
+        return decision
+    reason = f"{decision.reason}; whether the answers are the standard's is unchecked: {why}"
+    return decision.model_copy(update={"reason": reason})
 
 
 def unless_answers_differ(
@@ -560,8 +575,9 @@ def _most(undecided: Iterable[Decision]) -> int | None:
 
 def _lost(parity: Parity) -> str:
     if parity.breaks:
+        shared = " when sampled requests share the batch" if parity.mixed else ""
         return (
-            f"greedy requests fail when sampled requests share the batch: {len(parity.failures)}, all of "
+            f"greedy requests fail{shared}: {len(parity.failures)}, all of "
             f"which the standard answered, such as: {parity.failures[0]}"
         )
     if parity.repeated:

@@ -1,0 +1,108 @@
+"""A measurement at a higher temperature: answers at temperature 0 beside it show another model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_visits import ARMS, CLASSES, cell, judged, row, visits
+
+from specops.load.arrivals import Level
+from specops.phases.ab import parity
+from specops.phases.ab.judging import Judged
+from specops.phases.ab.records import VisitRecord
+from specops.stats import MIN_PAIRS
+
+ONE, EIGHT = Level(concurrency=1), Level(concurrency=8)
+PROMPTS = parity.GREEDY_PROMPTS
+REFUSED = {"error": "http_400", "detail": "temperature must be above 0", "text": ""}
+BROKEN = {"error": "http_500", "detail": "the engine is dead", "text": ""}
+
+
+def sent(arm: str, differing: int = 0, round_: int = 0, level: Level = ONE, **fields: Any) -> VisitRecord:
+    """The first `differing` answers are other ones; `fields` are those of all of them."""
+    rows = [
+        row(f"p{n:03}", CLASSES[n % 3], 100.0, **({"text": f"other {n}"} if n < differing else {}) | fields)
+        for n in range(PROMPTS)
+    ]
+    return VisitRecord(
+        stage=0, block=0, round=round_, order=0, period=0, arm=arm, began=9e9, cell=cell(rows, level, round_)
+    )
+
+
+def standard(control: int = 0, level: Level = ONE, **fields: Any) -> list[VisitRecord]:
+    return [sent("standard", 0, 0, level, **fields), sent("standard", control, 1, level, **fields)]
+
+
+def sampled(*greedy: VisitRecord, concurrency: tuple[int, ...] = (1,)) -> Judged:
+    """A measurement in which the draft is twice as fast."""
+    return judged(visits(2.0, concurrency=concurrency, looks=1), temperature=0.7, greedy=greedy)
+
+
+@pytest.mark.parametrize(
+    ("differing", "control", "verdict"),
+    [
+        (0, 0, "yes"),
+        (1, 0, "yes"),  # rounding
+        (2, 0, "yes"),
+        (3, 0, "undecided"),
+        (5, 0, "undecided"),
+        (6, 0, "no"),
+        (PROMPTS, 0, "no"),
+        (6, 6, "yes"),  # the standard differs from itself as often
+        (PROMPTS, 6, "no"),
+    ],
+)
+def test_more_differing_answers_than_the_standards_own_are_no_speed_up(differing, control, verdict) -> None:
+    found = sampled(*standard(control), sent("draft", differing))
+    assert found.verdict == verdict
+    assert bool(found.data["challengers"]["draft"]["deploy"]) == (verdict == "yes")
+    assert found.data["greedy_requests"] == 3 * PROMPTS
+
+
+def test_they_are_not_compared_where_all_is_measured_at_temperature_0() -> None:
+    greedy = [*standard(), sent("draft", PROMPTS)]
+    found = judged(visits(2.0), temperature=0.0, greedy=greedy)
+    assert (found.verdict, found.summary["parity"]) == ("yes", "48/48")
+
+
+def test_answers_that_differ_at_a_load_are_held_against_that_load() -> None:
+    greedy = [*standard(), *standard(level=EIGHT), sent("draft"), sent("draft", PROMPTS, level=EIGHT)]
+    found = sampled(*greedy, concurrency=(1, 8))
+    assert found.verdict == "no"
+    levels = found.data["challengers"]["draft"]["levels"]
+    assert [level["decision"]["verdict"] for level in levels] == ["yes", "no"]
+
+
+@pytest.mark.parametrize("draft", [{}, REFUSED])
+def test_a_standard_that_refuses_temperature_0_leaves_the_answers_unchecked(draft) -> None:
+    found = sampled(sent("standard", **REFUSED), sent("draft", **draft))
+    assert found.verdict == "yes"
+    why = "standard answers no request at temperature 0, such as: temperature must be above 0"
+    assert found.reason.endswith(f"; whether the answers are the standard's is unchecked: {why}")
+    assert (found.data["parity_missing"], found.data["challengers"]["draft"]["parity"]) == (why, [])
+
+
+def test_a_challenger_that_alone_refuses_temperature_0_is_not_deployed() -> None:
+    found = sampled(*standard(), sent("draft", **REFUSED))
+    assert found.verdict == "undecided"
+    assert found.reason.startswith(
+        "draft refuses requests at temperature 0, which the standard answers (temp"
+    )
+    assert found.data["challengers"]["draft"]["parity"][0]["failures"] == 0
+
+
+def test_greedy_requests_that_the_challenger_alone_fails_are_a_fault() -> None:
+    found = sampled(*standard(), sent("draft", **BROKEN))
+    assert found.verdict == "no"
+    assert found.reason.startswith(
+        "do not deploy: greedy requests fail: 12, all of which the standard answered"
+    )
+    assert sampled(*standard(), sent("draft")).verdict == "yes"
+
+
+def test_the_number_of_prompts_can_show_a_fault() -> None:
+    """Half of the answers, as of one class in two, are enough to be sure at one load."""
+    (one,) = parity.greedy([*standard(), sent("draft", PROMPTS // 2)], *ARMS)
+    assert one.shows_a_fault(0.95)
+    assert PROMPTS >= MIN_PAIRS
