@@ -198,6 +198,7 @@ def _word(challenger: Challenger, traffic_class: str, found: ClassLevel) -> str:
 def _equal(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
     where = f"where prompts come again {where}" if found.repeated else where
+    where = f"begin the same {where}" if found.opening else where
     near = f", {count(found.near_ties, 'near tie')}" if found.near_ties else ""
     broke = f", {count(found.failures, 'failure')}" if found.failures else ""
     return (

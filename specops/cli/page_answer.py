@@ -165,6 +165,7 @@ def _same(report: Report, found: Sequence[OfParity]) -> str:
 def _parity(found: OfParity) -> str:
     where = "among sampled requests" if found.mixed else f"at {found.level}"
     where = f"where prompts come again {where}" if found.repeated else where
+    where = f"begin the same {where}" if found.opening else where
     more = [
         f"the standard repeats itself in {found.control.equal} of {found.control.compared}"
         if found.control is not None

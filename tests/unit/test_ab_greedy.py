@@ -106,3 +106,70 @@ def test_the_number_of_prompts_can_show_a_fault() -> None:
     (one,) = parity.greedy([*standard(), sent("draft", PROMPTS // 2)], *ARMS)
     assert one.shows_a_fault(0.95)
     assert PROMPTS >= MIN_PAIRS
+
+
+# a standard that hardly repeats itself
+
+
+def answers(kept: int, ours: str, theirs: str) -> Any:
+    """Both arms give random answers, but the first `kept` prompts, at which the standard repeats itself. They
+    begin with `ours` and `theirs`; with an empty one, at random too."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        start = theirs if visit.arm == "draft" else ours
+        noise = f"{visit.arm} {visit.round} {prompt}"
+        if visit.arm == "standard" and int(prompt[1:]) < kept:
+            noise = prompt
+        elif not start:
+            noise = f"{sum(noise.encode()) * 7919 % 9973} {noise}"
+        return {"text": f"{start}{noise}".ljust(50, ".")}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("kept", "ours", "theirs", "verdict"),
+    [
+        (0, "", "", "undecided"),  # random from the first character on: nothing is known
+        (3, "", "", "undecided"),
+        (0, "", "Sure, that", "undecided"),
+        (0, "The function", "The function", "yes"),  # what differs comes later, in both
+        (0, "The function", "Sure, that", "no"),
+        (5, "The function", "Sure, that", "no"),
+        (12, "", "", "no"),  # the standard repeats itself often enough to show that the draft does not
+    ],
+)
+def test_where_the_standard_hardly_repeats_itself_beginnings_decide(kept, ours, theirs, verdict) -> None:
+    found = judged(visits(2.0, answer=answers(kept, ours, theirs)))
+    assert found.verdict == verdict, found.reason
+    shown = found.data["challengers"]["draft"]["parity"]
+    assert any(one["opening"] for one in shown) == (kept < 12)
+    if verdict == "undecided":
+        assert "a standard that hardly repeats itself cannot show" in found.reason
+        assert "compare again; by speed alone: deploy for" in found.reason
+        assert found.data["challengers"]["draft"]["deploy"] == []
+
+
+def test_equal_answers_need_no_control() -> None:
+    """Of a standard that never repeats itself, which a challenger repeats all the same."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"text": f"{visit.round} {prompt}"}
+
+    found = judged(visits(2.0, answer=answer))
+    assert (found.verdict, found.summary["parity"], found.summary["parity_control"]) == (
+        "yes",
+        "48/48",
+        "0/48",
+    )
+
+
+def test_a_challenger_that_differs_in_half_of_the_answers_is_not_excused_by_a_blind_control() -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        differs = int(prompt[1:]) < (30 if visit.arm == "draft" else 30 * visit.round)
+        return {"text": f"{visit.arm} {visit.round} {prompt}" if differs else f"answer to {prompt}"}
+
+    (found,) = parity.alone(visits(2.0, answer=answer), *ARMS)
+    assert (str(found.arms), str(found.control)) == ("18/48", "18/48")
+    assert not found.is_blind(0.95)  # 18 that the standard repeats would show an arm that repeats none
+    assert found.is_blind(1 - 1e-6)

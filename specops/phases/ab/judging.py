@@ -145,6 +145,7 @@ class _Judging:
         # are looks at one question (parity.LOOKS_ALONE).
         questions = sum(not one.repeated for one in parities)
         each = 1 - (1 - self.settings.confidence) / (challengers * max(1, questions))
+        parities = parity.with_openings(parities, each)
         decision = self._decision(name, pairs, verdicts, parities, each, failed)
         verdicts = verdict.unless_answers_differ(verdicts, parities, each)
         again = [*self.repeats[self.standard], *self.repeats[name]]
@@ -285,6 +286,7 @@ def _parity(found: Parity) -> OfParity:
     return OfParity(
         mixed=found.mixed,
         repeated=found.repeated,
+        opening=found.opening,
         level=found.level,
         equal=found.arms.equal,
         compared=found.arms.compared,

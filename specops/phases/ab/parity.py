@@ -44,6 +44,10 @@ LOOKS_ALONE = 2
 POSSIBLE = 0.2
 """A difference that chance makes less often than this is evidence of a fault, if no proof."""
 
+OPENING = 8
+"""Characters, about two tokens. Where a standard hardly ever repeats a whole answer, beginnings still tell
+another model: rounding rarely changes the first tokens."""
+
 _SHOWN = 40
 
 Place = tuple[str, int]
@@ -91,6 +95,11 @@ class Matches:
         return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
 
     @property
+    def openings(self) -> Matches:
+        """Only the beginnings of the answers compared."""
+        return Matches(self.prompts, tuple(w for w in self.witnesses if w.character < OPENING))
+
+    @property
     def compared(self) -> int:
         return len(self.prompts)
 
@@ -127,6 +136,27 @@ class Parity:
     """`arms` are the challenger's first answers and its later ones to the same prompts; `control` is the same
     of the standard. Only prompts whose first answers are the same in both arms are in it."""
 
+    opening: bool = False
+    """Only the first `OPENING` characters of each answer are compared."""
+
+    @property
+    def openings(self) -> Parity:
+        """The same comparison, of the answers' beginnings only."""
+        control = self.control.openings if self.control else None
+        return replace(self, arms=self.arms.openings, control=control, opening=True)
+
+    def is_blind(self, confidence: float) -> bool:
+        """Whether most answers differ between the arms, and the standard repeats itself so seldom that no
+        number of differing answers could show a fault: then nothing is known of another model's answers.
+
+        Never of prompts that come again: their first answers have shown that the arms answer the same."""
+        if self.control is None or self.repeated or self.breaks:
+            return False
+        if 2 * len(self.arms.surely_unlike) <= self.arms.compared:
+            return False
+        repeated = len((self.arms.prompts & self.control.prompts) - self.control.unlike)
+        return chance(repeated, repeated) >= self._error(confidence)
+
     @property
     def steady(self) -> frozenset[str]:
         """Prompts on which the standard agrees with itself, and the challenger is known to be unlike it."""
@@ -141,9 +171,12 @@ class Parity:
         its part of the error: mixed batches are looked at after every round, and of answers alone the first
         ones and those to prompts that come again.
         """
-        confidence = 1 - (1 - confidence) / (MOST_MIXED_ROUNDS if self.mixed else LOOKS_ALONE)
         sure = self.mixed and len(self.steady) >= SURE_WITNESSES
-        return self.breaks or sure or self.surely_lower(confidence)
+        return self.breaks or sure or self.surely_lower(1 - self._error(confidence))
+
+    def _error(self, confidence: float) -> float:
+        """Of one look."""
+        return (1 - confidence) / (MOST_MIXED_ROUNDS if self.mixed else LOOKS_ALONE)
 
     @property
     def breaks(self) -> bool:
@@ -298,6 +331,14 @@ def among_sampled(
     rows = (row for probe in theirs for row in probe.cell.rows)
     failures = tuple(str(row.detail) for row in rows if row.error and row.prompt in answered)
     return Parity(challenger, True, theirs[0].cell.level, matches(alone, greedy), control, failures)
+
+
+def with_openings(parities: Sequence[Parity], confidence: float) -> list[Parity]:
+    """`parities`, and of each that is blind a weaker comparison: that of the answers' beginnings.
+
+    Where all answers cannot show a fault, this is the only test, so it takes no part of the error.
+    """
+    return [*parities, *(one.openings for one in parities if one.is_blind(confidence))]
 
 
 def margins_wanted(parities: Iterable[Parity]) -> list[Place]:

@@ -152,6 +152,9 @@ class OfParity(Same):
     repeated: bool = False
     """The challenger's later answers with its own first ones; the control is the same of the standard."""
 
+    opening: bool = False
+    """Only the first characters of each answer are compared: the standard repeats too few whole answers."""
+
     level: Level
     control: Same | None
     near_ties: int

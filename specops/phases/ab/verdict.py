@@ -305,7 +305,7 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
     if lost:
         faults = "; ".join(_lost(parity) for parity in lost)
         return Decision(verdict="no", reason=f"do not deploy: {faults}; by speed alone: {decision.reason}")
-    for parity in parities:
+    for parity in sorted(parities, key=lambda parity: not parity.opening):  # the reason that covers the others comes first
         if decision.verdict != "yes":
             break
         if parity.refused is not None:
@@ -320,6 +320,14 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
                 verdict="undecided",
                 reason=f"{_same(parity)}, and one repeat does not show whether the standard differs from "
                 f"itself; by speed alone: {decision.reason}",
+            )
+        if parity.opening and parity.is_blind(parity_confidence):
+            return Decision(
+                verdict="undecided",
+                reason=f"{_same(parity)}, and {parity.control} when the standard is sent them again: a "
+                "standard that hardly repeats itself cannot show whether the answers are its own; turn its "
+                "randomness off (a fixed seed, batch-invariant kernels, one stream) and compare again; by "
+                f"speed alone: {decision.reason}",
             )
         if parity.possibly_lower():
             return Decision(
@@ -594,6 +602,8 @@ def _same(parity: Parity) -> str:
         return (
             f"{parity.arms} later answers of {parity.challenger} are the same as its first at {parity.level}"
         )
+    if parity.opening:
+        return f"{parity.arms} greedy answers begin the same in both arms at {parity.level}"
     return f"{parity.arms} greedy answers are the same in both arms at {parity.level}"
 
 
