@@ -129,6 +129,14 @@ def read_answer(
     )
 
 
+def contradicts(tokens: int | None, limit: int, finish_reason: str | None) -> bool:
+    """Whether a count of tokens is wrong beside `max_tokens`: above it, or, where the finish reason says that
+    the limit ended the answer, below it. One token more or less may be a special one."""
+    if tokens is None:
+        return False
+    return tokens > limit + 1 or (finish_reason == "length" and tokens < limit - 1)
+
+
 def _take(reading: _Reading, event: Event) -> None:
     at, data = event.at, event.data
     try:

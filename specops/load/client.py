@@ -14,7 +14,7 @@ import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
-from specops.load.answer import Failure
+from specops.load.answer import Answer, Failure, contradicts
 from specops.load.connection import Connections, Lost
 from specops.load.endpoint import Capabilities, Decoding, Endpoint
 from specops.load.error_body import html_page
@@ -113,6 +113,7 @@ class Client:
         self.capabilities = Capabilities(
             usage=asked.usage and answer.tokens is not None,
             continuous_usage=bool(answer.chunks) and answer.chunks[0].tokens is not None,
+            miscount=_miscount(answer),
         )
         return observation
 
@@ -263,6 +264,14 @@ class Client:
         if self.endpoint.kind == "chat":
             return body | {"messages": prompt.messages()}
         return body | {"prompt": prompt.completion_prompt()}
+
+
+def _miscount(answer: Answer) -> str | None:
+    """How the server's count of a probe's tokens contradicts the probe's limit; None where it does not."""
+    if answer.tokens_from != "usage" or not contradicts(answer.tokens, _PROBE_TOKENS, answer.finish_reason):
+        return None
+    ended = f"finish_reason {answer.finish_reason}"
+    return f"the server counts {answer.tokens} tokens in an answer with max_tokens {_PROBE_TOKENS} ({ended})"
 
 
 def _wait(retry_after: str, retries: int) -> float | None:

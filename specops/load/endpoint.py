@@ -50,6 +50,8 @@ class Capabilities:
 
     usage: bool = False
     continuous_usage: bool = False
+    miscount: str | None = None
+    """Where its count of tokens contradicts the limit that a request set, the sentence that says so."""
 
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}
@@ -62,7 +64,7 @@ class Capabilities:
             "usage": self.usage,
             "continuous_usage": self.continuous_usage,
             "tokens_from": "usage" if self.usage else fallback,
-        }
+        } | ({"miscount": self.miscount} if self.miscount else {})
 
 
 def checked_base_url(url: str) -> str:

@@ -12,7 +12,7 @@ from specops.load import answers, counters, steadiness, summary
 from specops.load.abort import Watch
 from specops.load.answer import CountTokens, Failure
 from specops.load.arrivals import Level
-from specops.load.client import Client
+from specops.load.client import DEFAULT_MAX_TOKENS, Client
 from specops.load.pace import Pace
 from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
@@ -173,19 +173,37 @@ class _Run:
         remarks = [f"{failed} failed: {kinds}"] if failed else []
         remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
         left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
-        remarks += [
-            said for said in (left_out, answers.stock(self.cells), answers.undercounted(self.cells)) if said
-        ]
-        remarks += answers.cached(self.cells)
+        doubts = [*filter(None, self._doubts()), *answers.cached(self.cells)]
+        remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts)) if said]
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:
                 advice = "lower the load, or measure from a machine with more free CPU time"
                 return self._result("undecided", f"at {cell.level}, {cell.client_bound}; {advice}{also}")
         drifts = [change.sentence for change in steadiness.changes(self.cells) if change.drift]
-        if drifts:
-            return self._result("undecided", f"the server was not steady: {'; '.join(drifts)}{also}")
+        unsteady = f"the server was not steady: {'; '.join(drifts)}" if drifts else ""
+        grave = [doubt for doubt in doubts if doubt.share > self.settings.max_error_share]
+        if grave:  # first: a cache looks like a server that changes
+            advice = "; ".join(dict.fromkeys(doubt.advice for doubt in grave))
+            rest = f"; {unsteady}" if unsteady else ""
+            reason = f"no baseline to compare with{also}{rest}; {advice}, and measure again"
+            return self._result("undecided", reason)
+        if unsteady:
+            return self._result("undecided", f"{unsteady}{also}")
         return self._result("yes", f"measured {requests} requests in {len(self.cells)} cells{also}")
+
+    def _doubts(self) -> list[answers.Doubt | None]:
+        limits = {
+            prompt.id: self.settings.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS
+            for prompt in self.prompts.prompts
+        }
+        miscounted = self.endpoint.get("miscount")
+        return [
+            answers.stock(self.cells),
+            answers.undercounted(self.cells),
+            answers.overcounted(self.cells, limits),
+            answers.Doubt(miscounted, 1.0, answers.COUNT_ADVICE) if miscounted else None,
+        ]
 
     def _slow_tails(self) -> list[tuple[Level, str]]:
         """Each level with slow requests, and the sentence that counts them."""

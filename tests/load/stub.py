@@ -82,7 +82,7 @@ def fault(status: int, message: str, **headers: str) -> Reply:
     return Reply([body], status, {k.replace("_", "-"): v for k, v in headers.items()}, "application/json")
 
 
-CHUNKS = [("Once", 1), (" upon a", 2), (" time there", 3), (" was.", 2)]
+CHUNKS = [("Once", 1), (" upon a", 2), (" time", 3), (".", 2)]
 
 
 class Stub:

@@ -126,7 +126,7 @@ def test_without_usage_a_tokenizer_counts(stub: Stub, prompts_file: Path, tmp_pa
     words.save(str(tmp_path / "tokenizer.json"))
     stub.answer = lambda body: Reply(stream(body, CHUNKS, usage=False))
     found = run(stub, prompts_file, tokenizer=tmp_path)
-    assert found.summary["total_tokens"] == 12 * 6
+    assert found.summary["total_tokens"] == 12 * 4
     assert found.data["endpoint"]["tokens_from"] == "retokenised"
 
 

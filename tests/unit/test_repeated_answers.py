@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_visits import judged, visits
+from made_visits import ARMS, judged, visits
 
 from specops.load import answers
+from specops.load.answer import contradicts
 from specops.load.arrivals import Level
 from specops.load.settings import BaselineSettings
 from specops.load.workload import load_prompts, repeated_sentence
@@ -105,24 +106,28 @@ def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
 def test_a_baseline_names_repeats_that_come_from_a_cache() -> None:
     said = answers.cached(cells(0.3))
     assert len(said) == 1
-    assert "E2E 3.3× [3.3, 3.3]" in said[0]
-    assert "TTFT" not in said[0]
+    assert "E2E 3.3× [3.3, 3.3]" in said[0].sentence
+    assert "TTFT" not in said[0].sentence
     for unsurprising in (cells(1.0), cells(0.9), cells(3.0), cells(0.3)[:1], cells(0.3, prompts=3)):
         assert answers.cached(unsurprising) == []
 
 
 def test_a_baseline_names_an_answer_that_several_prompts_get() -> None:
-    assert answers.stock(cells(1.0)) == ""
+    assert answers.stock(cells(1.0)) is None
     said = answers.stock(
         [MadeCell(0, [MadeRow(f"p{i}", APOLOGY if i < 3 else f"answer {i}") for i in range(9)])]
     )
-    assert said == f"3 of 9 requests got the same answer as another prompt, such as: {APOLOGY!r}"
-    assert answers.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) == ""
+    assert said is not None
+    assert said.sentence == f"3 of 9 requests got the same answer as another prompt, such as: {APOLOGY!r}"
+    assert said.share == 3 / 9
+    assert answers.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) is None
 
 
 def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> None:
     def said(**fields: Any) -> str:
-        return answers.undercounted([MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])])
+        doubt = answers.undercounted([MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])])
+        assert doubt is None or doubt.share == 0.5
+        return doubt.sentence if doubt else ""
 
     for right in (
         {},
@@ -136,3 +141,57 @@ def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> N
     assert said(tokens=6).startswith("in 1 of 2 answers the server counts fewer tokens than it sends chunks")
     assert "(6 and 10)" in said(tokens=6)
     assert said(tokens=98, chunks=100) != ""
+
+
+def test_a_baseline_names_a_server_that_counts_more_tokens_than_the_limit_allows() -> None:
+    def said(limit: int = 64, **fields: Any) -> answers.Doubt | None:
+        cell: Any = MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])
+        return answers.overcounted([cell], {"p0": 64, "p1": limit})
+
+    for right in ({"tokens": 64}, {"tokens": 65}, {"tokens": None}, {"tokens": 96, "error": "cut"}):
+        assert said(**right) is None
+    assert said(tokens=96, tokens_from="retokenised") is None
+    found = said(tokens=96)
+    assert found is not None
+    assert found.sentence.startswith(
+        "in 1 of 2 answers the server counts more tokens than max_tokens allows, "
+    )
+    assert ("such as 96 of at most 64" in found.sentence, found.share) == (True, 0.5)
+    assert said(tokens=20, limit=16) is not None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "finish", "wrong"),
+    [
+        (8, "length", False),
+        (8, "stop", False),
+        (3, "stop", False),
+        (9, "length", False),
+        (7, "length", False),
+        (12, "length", True),
+        (12, "stop", True),
+        (5, "length", True),
+        (None, "length", False),
+    ],
+)
+def test_a_count_is_checked_against_the_limit_that_ended_the_answer(tokens, finish, wrong) -> None:
+    assert contradicts(tokens, 8, finish) == wrong
+
+
+def test_a_comparison_with_an_arm_that_counts_wrongly_decides_nothing() -> None:
+    miscount = "the server counts 12 tokens in an answer with max_tokens 8 (finish_reason length)"
+    for wrong in ("standard", "draft"):
+        facts = {arm: {"pool": {}} | ({"miscount": miscount} if arm == wrong else {}) for arm in ARMS}
+        found = judged(visits(2.0), facts=facts)
+        assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
+        assert found.reason.startswith(f"{wrong}: {miscount}; repair what counts the tokens")
+    assert judged(visits(2.0), facts={arm: {"pool": {}} for arm in ARMS}).verdict == "yes"
+
+
+def test_equal_texts_with_other_counts_of_tokens_are_named() -> None:
+    made = visits(2.0, answer=lambda visit, prompt, at: {"tokens": 15 if visit.arm == "draft" else 10})
+    found = judged(made)
+    assert found.verdict == "no"
+    assert "0/48 greedy answers are the same in both arms at 1 stream (48 more have the same text, and" in (
+        found.reason
+    )

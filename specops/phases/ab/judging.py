@@ -86,6 +86,7 @@ def judge(
             wrong: str | None = validity.of_noise(noise)
         else:
             wrong, note = validity.standard(records, standard, name, (facts or {}).get(standard))
+            wrong = wrong or validity.miscounting(facts or {}, (standard, name))
         if wrong is not None:
             found[name] = validity.void(found[name], wrong)
     decisions = {name: challenger.decision for name, challenger in found.items()}

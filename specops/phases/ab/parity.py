@@ -95,6 +95,11 @@ class Matches:
         return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
 
     @property
+    def recounted(self) -> int:
+        """Pairs of answers with the same text, of which the servers count different numbers of tokens."""
+        return sum(not witness.standard and not witness.other for witness in self.witnesses)
+
+    @property
     def openings(self) -> Matches:
         """Only the beginnings of the answers compared."""
         return Matches(self.prompts, tuple(w for w in self.witnesses if w.character < OPENING))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from specops.load.answers import COUNT_ADVICE
 from specops.load.speculation import Observed, several_tokens, speculating_standard
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.report import Challenger, Noise
@@ -31,6 +32,12 @@ def standard(
     if wrong is not None and configured and theirs.speculates:
         return None, wrong
     return wrong, None if wrong is not None else several_tokens(ours)
+
+
+def miscounting(facts: Mapping[str, Mapping[str, Any]], arms: Iterable[str]) -> str | None:
+    """Which of `arms` counts tokens wrongly: then neither lengths nor times per token can be compared."""
+    found = [f"{arm}: {facts[arm]['miscount']}" for arm in arms if facts.get(arm, {}).get("miscount")]
+    return f"{'; '.join(found)}; {COUNT_ADVICE}, and compare again" if found else None
 
 
 def observed(visits: Iterable[VisitRecord], arm: str) -> Observed:

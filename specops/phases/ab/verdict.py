@@ -305,7 +305,9 @@ def of_challenger(verdicts: Verdicts, parities: Sequence[Parity], parity_confide
     if lost:
         faults = "; ".join(_lost(parity) for parity in lost)
         return Decision(verdict="no", reason=f"do not deploy: {faults}; by speed alone: {decision.reason}")
-    for parity in sorted(parities, key=lambda parity: not parity.opening):  # the reason that covers the others comes first
+    for parity in sorted(
+        parities, key=lambda parity: not parity.opening
+    ):  # the reason that covers the others comes first
         if decision.verdict != "yes":
             break
         if parity.refused is not None:
@@ -604,7 +606,10 @@ def _same(parity: Parity) -> str:
         )
     if parity.opening:
         return f"{parity.arms} greedy answers begin the same in both arms at {parity.level}"
-    return f"{parity.arms} greedy answers are the same in both arms at {parity.level}"
+    said = f"{parity.arms} greedy answers are the same in both arms at {parity.level}"
+    if recounted := parity.arms.recounted:
+        said += f" ({recounted} more have the same text, and other counts of tokens)"
+    return said
 
 
 def _at(what: str, cells: Sequence[Cell]) -> list[str]:
