@@ -306,6 +306,19 @@ def test_as_many_prompts_are_sent_at_temperature_0_as_reach_the_load(
     assert (len(sent_at_0(stub)), len(sent_at_0(other))) == (32, 16)
 
 
+def test_where_the_standard_refuses_temperature_0_nothing_else_is_sent_at_it(
+    stub: Stub, other: Stub, prompts_file: Path
+) -> None:
+    refusal = fault(400, "temperature must be above 0")
+    stub.answer = lambda body: Reply(stream(body, CHUNKS)) if body["temperature"] else refusal
+    found = sampled((stub, other), prompts_file)
+    assert (len(sent_at_0(stub)), len(sent_at_0(other))) == (12, 0)
+    assert found.data["parity_missing"].startswith("a answers no request at temperature 0, such as: ")
+    stub.requests.clear()
+    assert sampled((stub, other), prompts_file, found).data["greedy_requests"] == 12
+    assert stub.requests == []
+
+
 def test_where_sampled_requests_are_measured_near_ties_at_temperature_0_are_no_loss(
     stub: Stub, other: Stub, prompts_file: Path
 ) -> None:
