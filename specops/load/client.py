@@ -268,7 +268,7 @@ class Client:
 
 def _miscount(answer: Answer) -> str | None:
     """How the server's count of a probe's tokens contradicts the probe's limit; None where it does not."""
-    if answer.tokens_from != "usage" or not contradicts(answer.tokens, _PROBE_TOKENS, answer.finish_reason):
+    if not contradicts(answer.tokens, _PROBE_TOKENS, answer.finish_reason):
         return None
     ended = f"finish_reason {answer.finish_reason}"
     return f"the server counts {answer.tokens} tokens in an answer with max_tokens {_PROBE_TOKENS} ({ended})"

@@ -176,6 +176,17 @@ def test_one_arm_at_a_time_where_they_share_a_device(fake, asked, tmp_path) -> N
     assert not any(map(listens, up))
 
 
+@pytest.mark.slow
+def test_requests_at_temperature_0_take_no_further_start_of_a_server(fake, asked, tmp_path) -> None:
+    notes = Notes()
+    sampled = asked.model_copy(update={"temperature": 0.7})
+    settings = AbSettings(design="abba-restart", looks=1)
+    found = compare(arms(none=fake(), chain=fake()), sampled, settings, notes, logs=tmp_path / "logs")
+    assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
+    greedy = [(v.arm, v.round, v.period) for v in kept_of(found, "it").greedy]
+    assert greedy == [("none", 0, 0), ("none", 1, 0), ("chain", 0, 1)]
+
+
 def test_a_server_that_ends_in_the_middle_is_a_no_with_its_last_words(fake, asked, tmp_path) -> None:
     notes = Notes()
     settings = asked.model_copy(update={"repeats": 6, "abort_window": 4, "retries": 0})

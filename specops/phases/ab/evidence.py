@@ -151,7 +151,7 @@ class Evidence:
         At temperature 0 the measurement itself has these answers. Where the standard answers none of them,
         there is nothing to compare with.
         """
-        if self.asked.temperature == 0 or self.standard in self.failed or self.next_visit():
+        if self.asked.temperature == 0 or self.standard in self.failed:
             return None
         others = [(name, 0) for name in self.working[1:]]
         for level in self.asked.levels():
@@ -170,7 +170,7 @@ class Evidence:
 
     def margins_wanted(self) -> list[Place]:
         """Where answers part and the standard was not asked yet how sure it was; none before the end."""
-        if self.standard in self.failed or self.next_visit() or self.next_greedy(self.working):
+        if self.standard in self.failed or self.next_visit():
             return []
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
         parities = []

@@ -181,7 +181,7 @@ class _Comparison:
                     await self._visit(up[visit.arm], visit)
                 if self.settings.design == "abba-restart" or not self.found.next_visit():
                     await self._ask_mixed(up)
-                await self._ask_greedy(up)
+                    await self._ask_greedy(up)
                 if self.found.standard in up:
                     await self._ask_margins(up[self.found.standard])
         except BaseException as stop:
