@@ -222,8 +222,8 @@ class _Judging:
         if name in failed:  # what survived of a failing arm says nothing about the arm
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
         decision = verdict.of_challenger(verdicts, parities, parity_confidence)
-        if self.temperature > 0 and (why := parity.unchecked(self.greedy, self.standard)) is not None:
-            decision = verdict.unchecked(decision, why)
+        if self.temperature > 0 and (missing := parity.unchecked(self.greedy, self.standard)):
+            decision = verdict.unchecked(decision, missing)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
