@@ -14,8 +14,8 @@ The shape of `data` (format 2), for all that read it:
 - `challengers[NAME].pays_up_to`: streams, all classes together.
 - `standard_note`: what of the standard may be speculation. A standard that surely speculates leaves every
   decision undecided. So does an A/A, whose noise is in `same_server`.
-- `challengers[NAME].parity`: equal greedy answers, by load. Of a measurement at temperature > 0 they come from
-  `greedy_requests` further requests; of a standard that hardly repeats itself, `opening` compares beginnings.
+- `challengers[NAME].parity`: equal greedy answers, by load. At temperature > 0 they come from
+  `greedy_requests` further requests. Of a standard that hardly repeats itself, `opening` compares beginnings.
 - `challengers[NAME].repeats`: whether repeated requests are faster than first ones (a cache), by arm.
 
 Levels are in order, the lightest first. A decision of yes at a load says that this class pays there and at
