@@ -127,12 +127,16 @@ class Signals:
         made = f"{servers._aggregate('sum')} (increase({self._of(self.series.generated)}))"
         return f"{made} >= {least} unless on ({', '.join(servers.by)}) {servers.drafted()} > 0"
 
-    def http(self, *matchers: str) -> str | None:
-        """Requests that the server's API answered within the window, also those that the engine never had.
-        None where it does not count them."""
-        if self.series.http is None:
+    def http(self, *, failed: bool = False) -> str | None:
+        """Requests that the server's API answered within the window, also those that the engine never had; or
+        only those `failed` with a status of 500 or above. None where it does not count them."""
+        responses = self.series.http
+        if responses is None:
             return None
-        of = self._of(self.series.http, ",".join(('handler=~"/v1/.*"', 'method="POST"', *matchers)))
+        labels = [f'{responses.path}=~"/v1/.*"', 'method="POST"']
+        if failed:
+            labels.append(f'{responses.status}=~"5.."')
+        of = self._of(responses.counter, ",".join(labels))
         return f"{self._aggregate('sum')} (increase({of}))"
 
     def stuck(self) -> str:

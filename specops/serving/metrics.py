@@ -30,6 +30,18 @@ class Gauges:
 
 
 @dataclass(frozen=True)
+class Responses:
+    """A counter of HTTP requests that the server's API answered, also those that the engine never had. It has
+    the label `method` (GET, POST), and two whose names differ."""
+
+    counter: str
+    path: str
+    """Label: the path of the API."""
+    status: str
+    """Label: "200" to "599", or "2xx" to "5xx"."""
+
+
+@dataclass(frozen=True)
 class Series:
     ttft: str
     """Histograms, in seconds, without _sum, _count, _bucket."""
@@ -51,8 +63,7 @@ class Series:
     """Requests that the engine gave up, those whose client went away among them."""
     aborted_reasons: str | None = None
     """Where `aborted` counts all requests: its label finished_reason, as a regular expression."""
-    http: str | None = None
-    """Counter of HTTP requests that its API answered: handler, method, status ("2xx" … "5xx")."""
+    http: Responses | None = None
     cache_config: str | None = None
     """A gauge whose labels are the settings of the KV cache."""
 

@@ -55,8 +55,8 @@ def needs(rollout: Rollout) -> Iterator[Need]:
         yield from of_engine(series, f"{pool} pool", labels, window, pool)
         if series.http is not None and not rollout.addresses.routers:
             # Not every server with these names counts them; and it has none before its first request.
-            http = f"sum(increase({series.http}{selector(labels)}[{window}]))"
-            yield Need(series.http, f"{pool} pool", labels, "outages", http, mend=DOWN)
+            http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
+            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, mend=DOWN)
     yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)

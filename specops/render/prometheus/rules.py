@@ -139,7 +139,7 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
 def _of_http(rollout: Rollout, lately: Signals) -> Iterator[Record]:
     """Where no router is scraped: by the servers' own APIs. An engine's series have no request that its API
     refused."""
-    answered, failed = lately.http(), lately.http('status=~"5.."')
+    answered, failed = lately.http(), lately.http(failed=True)
     if answered is None or failed is None:
         return
     yield Record(recorded.REQUESTS_LATELY, answered)

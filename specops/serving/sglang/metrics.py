@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specops.serving.metrics import Gauges, Series
+from specops.serving.metrics import Gauges, Responses, Series
 
 CURRENT = Series(
     ttft="sglang:time_to_first_token_seconds",
@@ -16,5 +16,6 @@ CURRENT = Series(
     preemptions="sglang:num_retracted_requests_total",
     acceptance=Gauges(rate="sglang:spec_accept_rate", verifications="sglang:spec_verify_calls_total"),
     aborted="sglang:num_aborted_requests_total",
+    http=Responses("sglang:http_responses_total", path="endpoint", status="status_code"),
     counts_at_end=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Drafts, Responses, Series
 
 CURRENT = Series(
     ttft="vllm:time_to_first_token_seconds",
@@ -24,7 +24,7 @@ CURRENT = Series(
     ),
     aborted="vllm:request_success_total",
     aborted_reasons="abort|error",
-    http="http_requests_total",
+    http=Responses("http_requests_total", path="handler", status="status"),
     cache_config="vllm:cache_config_info",
     drafts_come_late=True,
 )
