@@ -29,7 +29,7 @@ MEASURED = ("baseline", "k-swept", "speedup", "draft-compatible", "runbook-share
 
 def answering(gap_s: float) -> Any:
     def answer(body: Body) -> Reply:
-        return Reply(stream(body, CHUNKS), gap_s=gap_s)
+        return Reply(stream(body, CHUNKS[: body["max_tokens"] // 4]), gap_s=gap_s)  # of 4 tokens each
 
     return answer
 
@@ -132,7 +132,9 @@ def test_another_run_folder_is_named_in_every_command(file: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_commands_run_in_turn_end_at_passed_items(file: Path, stub: Stub, other: Stub) -> None:
+def test_commands_run_in_turn_end_at_passed_items(
+    file: Path, stub: Stub, other: Stub, any_speed: None
+) -> None:
     stub.answer, other.answer = answering(0.02), answering(0.004)
     ran: list[str] = []
     for _ in range(len(MEASURED) + 1):

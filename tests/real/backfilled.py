@@ -92,7 +92,8 @@ class Pool:
             yield f"up{{{target}}} {int(not _within(self.silent, ago))} {at}"
             if _within(self.silent, ago):
                 continue
-            gauges = {"num_requests_running": round(does.requests_per_s * does.e2e)} | dict(does.gauges)
+            load = {"num_requests_running": round(does.requests_per_s * does.e2e), "num_requests_waiting": 0}
+            gauges = load | dict(does.gauges)
             for name, value in gauges.items():
                 yield f"{self.prefix}{name}{labels} {value} {at}"
             for name, total in totals.items():

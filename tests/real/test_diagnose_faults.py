@@ -77,7 +77,7 @@ FAULTS: Mapping[str, Fault] = {
     "healthy-at-night": Fault(None, spec={"requests_per_s": 0.02}, standard={"requests_per_s": 0.02}),
     "heavy-load": Fault(
         "load-beyond-crossover",
-        "21 streams; it stopped paying above 8 (sweep.json)",
+        "22 streams; it stopped paying above 8 (sweep.json)",
         then={"requests_per_s": 5.0, "tpot": 0.042, "acceptance": 0.35},
     ),
     "heavy-load-by-the-comparison": Fault(
