@@ -80,7 +80,7 @@ def renaming() -> Iterator[str]:
         "m", "stop"
     ).inc()
     assert VLLM.http is not None
-    Counter(VLLM.http, "Made.", ["handler", "method", "status"], registry=registry).labels(
+    Counter(VLLM.http.counter, "Made.", ["handler", "method", "status"], registry=registry).labels(
         "/v1/completions", "POST", "2xx"
     ).inc()
     for name in (VLLM.ttft, VLLM.tpot, VLLM.e2e):
