@@ -50,6 +50,11 @@ LONGEST = (
     "test_sampled_mixtures.py",
     "test_edge_sampling.py",
     "test_sampled_heads.py",
+    "test_run_again.py",
+    "test_faults.py",
+    "test_sweep.py",
+    "test_sweep_ray.py",
+    "test_ab_command.py",
 )
 """Files that begin first, since one worker takes a whole file."""
 
