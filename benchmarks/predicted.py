@@ -24,7 +24,7 @@ from specops.phases.ab.report import read
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.verify_draft.estimate import measure, predict
-from specops.phases.verify_draft.predicting import Predictor
+from specops.phases.verify_draft.prediction import Predictor
 from specops.progress import Silent
 from specops.serving.embedded import EmbeddedPool, Speculation
 

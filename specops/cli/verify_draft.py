@@ -14,7 +14,7 @@ from specops.errors import UsageError
 from specops.trees import exit_layers
 
 if TYPE_CHECKING:
-    from specops.phases.verify_draft.settings import VerifySettings
+    from specops.phases.verify_draft.pair import VerifySettings
     from specops.results import Result
 
 
@@ -98,7 +98,7 @@ def verify_draft(
 def _settings(fields: dict[str, Any]) -> VerifySettings:
     from pydantic import ValidationError
 
-    from specops.phases.verify_draft.settings import VerifySettings
+    from specops.phases.verify_draft.pair import VerifySettings
 
     try:
         return VerifySettings(**fields)

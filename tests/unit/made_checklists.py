@@ -23,7 +23,7 @@ from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor import render as monitoring
 from specops.phases.route import render as routing
 from specops.phases.sweep.wanted import wanted_of
-from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.pair import Side
 from specops.progress import Silent
 from specops.results import Result
 

@@ -17,7 +17,7 @@ from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.item import Checked, Status
 from specops.phases.inputs import identity, inputs_of, settings_of
 from specops.phases.sweep.wanted import wanted_of
-from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.pair import Side
 
 SPECULATION = {"draft": "models/draft", "tree": "chain:3"}
 POOLS = {

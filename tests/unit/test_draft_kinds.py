@@ -9,7 +9,7 @@ import pytest
 from specops.assets import asset
 from specops.errors import UsageError
 from specops.phases.inputs import _model_folders, _serving
-from specops.phases.verify_draft.settings import VerifySettings, settings_for
+from specops.phases.verify_draft.pair import VerifySettings, settings_for
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
 from specops.serving.embedded import EmbeddedPool, Speculation, arguments

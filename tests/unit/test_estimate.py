@@ -20,11 +20,9 @@ from specops.engine.replay import Trace
 from specops.engine.tokenizer import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
-from specops.phases.verify_draft import sampling
+from specops.phases.verify_draft.api_overhead import Overhead
 from specops.phases.verify_draft.estimate import Estimate, estimate, predict
-from specops.phases.verify_draft.over_http import Overhead
-from specops.phases.verify_draft.predicting import Machine, Predictor, Text
-from specops.phases.verify_draft.sampling import Sample, _encoded, _spread
+from specops.phases.verify_draft.prediction import Machine, Predictor, Sample, Text, _encoded, _spread
 from specops.progress import Silent
 
 FLAT = Costs(
@@ -154,7 +152,7 @@ def test_a_real_pair_end_to_end(
     tiny_pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over a random pair, whose draft is of no use: text, a conversation, and a prompt that is too long."""
-    monkeypatch.setattr(sampling, "ROUNDS", 2)
+    monkeypatch.setattr(prediction, "ROUNDS", 2)
     prompts = tmp_path / "prompts.jsonl"
     bodies = [{"prompt": f"the server measures {n}", "max_tokens": 12} for n in range(8)]
     bodies += [{"messages": [{"role": "user", "content": "what does it serve?"}], "max_tokens": 12}]

@@ -16,7 +16,7 @@ from specops.phases.launch import render as render_launch
 from specops.phases.monitor.render import render as render_monitor
 from specops.phases.route.render import render as render_route
 from specops.phases.sweep.wanted import wanted_of
-from specops.phases.verify_draft.settings import settings_for
+from specops.phases.verify_draft.pair import settings_for
 from specops.progress import Silent
 
 PLAYBOOKS = asset("playbooks")

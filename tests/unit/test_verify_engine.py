@@ -15,7 +15,7 @@ from specops.errors import ModelError, UsageError
 from specops.phases.verify_draft.engine import Engine, finding, path_finding
 from specops.phases.verify_draft.guide import advise
 from specops.phases.verify_draft.memory import MIB, memory_of
-from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
 from specops.results import Result

@@ -8,7 +8,7 @@ import made_pairs as made
 import pytest
 
 from specops.phases.verify_draft import witness
-from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
 from specops.results import Result

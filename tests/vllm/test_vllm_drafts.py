@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from real_vllm import PAIR, inside_vllm
 
-from specops.phases.verify_draft.settings import VerifySettings
+from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
 

@@ -13,8 +13,7 @@ from specops.phases.checklist.looking import Found, Look
 from specops.phases.inputs import identity
 from specops.phases.monitor.before import before
 from specops.phases.sweep import report as sweep_report
-from specops.phases.verify_draft.settings import settings_for
-from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.pair import Side, settings_for
 from specops.prometheus.exposed import exposed
 from specops.prometheus.promql import Signals
 from specops.prometheus.series import POOL, ROLLOUT

@@ -10,7 +10,7 @@ from specops.phases import Phase
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.keeping import by_hand, written
 from specops.phases.playbook.step import Given, Skipped, Step
-from specops.phases.verify_draft.settings import settings_for
+from specops.phases.verify_draft.pair import settings_for
 from specops.phases.verify_draft.verify import verify
 from specops.trees import exit_layers
 

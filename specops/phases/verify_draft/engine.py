@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from specops.checkpoints.kind import WORDS, Draft
 from specops.errors import UsageError
 from specops.phases.verify_draft.findings import Finding
-from specops.phases.verify_draft.settings import ServingEngine
+from specops.phases.verify_draft.pair import ServingEngine
 from specops.serving import ENGINES, DraftSupport
 
 Version = tuple[int, int, int]

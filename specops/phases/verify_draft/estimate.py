@@ -17,8 +17,15 @@ from specops.engine.costs import MOST_NODES, Costs
 from specops.engine.pair import Pair
 from specops.engine.replay import Trace, table
 from specops.phases.ab.speedups import Shown
-from specops.phases.verify_draft.predicting import NO_DRAFT, Predictor
-from specops.phases.verify_draft.sampling import DEPTH, LONGEST, Sample, measure_machine, write_sample
+from specops.phases.verify_draft.prediction import (
+    DEPTH,
+    LONGEST,
+    NO_DRAFT,
+    Predictor,
+    Sample,
+    measure_machine,
+    write_sample,
+)
 from specops.progress import Progress
 from specops.trees import parse_tree
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops.checkpoints.kind import WORDS, Draft, Kind
 from specops.phases.verify_draft.engine import Engine
-from specops.phases.verify_draft.settings import ServingEngine
+from specops.phases.verify_draft.pair import ServingEngine
 
 PLAYBOOK = "playbook, phase 2"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from specops.checkpoints.config import BYTES
 from specops.checkpoints.kind import Draft, Kind
 from specops.errors import UsageError
-from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.pair import Side
 
 BLOCK = 16
 """Tokens of a KV block, vLLM's default."""

@@ -12,12 +12,11 @@ from specops.checkpoints.source import find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet
-from specops.phases.verify_draft import differences, engine, heads, speech, witness
+from specops.phases.verify_draft import differences, engine, heads, witness
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.findings import Finding, decide, worst
 from specops.phases.verify_draft.memory import Memory, memory, memory_of
-from specops.phases.verify_draft.settings import VerifySettings
-from specops.phases.verify_draft.side import Side
+from specops.phases.verify_draft.pair import Side, VerifySettings
 from specops.phases.verify_draft.witness import Encodings
 from specops.progress import Progress
 from specops.results import Result
@@ -150,7 +149,7 @@ def judge(
         findings += heads.fits(serving, draft, target.config, side.config, side.weights, used)
     if theirs is None:
         return Judged(findings)
-    encoded = witness.encodings(ours, theirs, _texts(prompts), speech.chats(ours))
+    encoded = witness.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
     findings += [*_vocabulary(serving, target, side, draft, ours, theirs), encoded.finding()]
     return Judged(findings, encoded)
 
@@ -172,12 +171,12 @@ def _vocabulary(
         engine.heterogeneous(serving, draft, ids),
         sizes,
         *rest,
-        speech.special_tokens(ours, theirs),
-        speech.ends((target.config, target.generation), (side.config, side.generation)),
-        speech.lengths(target.config, side.config),
+        differences.special_tokens(ours, theirs),
+        differences.ends((target.config, target.generation), (side.config, side.generation)),
+        differences.lengths(target.config, side.config),
     ]
     if draft.kind == "independent" or theirs.template is not None:
-        found.append(speech.template(ours, theirs))
+        found.append(differences.template(ours, theirs))
     return found
 
 
