@@ -20,6 +20,7 @@ from specops.engine.replay import Trace
 from specops.engine.tokenizer import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
+from specops.phases.verify_draft import prediction
 from specops.phases.verify_draft.api_overhead import Overhead
 from specops.phases.verify_draft.estimate import Estimate, estimate, predict
 from specops.phases.verify_draft.prediction import Machine, Predictor, Sample, Text, _encoded, _spread
