@@ -27,9 +27,9 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.launch.process import Known, free_port, running
+from specops.phases.route.check import nginx
 from specops.phases.route.render import CONF, of, text, write
 from specops.phases.route.thresholds import rules
-from specops.phases.route.trial import nginx
 from specops.progress import Silent
 
 CHAT = "/v1/chat/completions"

@@ -31,10 +31,9 @@ from urllib.parse import urlsplit
 from router import CHAT, rendered, rollout, serving
 
 from specops.launch.process import free_port
-from specops.phases.route.check import RULES, disagreement
+from specops.phases.route.cases import fuzz
+from specops.phases.route.check import RULES, ask, disagreement, nginx, trial
 from specops.phases.route.explain import Judge
-from specops.phases.route.made_up import made_up
-from specops.phases.route.trial import ask, nginx, trial
 from specops.progress import Silent
 
 POOL = Path(__file__).parents[1] / "tests" / "real" / "scripted_pool.py"
@@ -48,7 +47,7 @@ def bodies(count: int) -> dict[str, int]:
     judge = Judge(files[RULES])
     server_errors = disagreeing = 0
     with trial(nginx(None), files, Silent()) as connection:
-        for request in islice(made_up(7), count):
+        for request in islice(fuzz(7), count):
             answer = ask(connection, request)
             server_errors += answer.status >= 500
             disagreeing += disagreement(request, answer, judge) is not None

@@ -1,5 +1,5 @@
 -- Made by specops 0.1.0 from the rollout chat: change its file and render again.
--- What decide.lua goes by. `source` is where a value comes from.
+-- Rules of decide.lua. `source` is where a value comes from.
 
 return {
   rollout = "chat",

@@ -83,7 +83,7 @@ def explained(found: Explanation) -> list[str]:
     rows = [
         ["pool", found.pool if found.pool != "none" else "none: the router answers 404"],
         ["class", found.traffic_class],
-        ["reason", f"{found.reason}: {found.told}"],
+        ["reason", f"{found.reason}: {found.message}"],
     ]
     if found.source is not None:
         rows.append(["by", found.source])

@@ -23,8 +23,7 @@ from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render.compose import compose
 from specops.render.kubernetes import manifests
-from specops.render.server import Server
-from specops.render.shell import script
+from specops.render.server import Server, script
 from specops.results import Result, Verdict
 from specops.serving import Finding
 

@@ -1,1 +1,1 @@
-"""Typed settings and figures -> text and pictures. Nothing here measures, asks or judges."""
+"""Typed settings and figures as text and pictures. Nothing here measures, sends requests or judges."""

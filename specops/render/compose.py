@@ -1,6 +1,6 @@
-"""A Compose file: both pools on one host, each server with GPUs and a port of its own.
+"""A Compose file: both pools on one host, each server with its own GPUs and port.
 
-Fields as in the Compose specification (https://github.com/compose-spec/compose-spec). Read by
+The fields are those of the Compose specification (https://github.com/compose-spec/compose-spec), for
 `docker compose` 2 and later.
 """
 
@@ -16,8 +16,8 @@ MODELS = "models"
 
 
 def compose(servers: Sequence[Server], deploy: Deploy) -> str:
-    """The file's text. Ports are published on loopback alone, counting up from the first; GPUs are given
-    out in order, since Compose would give every service that asks for two GPUs the same two."""
+    """The file's text. Ports are published on loopback only, from `deploy.port` upwards. GPUs are numbered
+    here, since Compose would give every service that asks for two GPUs the same two."""
     services = {
         name: _service(server, deploy, index, first_gpu)
         for index, (name, server, first_gpu) in enumerate(_given_out(servers))
@@ -103,5 +103,5 @@ def _resources(server: Server, deploy: Deploy, first_gpu: int) -> dict[str, Any]
 
 
 def _literal(text: str) -> str:
-    """Compose puts variables in place of $NAME; $$ is a dollar."""
+    """Escape for Compose, which expands $NAME; $$ is a dollar."""
     return text.replace("$", "$$")

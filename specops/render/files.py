@@ -1,4 +1,4 @@
-"""Rendered texts become files."""
+"""Write rendered texts as files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from specops.errors import FileError
 
 
 def write(folder: Path, files: Mapping[str, str | None]) -> None:
-    """Each text whole, by its name below `folder`; None takes the file away. A script (.sh) may be run.
+    """Write each text, by its name below `folder`; None deletes the file. A script (.sh) is executable.
 
-    Raises FileError where one cannot be written; the file that was there stays.
+    Each file is replaced as a whole. FileError if one cannot be written; the old file then stays.
     """
     for name, text in files.items():
         path = folder / name

@@ -1,6 +1,6 @@
-"""Kubernetes manifests: for a pool a Deployment, a Service and a PodDisruptionBudget. For 1.25 and later.
+"""Kubernetes manifests of a pool: a Deployment, a Service and a PodDisruptionBudget. For 1.25 and later.
 
-Names and labels carry `specops_pool`, which scrape configurations and the router go by.
+The labels contain `specops_pool`, which scrape configurations and the router use.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from specops.config import Deploy
 from specops.render.server import CACHE, Server, header, label, to_yaml
 
 SETTLE_S = 10
-"""Between a pod's end being announced and the last router knowing of it: it still answers that long."""
+"""Seconds for which a terminating pod still answers, until the last router knows."""
 MARGIN_S = 30
-"""For what a server does after its last request, such as freeing GPU memory, before it is killed."""
+"""Seconds for a server's work after its last request, such as freeing GPU memory, before it is killed."""
 
 
 def manifests(server: Server, deploy: Deploy) -> str:
-    """The text of one pool's file; `kubectl apply -f` takes it."""
+    """The text of one pool's file, for `kubectl apply -f`."""
     notes = [f"The {server.pool} pool, from one rollout with the other: kubectl apply -f this file."]
     if deploy.secrets:
         named = ", ".join(f"{secret} (key {name})" for name, secret in sorted(deploy.secrets.items()))
@@ -191,5 +191,5 @@ def _disruption_budget(server: Server, deploy: Deploy) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Kubernetes puts variables in place of $(NAME); $$ is a dollar."""
+    """Escape for Kubernetes, which expands $(NAME); $$ is a dollar."""
     return text.replace("$", "$$")

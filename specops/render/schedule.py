@@ -1,4 +1,4 @@
-"""A command at a time of the week: as a line for cron, and as a systemd service with its timer. Pure."""
+"""A weekly or daily command: as a line for cron, and as a systemd service with its timer. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WEEKS = 53
 @dataclass(frozen=True)
 class Schedule:
     name: str
-    """Of files, units and log lines."""
+    """The name of files, units and log lines."""
 
     about: str
     day: str | None
@@ -27,15 +27,15 @@ class Schedule:
     zone: ZoneInfo
     user: str
     folder: Path
-    """In which it runs."""
+    """The working directory."""
 
     command: Sequence[str]
     environment: Path
-    """NAME=value lines, for secrets; it need not be there."""
+    """A file of NAME=value lines, for secrets. It is optional."""
 
     @property
     def calendar(self) -> str:
-        """As systemd's OnCalendar has it."""
+        """The value of systemd's OnCalendar."""
         day = f"{self.day} " if self.day else ""
         return f"{day}*-*-* {self.hour:02}:{self.minute:02}:00 {self.zone.key}"
 
@@ -46,7 +46,7 @@ class Schedule:
 
 
 def files(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> dict[str, str]:
-    """Text by file name. `here` is the zone that this machine's cron runs by; None: the system's own."""
+    """Texts by file name. `here` is the time zone of this machine's cron; None means the system's zone."""
     return {
         schedule.cron_name: cron(schedule, now, here),
         f"{schedule.name}.service": service(schedule),
@@ -55,8 +55,8 @@ def files(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> dict
 
 
 def cron(schedule: Schedule, now: datetime, here: tzinfo | None = None) -> str:
-    """A file for /etc/cron.d. cron goes by the machine's clock, and Debian's takes no CRON_TZ: the time is
-    converted as it is now, and where summer time will move it the file says so."""
+    """A file for /etc/cron.d. cron uses the machine's zone, and Debian's cron has no CRON_TZ: the time is
+    converted with today's offset. If summer time moves it, a comment in the file says so."""
     times = [_here(at, here) for at in _occurrences(schedule, now)]
     hour, minute, day = times[0]
     field = "*" if schedule.day is None else str(day)
@@ -85,7 +85,7 @@ def _words(schedule: Schedule) -> str:
 
 
 def _occurrences(schedule: Schedule, now: datetime) -> list[datetime]:
-    """The next, and once a week for a year."""
+    """The next occurrence, and one a week for a year."""
     local = now.astimezone(schedule.zone)
     at = local.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
     ahead = 1 if schedule.day is None else (DAYS.index(schedule.day) - at.weekday()) % 7
@@ -94,7 +94,7 @@ def _occurrences(schedule: Schedule, now: datetime) -> list[datetime]:
 
 
 def _here(at: datetime, here: tzinfo | None) -> tuple[int, int, int]:
-    """Hour, minute, and cron's day of the week, of which Sunday is 0."""
+    """Hour, minute, and cron's day of the week (Sunday is 0)."""
     # Through UTC: two times of one zone are otherwise taken to be of one clock.
     there = at.astimezone(ZoneInfo("UTC")).astimezone(here)
     return there.hour, there.minute, there.isoweekday() % 7
@@ -134,7 +134,7 @@ WantedBy=timers.target
 
 
 def _word(word: str) -> str:
-    """Of a command line of systemd's: it reads %, $ and backslashes also within quotes."""
+    """A word of a systemd command line. systemd expands %, $ and backslashes also within quotes."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if shlex.quote(word) == word else f'"{escaped}"'
 

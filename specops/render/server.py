@@ -1,9 +1,10 @@
-"""A server as it is deployed: what Compose files and manifests are made from. And how YAML is written."""
+"""A deployed server, the input of scripts, Compose files and manifests; and how YAML is written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,12 @@ import yaml
 from specops import __version__
 
 CACHE = "/cache"
-"""Where downloaded models are kept in a container, by HF_HOME."""
+"""The folder of downloaded models in a container (HF_HOME)."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """One of a pool's servers, all alike. The container that it runs in listens on all its addresses."""
+    """A server of a pool; all servers of a pool are alike. In its container it listens on all addresses."""
 
     rollout: str
     pool: str
@@ -30,10 +31,10 @@ class Server:
     replicas: int
     gpus: int
     downloads: bool
-    """It may fetch models, which are then kept at CACHE."""
+    """Whether it may download models, into CACHE."""
 
     drains: bool
-    """It finishes its running requests after SIGTERM; otherwise they are given their time before it."""
+    """Whether it finishes running requests after SIGTERM. Otherwise they get their time before SIGTERM."""
 
     @property
     def name(self) -> str:
@@ -41,18 +42,18 @@ class Server:
 
 
 def dns_name(text: str) -> str:
-    """`text` as a part of a name in Kubernetes, Compose and DNS: the same text gives the same name."""
+    """`text` as a part of a name in Kubernetes, Compose and DNS. The same text gives the same name."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
     return name if name[:1].isalpha() else f"r-{name}".rstrip("-")
 
 
 def label(text: str) -> str:
-    """`text` as a label's value: as it is where Kubernetes takes it."""
+    """`text` as the value of a label: unchanged if Kubernetes accepts it, otherwise its `dns_name`."""
     return text if re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text) else dns_name(text)
 
 
 def health_question(port: int, timeout_s: int) -> list[str]:
-    """A command for inside the container that fails unless /health is good; python is in every image."""
+    """A command that fails unless /health is good. It runs in the container; every image has Python."""
     address = f"http://127.0.0.1:{port}/health"
     return ["python3", "-c", f"import urllib.request as r; r.urlopen('{address}', timeout={timeout_s})"]
 
@@ -63,8 +64,8 @@ def header(rollout: str, *notes: str) -> str:
 
 
 def to_yaml(*documents: dict[str, Any]) -> str:
-    """YAML, keys in the order they were put in. Strings that any YAML version may take for something else
-    are quoted: PyYAML knows 1.1, and Go's readers of it take 1e3 for a number and 0o7 too."""
+    """YAML with keys in the given order. Strings that any YAML version may read as another type are quoted:
+    PyYAML knows 1.1, and Go's readers also take 1e3 and 0o7 for numbers."""
     return "---\n".join(
         yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
         for each in documents
@@ -89,3 +90,25 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+def script(
+    command: Sequence[str], environment: Mapping[str, str], secrets: Iterable[str], *, rollout: str, pool: str
+) -> str:
+    """A Bash script that starts one server on this machine, with `exec`. `secrets` are names of variables
+    that must be set; the script does not contain their values."""
+    lines = ["#!/usr/bin/env bash", header(rollout, f"Starts a server of the {pool} pool.").rstrip()]
+    lines += ["set -euo pipefail", ""]
+    lines += [f': "${{{name}:?set it first; this script does not contain it}}"' for name in sorted(secrets)]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+    return "\n".join([*lines, "exec " + " \\\n  ".join(_lines(command)), ""])
+
+
+def _lines(command: Sequence[str]) -> list[str]:
+    """The lines of a command: the program and its first words, then one flag with its value a line."""
+    lines: list[list[str]] = [[]]
+    for word in command:
+        if word.startswith("--"):
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return [" ".join(line) for line in lines if line]

@@ -20,7 +20,7 @@ from specops.config import Rollout
 from specops.launch.process import Known, free_port, running
 from specops.phases.launch import render
 from specops.progress import Silent
-from specops.render.shell import script
+from specops.render.server import script
 
 DRAFT = {"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 5}
 ROLLOUTS: dict[str, dict[str, Any]] = {

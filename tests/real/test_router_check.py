@@ -20,12 +20,11 @@ from typer.testing import CliRunner
 
 from specops.cli.app import app
 from specops.config.route import fault
-from specops.phases.route.check import RULES, check_rollout, explained
+from specops.phases.route.check import RULES, check_rollout, explained, trial
+from specops.phases.route.check import ask as ask_trial
 from specops.phases.route.explain import Judge, Request
 from specops.phases.route.render import CONF, NGINX, SWITCH, of, render, text
 from specops.phases.route.thresholds import rules
-from specops.phases.route.trial import ask as ask_trial
-from specops.phases.route.trial import trial
 from specops.progress import Silent
 
 NO_FOLDER = Path("no", "such", "run")

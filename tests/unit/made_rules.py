@@ -14,7 +14,7 @@ from specops.config import Rollout
 from specops.phases.ab.visits import Visit
 from specops.phases.route.explain import CHAT, Judge, Request
 from specops.phases.route.thresholds import rules
-from specops.render.nginx.lua import literal
+from specops.render.nginx import literal
 from specops.results import Result
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:8000/v1", "model": "m"}

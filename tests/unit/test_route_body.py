@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specops.assets import asset
-from specops.phases.route.made_up import made_up
+from specops.phases.route.cases import fuzz
 
 WANTED = ("a", "max_tokens", "stream", "ключ")
 
@@ -102,7 +102,7 @@ def test_what_is_anything_is_judged_alike(text: bytes) -> None:
 
 
 def test_what_is_made_up_is_judged_alike() -> None:
-    for request in islice(made_up(3), 3000):
+    for request in islice(fuzz(3), 3000):
         agree(request.body)
 
 

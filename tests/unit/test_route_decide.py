@@ -12,7 +12,7 @@ from made_rules import NO_FOLDER, asked, judge, rollout
 
 from specops.phases.route.explain import COMPLETIONS, Judge, Request
 from specops.phases.route.thresholds import rules
-from specops.render.nginx.lua import literal
+from specops.render.nginx import literal
 
 PLAYBOOK = judge()
 LONG = {"max_tokens": 300}
@@ -126,7 +126,7 @@ def test_what_a_caller_is_known_by() -> None:
 
     def seen(headers: dict[str, str], address: str = "192.0.2.7") -> float | None:
         request = Request(asked(**LONG).body, headers=headers, address=address)
-        found: float | None = by_user.decide(request, percent=0.001).get("seen")
+        found: float | None = by_user.decide(request, percent=0.001).get("observed")
         return found
 
     def bucket(key: str) -> int:

@@ -18,14 +18,12 @@ from typer.testing import CliRunner
 
 from specops.assets import asset
 from specops.cli.app import app
+from specops.phases.route.cases import fuzz
 from specops.phases.route.explain import Judge, explain
-from specops.phases.route.made_up import made_up
 from specops.phases.route.render import NGINX, SWITCH, render
 from specops.phases.route.thresholds import rules
 from specops.prometheus import series
-from specops.render.nginx import native
-from specops.render.nginx.config import LUA
-from specops.render.nginx.lua import literal
+from specops.render.nginx import LUA, NATIVE_LIMITS, literal, native_allowed, native_switch
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,10 +66,10 @@ def test_the_metrics_have_the_names_that_others_read() -> None:
 
 def test_whatever_is_decided_can_be_told() -> None:
     settings = rollout(route={"trusted": ["127.0.0.1"]})
-    for request in islice(made_up(5), 200):
+    for request in islice(fuzz(5), 200):
         found = explain(settings, NO_FOLDER, request)
-        assert found.told
-        assert "None" not in found.told
+        assert found.message
+        assert "None" not in found.message
 
 
 def test_render_leaves_what_nginx_keeps(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ def test_without_lua_the_switch_is_kept_and_the_limits_are_told(tmp_path: Path) 
     result = render(rollout(route={"speculative_percent": 25.0}), tmp_path, without_lua=True)
     switch = tmp_path / NGINX / SWITCH
     assert "25.00% speculative;" in switch.read_text()
-    assert result.data["limits"] == list(native.LIMITS)
+    assert result.data["limits"] == list(NATIVE_LIMITS)
     switch.write_text("# mine\n")
     render(rollout(), tmp_path, without_lua=True)
     assert switch.read_text() == "# mine\n"
@@ -98,12 +96,12 @@ def test_without_lua_the_switch_is_kept_and_the_limits_are_told(tmp_path: Path) 
 
 @pytest.mark.parametrize(("percent", "sides"), [(0, 1), (100, 1), (0.5, 2), (99.99, 2)])
 def test_the_native_switch(percent: float, sides: int) -> None:
-    assert native.switch(percent).count(";\n") == sides
+    assert native_switch(percent).count(";\n") == sides
 
 
 def test_without_lua_nothing_goes_where_nothing_should() -> None:
-    assert native.allowed(rules(rollout(route={"speculate": False}), NO_FOLDER).table) == []
-    assert native.allowed(rules(rollout(route={"max_in_flight": 0}), NO_FOLDER).table) == []
+    assert native_allowed(rules(rollout(route={"speculate": False}), NO_FOLDER).table) == []
+    assert native_allowed(rules(rollout(route={"max_in_flight": 0}), NO_FOLDER).table) == []
 
 
 @pytest.fixture
@@ -129,7 +127,7 @@ def test_explain(here: Path) -> None:
     found = explained({"messages": [], "max_tokens": 20})
     assert (found["pool"], found["reason"], found["threshold"]) == ("standard", "short", 32)
     assert found["source"] == "playbook"
-    assert found["told"] == "it asks for 20 tokens, fewer than 32"
+    assert found["message"] == "it asks for 20 tokens, fewer than 32"
     found = explained({"prompt": "def f", "max_tokens": 300})
     assert (found["traffic_class"], found["reason"], found["source"]) == ("code", "class", "rollout file")
     assert explained("no JSON")["reason"] == "not-json"

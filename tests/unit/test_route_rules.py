@@ -11,8 +11,7 @@ import pytest
 from made_rules import ENDPOINT, NO_FOLDER, ab_result, group, kept, pays_up_to, rollout, sweep_result
 
 from specops.errors import ConfigError, FileError
-from specops.phases.route.servers import servers
-from specops.phases.route.thresholds import rules
+from specops.phases.route.thresholds import rules, servers
 from specops.results import Result, sha256
 
 SPECULATIVE = {"speculative": ["h:1", "h:2"]}
@@ -206,7 +205,7 @@ def test_results_that_are_damaged_or_not_finished(tmp_path: Path) -> None:
     kept(tmp_path, "sweep", sweep_result().model_copy(update={"verdict": "partial"}))
     found = rules(rollout(), tmp_path)
     assert "sweep" not in found.inputs
-    assert "stopped before its end" in found.notes[0]
+    assert "was interrupted" in found.notes[0]
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(FileError):
         rules(rollout(), tmp_path)

@@ -18,7 +18,7 @@
 --   class     the traffic class by name; "default" where none matches; "other" for what generates no text
 --   reason    one of the words below
 --   about     the parameter that it is about, where it is
---   seen      the number that decided: tokens asked for, the temperature, a bucket, requests in flight
+--   observed  the number that decided: tokens asked for, the temperature, a bucket, requests in flight
 --   weight    how many sequences it asks for
 --   limit     how many its class may find in flight on the speculative pool, itself included
 
@@ -128,7 +128,7 @@ local function classify(request, question, rules)
   return rules.default
 end
 
--- What the request itself says, whatever the state: pool, reason, about, seen.
+-- What the request itself says, whatever the state: pool, reason, about, observed.
 local function by_rule(request, fields, class, rules)
   local wrong = mistaken(fields)
   if wrong then
@@ -186,7 +186,7 @@ function M.spills(weight, in_flight, limit)
 end
 
 -- The reason for which a request that the rules allow on the speculative pool does not go there, and what was
--- seen; or nil.
+-- observed; or nil.
 local function held_back(request, decision, rules, state)
   if state.percent <= 0 then
     return "switch"
@@ -228,21 +228,21 @@ function M.decide(request, rules, state)
     decision.limit = (class.max_in_flight or rules.max_in_flight).value
     if question then
       decision.weight = weight_of(question.fields, question.prompts)
-      decision.pool, decision.reason, decision.about, decision.seen =
+      decision.pool, decision.reason, decision.about, decision.observed =
         by_rule(request, question.fields, class, rules)
     else
       decision.reason = fault
     end
   end
   if chosen then
-    decision.pool, decision.reason, decision.about, decision.seen = chosen, "override", nil, nil
+    decision.pool, decision.reason, decision.about, decision.observed = chosen, "override", nil, nil
     if chosen == "speculative" and state.percent <= 0 then
       decision.pool, decision.reason = "standard", "switch" -- all standard means all
     end
   elseif decision.pool == "speculative" then
-    local why, seen = held_back(request, decision, rules, state)
+    local why, observed = held_back(request, decision, rules, state)
     if why then
-      decision.pool, decision.reason, decision.seen = "standard", why, seen
+      decision.pool, decision.reason, decision.observed = "standard", why, observed
     end
   end
   return decision

@@ -8,7 +8,7 @@ from specops.phases.monitor.render import render as render_monitor
 from specops.phases.playbook.keeping import written
 from specops.phases.playbook.step import Given, Skipped, Step
 from specops.phases.route.render import render as render_route
-from specops.phases.route.servers import servers
+from specops.phases.route.thresholds import servers
 
 
 def monitor(at: Given) -> Step | Skipped:

@@ -27,10 +27,9 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.step import Given
-from specops.phases.route.check import explained
+from specops.phases.route.check import explained, nginx, refusal, started
 from specops.phases.route.render import NGINX, of, render, text
 from specops.phases.route.thresholds import rules
-from specops.phases.route.trial import nginx, refusal, started
 
 STAGED = "stage"
 STREAMS = 4

@@ -1,12 +1,13 @@
-"""Requests whose pool is known beforehand: on each side of every threshold, what is no request at all, and a
-user's own from a file."""
+"""Requests for `route check`: those whose pool is known (both sides of each threshold, damaged bodies, a
+user's own file), and seeded fuzz, which NGINX and `route explain` must read alike."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from specops.errors import FileError, UsageError
@@ -21,11 +22,12 @@ class Case:
     request: Request
     pool: str
     traffic_class: str | None = None
-    """None: whatever it is."""
+    """None: any class is right."""
 
 
 def shipped(rules: Mapping[str, Any], *, trusted: bool) -> list[Case]:
-    """For these rules, the switch at 100%, nothing in flight; whether the caller may choose the pool."""
+    """Cases for these rules, with the switch at 100% and nothing in flight. `trusted`: the caller may
+    choose the pool."""
     return [*_sizes(rules), *_refused(), *_other(rules), *_chosen(rules, trusted)]
 
 
@@ -113,16 +115,16 @@ def _elsewhere(rules: Mapping[str, Any], path: str) -> str:
 
 
 def read(path: Path) -> list[Case]:
-    """A user's file: a list of {"name", "pool", "class", "request": {"method", "path", "headers", "body"}}.
-    Only pool and request must be there. Raises FileError, UsageError."""
+    """The cases of a user's file: a list of {"name", "pool", "class", "request": {"method", "path",
+    "headers", "body"}}. Only `pool` and `request` are required. Raises FileError, UsageError."""
     try:
         found = json.loads(path.read_bytes())
     except OSError as error:
         raise FileError(f"could not read {path}: {error.strerror}", hint="give a JSON file") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON: {error}", hint=_HINT) from None
+        raise UsageError(f"{path} is not JSON: {error}", hint=_HINT) from None
     if not isinstance(found, list):
-        raise UsageError(f"{path} holds no list of cases", hint=_HINT)
+        raise UsageError(f"{path} does not hold a list of cases", hint=_HINT)
     return [_case(one, f"{path}, case {number}") for number, one in enumerate(found, start=1)]
 
 
@@ -140,3 +142,112 @@ def _case(one: object, where: str) -> Case:
         raise UsageError(f"{where}: pool is speculative, standard or none", hint=_HINT)
     request = request_of(one["request"], where)
     return Case(str(one.get("name", where)), request, one["pool"], one.get("class"))
+
+
+_NAMES = (
+    *("max_tokens", "max_completion_tokens", "temperature", "stream", "n", "best_of", "min_p", "logit_bias"),
+    *("messages", "prompt", "model", "tools", "max_tokens ", "Temperature", ""),
+)
+_NUMBERS = (
+    0,
+    1,
+    31,
+    32,
+    63,
+    64,
+    255,
+    256,
+    4096,
+    -1,
+    0.0,
+    1.0,
+    1.0000001,
+    0.5,
+    3e2,
+    1e308,
+    10**400,
+    2**53 + 1,
+)
+_TEXTS = ("", "def f(x):", "say it", "ünïcode 🙂", "\0\x1f\x7f", "```", "a" * 3000, 'quote " and \\ \n')
+_RAW = (
+    *(b"NaN", b"-Infinity", b"1.", b".5", b"-", b"01", b"-0", b"1e999", b"-1e-999", b"0x10", b"1E+2", b"+1"),
+    *(
+        b'"\\ud83d\\ude00"',
+        b'"\\ud800"',
+        b'"\\u12"',
+        b'"\\x41"',
+        b'"\xff\xfe"',
+        b'"\xc3"',
+        b'"a\tb"',
+        b'"\0"',
+    ),
+    *(b"tru", b"nul", b"True", b"'a'", b"[1,]", b'{"a":1,}', b"[" * 70 + b"]" * 70, b"{" * 5, b"/**/1"),
+)
+_INSERTED = (b",", b'"', b"\\", b"\0", b"{", b"]", b"\xff", b"\xef\xbb\xbf", b" ", b"\r\n", b"null", b"1e5")
+
+
+def fuzz(seed: int) -> Iterator[Request]:
+    """Endless random requests; the same for the same seed."""
+    random = Random(seed)
+    while True:
+        body = _random_body(random)
+        if random.random() < 0.4:
+            body = _damaged(random, body)
+        path = COMPLETIONS if random.random() < 0.3 else CHAT
+        yield Request(body, path=path)
+
+
+def _random_body(random: Random) -> bytes:
+    members = []
+    for _ in range(random.randrange(8)):
+        name = json.dumps(random.choice(_NAMES)).encode()
+        if random.random() < 0.1:  # the same name by other letters
+            name = b'"' + b"".join(b"\\u%04x" % code for code in name[1:-1]) + b'"'
+        raw = random.choice(_RAW) if random.random() < 0.1 else _dumped(random, _value(random, 0))
+        members.append(name + random.choice((b":", b": ", b"\n:\t")) + raw)
+    random.shuffle(members)
+    return (
+        random.choice((b"", b" ", b"\r\n")) + b"{" + b",".join(members) + b"}" + random.choice((b"", b"\n"))
+    )
+
+
+def _dumped(random: Random, value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=random.random() < 0.5).encode(errors="surrogatepass")
+
+
+def _value(random: Random, depth: int) -> Any:
+    kinds: tuple[Callable[[], Any], ...] = (
+        lambda: random.choice(_NUMBERS),
+        lambda: random.randrange(600),
+        lambda: random.choice(_TEXTS),
+        lambda: random.choice((True, False, None)),
+        lambda: [_value(random, depth + 1) for _ in range(random.randrange(4))],
+        lambda: {random.choice(_NAMES): _value(random, depth + 1) for _ in range(random.randrange(3))},
+        lambda: [_message(random, depth + 1) for _ in range(random.randrange(4))],
+    )
+    return random.choice(kinds if depth < 3 else kinds[:4])()
+
+
+def _message(random: Random, depth: int) -> Any:
+    role = random.choice(("user", "user", "assistant", "system", None, 3))
+    parts = [
+        {"type": random.choice(("text", "image_url", 1)), "text": random.choice(_TEXTS)}
+        for _ in range(random.randrange(3))
+    ]
+    return {
+        "role": role,
+        "content": random.choice((random.choice(_TEXTS), parts, None, _value(random, depth))),
+    }
+
+
+def _damaged(random: Random, body: bytes) -> bytes:
+    at = random.randrange(len(body) + 1)
+    match random.randrange(4):
+        case 0:
+            return body[:at]
+        case 1:
+            return body[:at] + random.choice(_INSERTED) + body[at:]
+        case 2:
+            return body[:at] + bytes([random.randrange(256)]) + body[at + 1 :]
+        case _:
+            return body[:at] + body[at + random.randrange(1, 9) :]

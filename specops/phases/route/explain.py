@@ -1,5 +1,5 @@
-"""`specops route explain`: where a request would go, and why. What decides is decide.lua, the file that NGINX
-runs, run here by LuaJIT."""
+"""`specops route explain`: the pool of a request, and why. LuaJIT runs decide.lua here, the file that
+NGINX runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError, UsageError
 from specops.phases.route.thresholds import rules
-from specops.render.nginx.lua import literal
+from specops.render.nginx import literal
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LOOPBACK = "127.0.0.1"
@@ -25,13 +25,13 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Request:
-    """As it reaches the router."""
+    """A request as the router receives it."""
 
     body: bytes
     method: str = "POST"
     path: str = CHAT
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By name in lower case."""
+    """Values by name in lower case."""
 
     address: str = LOOPBACK
 
@@ -44,27 +44,27 @@ class Explanation(BaseModel):
 
     traffic_class: str
     reason: str
-    """The word that the answer's X-Specops-Reason, the log and the metrics have."""
+    """The reason as in the header X-Specops-Reason, the log and the metrics."""
 
     about: str | None
-    """The parameter that it is about."""
+    """The parameter that decided, if one did."""
 
-    seen: float | None
+    observed: float | None
     weight: float
-    """Sequences that it asks for."""
+    """The number of sequences that the request asks for."""
 
     threshold: Any
     source: str | None
-    """Of the threshold; None where no rule of the rollout decides."""
+    """The threshold's source; None if no rule of the rollout decided."""
 
-    told: str
+    message: str
 
 
 class Judge:
-    """decide.lua with the rules of one rollout. Not for several threads at a time."""
+    """decide.lua with the rules of one rollout. It is not thread-safe."""
 
     def __init__(self, rules_lua: str, trusted: Sequence[str] = ()) -> None:
-        """`rules_lua` is the file's text; `trusted` the networks that NGINX's configuration has beside it."""
+        """`rules_lua` is the text of the file; `trusted` are the networks in NGINX's configuration."""
         # Here alone: it loads a compiled runtime. 2.1 is what NGINX's Lua module is built with.
         from lupa.luajit21 import LuaError, LuaRuntime
 
@@ -89,7 +89,7 @@ class Judge:
         return found
 
     def decide(self, request: Request, *, in_flight: float = 0, percent: float = 100.0) -> dict[str, Any]:
-        """What decide.lua answers, its text decoded."""
+        """The answer of decide.lua, with its text decoded."""
         self._request = request
         asked = self._lua.table()
         asked[b"method"] = request.method.encode()
@@ -115,17 +115,17 @@ class Judge:
 
 
 def damaged(why: str) -> UsageError:
-    """Of rules.lua."""
+    """The error for a rules.lua that cannot be used."""
     return UsageError(f"rules.lua is damaged: {why}", hint="render it again: specops route render ROLLOUT")
 
 
 def may_choose(address: str, networks: Sequence[str]) -> bool:
-    """Whether a caller is one of those that the header X-Specops-Pool is believed of."""
+    """Whether a caller at this address may set X-Specops-Pool."""
     return any(ip_address(address) in ip_network(network) for network in networks)
 
 
 def _plain(value: Any) -> Any:
-    """A Lua value; a table with a first element is a list."""
+    """A Lua value in Python; a table with a first element becomes a list."""
     if isinstance(value, bytes):
         return value.decode()
     if not hasattr(value, "items"):
@@ -141,8 +141,8 @@ def _matches(pattern: bytes, text: bytes) -> bool:
 def explain(
     rollout: Rollout, folder: Path, request: Request, *, in_flight: float = 0, percent: float | None = None
 ) -> Explanation:
-    """By the rules that `route render` would render now; `percent` is where the switch stands, by default
-    where the rollout file puts it."""
+    """Explain by the rules that `route render` would write now. `percent` is the switch, by default the
+    rollout file's."""
     found = rules(rollout, folder)
     stands = rollout.route.speculative_percent if percent is None else percent
     judge = Judge(f"return {literal(found.table)}", rollout.route.trusted)
@@ -153,18 +153,18 @@ def explain(
         traffic_class=decision["class"],
         reason=decision["reason"],
         about=decision.get("about"),
-        seen=decision.get("seen"),
+        observed=decision.get("observed"),
         weight=decision["weight"],
         threshold=threshold,
         source=source,
-        told=_TOLD[decision["reason"]].format(
-            **{"about": None, "seen": 0.0} | decision, threshold=threshold, method=request.method,
+        message=_MESSAGES[decision["reason"]].format(
+            **{"about": None, "observed": 0.0} | decision, threshold=threshold, method=request.method,
             path=request.path, name=decision["class"],
         ),
     )  # fmt: skip
 
 
-_TOLD = {
+_MESSAGES = {
     "path": "{path} generates no text",
     "method": "{method} is no POST",
     "encoded": "its body is compressed, and the router does not read it",
@@ -176,17 +176,17 @@ _TOLD = {
     "not-deployed": "nothing goes to the speculative pool",
     "class": "requests of the class {name} are kept off speculation",
     "parameter": "the speculative pool does not support {about}",
-    "temperature": "its temperature of {seen:g} is above {threshold:g}",
-    "short": "it asks for {seen:g} tokens, fewer than {threshold:g}",
-    "short-unstreamed": "it asks for {seen:g} tokens and is not streamed, fewer than {threshold:g}",
-    "long": "it asks for {seen:g} tokens, at least {threshold:g}",
+    "temperature": "its temperature of {observed:g} is above {threshold:g}",
+    "short": "it asks for {observed:g} tokens, fewer than {threshold:g}",
+    "short-unstreamed": "it asks for {observed:g} tokens and is not streamed, fewer than {threshold:g}",
+    "long": "it asks for {observed:g} tokens, at least {threshold:g}",
     "greedy": "its temperature is 0",
     "streaming": "it is streamed",
     "otherwise": "it is neither short nor long, greedy nor streamed",
     "override": "a trusted caller chose the pool",
     "switch": "the switch stands at 0%: all is standard",
-    "canary": "its caller is in bucket {seen:g} of 10,000, and {threshold:g}% are speculative",
-    "in-flight": "it asks for {weight:g} sequences beside {seen:g} in flight, and {threshold:g} may be",
+    "canary": "its caller is in bucket {observed:g} of 10,000, and {threshold:g}% are speculative",
+    "in-flight": "it asks for {weight:g} sequences beside {observed:g} in flight, and {threshold:g} may be",
 }
 _THRESHOLDS = {
     "not-deployed": "speculate",
@@ -199,7 +199,7 @@ _THRESHOLDS = {
 
 
 def _rule(table: Mapping[str, Any], decision: Mapping[str, Any], percent: float) -> tuple[Any, str | None]:
-    """The threshold that decided, and where it comes from."""
+    """The threshold that decided, and its source."""
     reason = decision["reason"]
     if reason == "in-flight":
         of_class: Mapping[str, Any] = next(

@@ -1,4 +1,4 @@
-"""`specops route render`: the folder that NGINX runs from, and what is kept of how it came about."""
+"""`specops route render`: the folder that NGINX runs from, and route.json."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError
 from specops.phases.rendered import RENDERED
-from specops.phases.route.servers import servers
-from specops.phases.route.thresholds import Rules, rules
+from specops.phases.route.thresholds import Rules, rules, servers
 from specops.render import files as rendered_files
-from specops.render.nginx import native
-from specops.render.nginx.config import LUA, Router, config, rules_lua
+from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
 from specops.results import Result
 
 NGINX = f"{RENDERED}/nginx"
 CONF = "nginx.conf"
 SWITCH = "switch.conf"
-"""Of the variant without Lua; the other's is switch.json, which NGINX writes."""
+"""The switch without Lua. With Lua it is switch.json, which NGINX writes."""
 
 
 class Routed(BaseModel):
@@ -64,7 +62,7 @@ def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Resu
         rules=found.table,
         standard=list(router.standard),
         speculative=list(router.speculative),
-        limits=list(native.LIMITS) if without_lua else [],
+        limits=list(NATIVE_LIMITS) if without_lua else [],
         notes=found.notes,
     )
     settings = {
@@ -96,19 +94,19 @@ def of(rollout: Rollout, found: Rules) -> Router:
 def text(router: Router, *, without_lua: bool = False) -> dict[str, str]:
     """Each file's text by its name in the folder that NGINX runs from."""
     if without_lua:
-        switch = native.switch(router.route.speculative_percent)
-        return {CONF: config(router, without_lua=True), SWITCH: switch}
+        switch = native_switch(router.route.speculative_percent)
+        return {CONF: native_conf(router), SWITCH: switch}
     lua = {f"lua/specops/{name}.lua": asset("nginx", "lua", "specops", f"{name}.lua") for name in LUA}
     return {
-        CONF: config(router),
+        CONF: nginx_conf(router),
         "lua/specops/rules.lua": rules_lua(router),
         **{name: path.read_text(encoding="utf-8") for name, path in lua.items()},
     }
 
 
 def write(prefix: Path, files: dict[str, str]) -> None:
-    """Into `prefix`. What NGINX keeps there itself, the switch and its logs, stays; modules of an earlier
-    version go, once the new ones are there."""
+    """Write `files` into `prefix`. The switch and the logs, which NGINX writes, stay. Modules of an
+    earlier version are removed after the new ones are written."""
     try:
         (prefix / "temp").mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,7 +1,6 @@
-"""The router's rules: each value with where it comes from.
+"""The router's rules, each value with its source, and the pools' servers.
 
-What the rollout file says comes first, then what was measured, by the results in the run folder, then the
-playbook's.
+The rollout file comes first, then the results in the run folder, then the playbook.
 """
 
 from __future__ import annotations
@@ -9,17 +8,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from specops import results
-from specops.config import Rollout
+from specops.config import Pool, Rollout
 from specops.config.route import RESERVED, TrafficClass
-from specops.errors import FileError
+from specops.errors import ConfigError, FileError
 from specops.phases.ab import report as ab
-from specops.phases.route.servers import servers
 from specops.phases.sweep import report as sweep
 from specops.results import Result
 from specops.serving import ENGINES
+
+
+def servers(rollout: Rollout, pool: Literal["standard", "speculative"]) -> list[str]:
+    """HOST:PORT of each server of the pool. ConfigError if the rollout file does not say."""
+    given: list[str] = getattr(rollout.addresses, pool)
+    if given:
+        return list(dict.fromkeys(given))
+    configured: Pool = getattr(rollout.pools, pool)
+    if configured.endpoint is None:
+        raise ConfigError(
+            f"the rollout file does not say where the {pool} pool answers",
+            hint=f"add addresses.{pool}: [HOST:PORT], one for each of its servers",
+        )
+    url = urlsplit(configured.endpoint.base_url)
+    if url.scheme != "http" or url.path.rstrip("/") != "/v1" or not url.hostname:
+        raise ConfigError(
+            f"the router cannot forward to {configured.endpoint.base_url}: it takes http://HOST:PORT/v1",
+            hint=f"add addresses.{pool}: [HOST:PORT] of servers that answer plain HTTP at /v1",
+        )
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    return [f"{host}:{url.port or 80}"]
+
 
 PLAYBOOK: Mapping[str, Any] = {
     "min_tokens": 32,
@@ -34,16 +55,16 @@ IN_THE_PLAYBOOK = "playbook"
 CHALLENGER = "speculative"
 
 UNSIZED = {"/v1/completions": 16}
-"""What an engine takes max_tokens for where a request has none, as OpenAI's API, vLLM and SGLang have it.
-Elsewhere an answer may be as long as the model can."""
+"""The default of max_tokens by path, in OpenAI's API, vLLM and SGLang. Elsewhere an answer may be as long
+as the model allows."""
 
 JUDGED = ("max_completion_tokens", "max_tokens", "n", "best_of", "temperature", "stream")
 
 
 @dataclass
 class Rules:
-    """`table` is what decide.lua reads; `inputs` the hash of each result that was read; `notes` what a person
-    should know of how the rules came about."""
+    """`table` is what decide.lua reads, `inputs` the hash of each result that was read, `notes` are for a
+    person."""
 
     table: dict[str, Any]
     inputs: dict[str, str] = field(default_factory=dict)
@@ -55,7 +76,8 @@ def sourced(value: Any, source: str) -> dict[str, Any]:
 
 
 def rules(rollout: Rollout, folder: Path) -> Rules:
-    """From the rollout file and the run folder. Raises ConfigError, FileError for a damaged result."""
+    """The rules from the rollout file and the run folder. Raises ConfigError, and FileError for a damaged
+    result."""
     measured = _Measured(rollout, folder)
     route = rollout.route
     table: dict[str, Any] = {"speculate": _first(route.speculate, measured.speculate, True)}
@@ -120,19 +142,19 @@ def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class _Paid:
-    """Up to which load speculation was shown to pay."""
+    """The load up to which speculation was shown to pay."""
 
     streams: int
-    """Of one server."""
+    """Concurrent requests of one server."""
 
     bounded: bool
-    """Whether a heavier load was measured, at which it did not."""
+    """Whether it did not pay at a heavier load that was measured."""
 
     source: str
 
 
 class _Measured:
-    """What the results in a run folder say of routing."""
+    """What the results in a run folder say about routing."""
 
     def __init__(self, rollout: Rollout, folder: Path) -> None:
         self.rollout = rollout
@@ -142,7 +164,7 @@ class _Measured:
         self.speculate: dict[str, Any] | None = None
         self.swept: _Paid | None = None
         self.compared: dict[str, _Paid] = {}
-        """By class, of those that the comparison deploys."""
+        """By class, for classes that the comparison deploys."""
         self.of_others: dict[str, Any] | None = None
         self.on: dict[str, str] = {}
         self.off: dict[str, str] = {}
@@ -153,7 +175,7 @@ class _Measured:
                 continue
             result = results.read(path)
             if result.verdict == "partial":
-                self.notes.append(f"{path} was stopped before its end, and is not gone by")
+                self.notes.append(f"{path} was interrupted, and is not used")
                 continue
             self.inputs[name] = results.sha256(path)
             read(result, str(path), f"{path.name} {self.inputs[name][:12]}")
@@ -174,12 +196,12 @@ class _Measured:
             self.of_others = sourced(False, f"{source}: it pays for {', '.join(found.only_for)} only")
 
     def max_in_flight(self) -> dict[str, Any] | None:
-        """Of a class that was not compared: no more than the least that any class was shown to carry."""
+        """The limit of a class that was not compared: the lowest limit of the compared classes."""
         known = [self._paid(name) for name in self.compared]
         return self._carried(min(known, key=lambda paid: paid.streams) if known else self.swept)
 
     def max_in_flight_of(self, name: str) -> dict[str, Any] | None:
-        """Of a class that was compared, where it is another than `max_in_flight`."""
+        """The limit of a compared class; None if it equals `max_in_flight`."""
         if self.rollout.route.max_in_flight is not None or name not in self.compared:
             return None
         found = self._carried(self._paid(name))
@@ -187,14 +209,15 @@ class _Measured:
         return None if found is None or usual is None or found["value"] == usual["value"] else found
 
     def _paid(self, name: str) -> _Paid:
-        """The sweep's crossover, unless the comparison, which is of the pools as they are, shows less."""
+        """The sweep's crossover, unless the comparison of the deployed pools shows less."""
         compared, swept = self.compared[name], self.swept
         if swept is None or (compared.bounded and compared.streams < swept.streams):
             return compared
         return swept
 
     def _carried(self, paid: _Paid | None) -> dict[str, Any] | None:
-        """Streams at which a replica surely pays, for all replicas, shared by the routers."""
+        """The limit of one router: the streams at which a replica surely pays, times replicas, over
+        routers."""
         if paid is None:
             return None
         replicas = len(servers(self.rollout, "speculative"))
@@ -207,7 +230,8 @@ class _Measured:
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:
-        """Only what the comparison deploys speculates, each class up to the heaviest load that pays."""
+        """Let only the classes speculate that the comparison deploys, each up to the heaviest load that
+        pays."""
         challengers = ab.read(result, path).challengers
         if CHALLENGER not in challengers:
             self.notes.append(f"{path} compares no arm called {CHALLENGER}, and is not used")

@@ -1,0 +1,214 @@
+"""The router's configuration for NGINX: the main file, from the templates in nginx/, and the rules as a Lua
+table.
+
+There are two variants. With Lua, decide.lua reads rules.lua. The native variant needs no Lua module;
+NATIVE_LIMITS lists what it cannot do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from specops import __version__
+from specops.assets import asset
+from specops.config import Route
+from specops.net import is_loopback
+
+LUA = ("body", "bucket", "decide", "in_flight", "metrics", "router", "switch")
+"""The modules in nginx/lua/specops. rules.lua is rendered beside them."""
+NATIVE_LIMITS = (
+    "sizes, temperature, streaming and parameters that the engine refuses do not count: what a pool refuses"
+    " is answered with its error",
+    "classes go by headers and path alone; a class with content or contains is left out",
+    "the spill is by connections to each server (max_conns), so n does not count, and a reload starts anew",
+    "the switch is switch.conf and a reload; it has no listener, and guard needs the action `command` for it",
+    "a trusted caller that is on the standard side of the switch stays there, whatever it chooses",
+    "callers are split by another hash than with Lua: they may change sides when the variant is changed",
+    "no metrics by class; the answer's X-Specops-Route names the pool decided on, not the one that answered",
+    "a server that takes no connection in time costs that request a 504; after three, the next are spared",
+)
+
+
+@dataclass(frozen=True)
+class Router:
+    """The input of a configuration."""
+
+    rollout: str
+    route: Route
+    standard: Sequence[str]
+    """HOST:PORT of each server of the pool."""
+
+    speculative: Sequence[str]
+    rules: Mapping[str, Any]
+    """As decide.lua describes them."""
+
+
+def nginx_conf(router: Router) -> str:
+    """The main configuration with Lua. Its paths are relative to the folder that it is rendered into."""
+    values = _values(router) | {
+        "modules": router.route.modules,
+        "token_needed": not is_loopback(f"http://{router.route.admin}"),
+        "max_conns": 0,
+        "tries": 2,
+    }
+    return _rendered("nginx.conf.j2", values)
+
+
+def native_conf(router: Router) -> str:
+    """The main configuration without Lua."""
+    classes = _native_classes(router.rules)
+    values = _values(router) | {
+        "limits": NATIVE_LIMITS,
+        "classes": classes,
+        "first_class": f"$specops_class_{len(classes)}" if classes else "default",
+        "allowed": native_allowed(router.rules),
+        "canary_variable": "http_" + (router.route.canary_key or "Authorization").lower().replace("-", "_"),
+        "tries": 3,  # the last is the standard pool's
+        "max_conns": _max_conns(router.rules, router.speculative),
+    }
+    return _rendered("native.conf.j2", values)
+
+
+def _values(router: Router) -> dict[str, Any]:
+    return {
+        "made_by": _made_by(router.rollout),
+        "route": router.route,
+        "standard": router.standard,
+        "speculative": router.speculative,
+        "rate": _rate(router.route.limits.requests_per_s),
+    }
+
+
+def _rendered(template: str, values: Mapping[str, Any]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(asset("nginx")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return environment.get_template(template).render(values)
+
+
+def _made_by(rollout: str) -> str:
+    return f"Made by specops {__version__} from the rollout {rollout}: change its file and render again."
+
+
+def _rate(per_s: float | None) -> str | None:
+    """NGINX's notation of a rate: whole numbers, by second or by minute."""
+    if per_s is None:
+        return None
+    return f"{per_s:.0f}r/s" if per_s.is_integer() else f"{max(1, math.floor(per_s * 60))}r/m"
+
+
+def _native_classes(rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The classes that headers and path identify, from the last to the first."""
+    identified = [one for one in rules["classes"] if not (one["content"] or one["contains"])]
+    found: list[dict[str, Any]] = []
+    for one in reversed(identified):
+        found.append(
+            {
+                "number": len(found) + 1,
+                "name": one["name"],
+                "path": re.escape(one["path"]) if one["path"] else "[^|]*",
+                "headers": [
+                    {"variable": header["name"].replace("-", "_"), "value": _pcre(header["value"])}
+                    for header in one["headers"] or ()
+                ],
+                "otherwise": f"$specops_class_{len(found)}" if found else "default",
+            }
+        )
+    return found
+
+
+def native_allowed(rules: Mapping[str, Any]) -> list[str]:
+    """The classes that may speculate without Lua, `default` among them."""
+    if not rules["speculate"]["value"] or rules["max_in_flight"]["value"] < 1:
+        return []
+    names = {"default", *(one["name"] for one in _native_classes(rules))}
+    every = [*rules["classes"], {"name": "default", **rules["default"]}]
+    return [one["name"] for one in every if one["speculate"]["value"] and one["name"] in names]
+
+
+def native_switch(percent: float) -> str:
+    """switch.conf. NGINX's split_clients accepts neither 0% nor 100%."""
+    sides = ["* standard;"] if percent <= 0 else ["* speculative;"]
+    if 0 < percent < 100:
+        sides = [f"{percent:.2f}% speculative;", "* standard;"]
+    rows = "".join(f"    {side}\n" for side in sides)
+    return (
+        "# The switch: 50% speculative; * standard; or one of the two alone. Change it, and reload NGINX.\n"
+        f"split_clients $specops_caller $specops_side {{\n{rows}}}\n"
+    )
+
+
+def _max_conns(rules: Mapping[str, Any], servers: Sequence[str]) -> int:
+    """Connections of one server, at least 1 (0 means no limit). All classes share it, so the lowest
+    counts."""
+    limits = [one["max_in_flight"] for one in rules["classes"] if one.get("max_in_flight")]
+    lowest = min(rule["value"] for rule in [rules["max_in_flight"], *limits])
+    return max(1, int(lowest) // len(servers))
+
+
+def _pcre(value: str) -> str:
+    """`value` as a pattern between NGINX's double quotes, in which $ begins a variable."""
+    return re.escape(value).replace("\\", "\\\\").replace('"', '\\"').replace("\\\\$", "[$]")
+
+
+def rules_lua(router: Router) -> str:
+    """rules.lua: the rules as a Lua table."""
+    rules = {"rollout": router.rollout, "specops": __version__, **router.rules}
+    head = f"-- {_made_by(router.rollout)}\n-- Rules of decide.lua. `source` is where a value comes from.\n\n"
+    return f"{head}return {literal(rules)}\n"
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEYWORDS = (
+    *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in"),
+    *("local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
+)
+
+
+def literal(value: object, indent: str = "") -> str:
+    """`value` as a Lua expression: text (as its UTF-8 bytes), numbers, booleans, and lists and mappings of
+    those.
+
+    A member that is None is left out, as in Lua. TypeError for any other type.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _quoted(value)
+    deeper = indent + "  "
+    if isinstance(value, Mapping):
+        rows = [f"{_key(k)} = {literal(v, deeper)}" for k, v in value.items() if v is not None]
+    elif isinstance(value, Sequence):
+        rows = [literal(element, deeper) for element in value]
+    else:
+        raise TypeError(f"{type(value).__name__} has no form in Lua")
+    flat = "{ " + ", ".join(rows) + " }"
+    if not rows or (len(indent) + len(flat) < 90 and "\n" not in flat):
+        return flat if rows else "{}"
+    return "{\n" + "".join(f"{deeper}{row},\n" for row in rows) + indent + "}"
+
+
+def _key(name: str) -> str:
+    return name if _NAME.fullmatch(name) and name not in _KEYWORDS else f"[{_quoted(name)}]"
+
+
+def _quoted(text: str) -> str:
+    # Always three digits, so that a digit that follows is not part of the escape.
+    shown = (
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in (0x22, 0x5C) else f"\\{byte:03}"
+        for byte in text.encode()
+    )
+    return '"' + "".join(shown).replace("\\034", '\\"').replace("\\092", "\\\\") + '"'
