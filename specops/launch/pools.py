@@ -10,7 +10,7 @@ from pathlib import Path
 from specops.config import Deploy, Pool
 from specops.launch.process import Announced, Known, Server, free_port, running
 from specops.progress import Progress
-from specops.serving import ENGINES, Container
+from specops.serving import ENGINES, Container, Startable
 
 SERVED_AS = "specops"
 """What a model is called wherever settings are compared: the same, so that requests are the same bytes."""
@@ -24,7 +24,8 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
     file `log`. Raises as `running` does, ConfigError for a program that is not there, and for settings that
     the engine does not have in the version that is.
     """
-    if pool.endpoint is not None:
+    if not isinstance(pool, Startable):
+        assert pool.endpoint is not None
         yield Server(pool.endpoint.base_url, pool.endpoint.model)
         return
     port = free_port()
@@ -43,7 +44,7 @@ def serving(pool: Pool, name: str, *, model: str, log: Path, progress: Progress)
 
 def check(pool: Pool) -> None:
     """ConfigError where `serving` would raise it, without starting anything."""
-    if pool.endpoint is None:
+    if isinstance(pool, Startable):
         pool.start(0, SERVED_AS)
 
 
@@ -53,7 +54,8 @@ def contained(pool: Pool, deploy: Deploy, *, model: str, version: str | None) ->
 
     `version`: of the engine; None: the newest known. ConfigError for settings that this version lacks.
     """
-    if pool.endpoint is not None:
+    if not isinstance(pool, Startable):
+        assert pool.endpoint is not None
         return f"it runs already, at {pool.endpoint.base_url}"
     found = pool.container(deploy.port, model, version, deploy.drain_s)
     image = deploy.image or found.image

@@ -25,7 +25,7 @@ from specops.render.compose import compose
 from specops.render.kubernetes import manifests
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
-from specops.serving import Finding
+from specops.serving import Finding, Startable
 
 POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
 
@@ -74,8 +74,9 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
 
 def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
     work = _Work(name, pool)
-    if pool.endpoint is not None:
-        work.left_out["everything"] = f"it runs already, at {pool.endpoint.base_url}"
+    if not isinstance(pool, Startable):
+        where = "elsewhere" if pool.endpoint is None else f"at {pool.endpoint.base_url}"
+        work.left_out["everything"] = f"it runs already, {where}"
         return work
     port = rollout.deploy.port + POOLS.index(name)
     script = pool.rendering(port, rollout.rollout)

@@ -13,7 +13,7 @@ from specops.serving import command, embedded, endpoint, sglang, vllm
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
-from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool
+from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
 from specops.serving.metrics import Drafts, Series
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Pool",
     "Series",
     "ServedPair",
+    "Startable",
     "namings",
     "pool_at",
     "pool_of",

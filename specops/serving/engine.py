@@ -4,9 +4,10 @@ An engine is one package beside this module and one line of the registry (specop
 Everything else in specops asks the two objects below and never names an engine.
 
 `Pool` is the engine's section of the rollout file, and answers what depends on the settings: the endpoint
-where it already runs, or the words that start it; its container; the models and programs it names; its GPUs;
-its metric names; the settings a sweep tries in its place; the question for `verify-draft`. The class answers
-for a server of which nothing but its address is known. An engine's own class overrides what it knows.
+where it already runs; the models and programs it names; its GPUs; its metric names; the settings a sweep
+tries in its place; the question for `verify-draft`. The class answers for a server of which nothing but its
+address is known. An engine's own class overrides what it knows. A pool that specops can start is a
+`Startable`, which also gives the words that start it and its container.
 
 `Engine` answers what holds for every pool: its names, its metric tables by version, the request parameters
 it refuses, its command line (which words call it, and what a version has against them), what it does with
@@ -17,12 +18,14 @@ imports a phase. A question is here because a module outside asks it; remove it 
 An engine's known issues live in its package: as lint rules where a command shows them, as rows of its
 draft table where the kind of draft does.
 
-To add an engine: a package with a subclass of `Pool` and an `Engine`, and its line in the registry.
+To add an engine: a package with a subclass of `Startable` and an `Engine`, and its line in the registry.
+What engines that specops configures answer alike is in configured_pool.py.
 """
 
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,19 +168,6 @@ class Pool(Section):
         """Where it already runs. None: specops starts it."""
         return None
 
-    def start(self, port: int, name: str) -> Start:
-        """How to start it on `port` of this machine; `name` is its model's where the engine lets specops
-        choose. ConfigError for a program that is not here, or a setting that its version lacks."""
-        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
-
-    def rendering(self, port: int | str, name: str) -> Rendering:
-        """The command for a script. ConfigError for a setting that the version lacks."""
-        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
-
-    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
-        """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
-        raise NotImplementedError(f"a pool of engine {self.engine} runs already")
-
     @property
     def environment_variables(self) -> Mapping[str, str]:
         return {}
@@ -247,6 +237,23 @@ class Pool(Section):
         return None
 
 
+class Startable(Pool):
+    """A pool whose servers specops can start, describe in a script, and put into a container."""
+
+    @abstractmethod
+    def start(self, port: int, name: str) -> Start:
+        """How to start it on `port` of this machine; `name` is its model's where the engine lets specops
+        choose. ConfigError for a program that is not here, or a setting that its version lacks."""
+
+    @abstractmethod
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        """The command for a script. ConfigError for a setting that the version lacks."""
+
+    @abstractmethod
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
+
+
 @dataclass(frozen=True)
 class Engine:
     name: str
@@ -309,22 +316,6 @@ def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[
     return [Variant(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
 
 
-PLACES = (
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "VLLM_CPU_OMP_THREADS_BIND",
-)
-"""Variables that say where a server runs: two that run at once cannot share them."""
-
-
-def comparable(pool: Pool) -> Mapping[str, Any]:
-    """All settings but those that may differ: speculation, where it runs, how long it may take to start."""
-    fields = pool.model_dump(exclude={"speculation", "start_timeout_s", "environment"})
-    variables = pool.environment_variables
-    return fields | {f"environment.{name}": variables[name] for name in variables if name not in PLACES}
-
-
 def check_program(program: str) -> None:
     """ConfigError where this machine does not have it."""
     if shutil.which(program) is None:
@@ -332,8 +323,3 @@ def check_program(program: str) -> None:
             f"could not start a server: there is no program {program}",
             hint="give its whole path, or activate the environment that it is installed in",
         )
-
-
-def with_environment(pool: Pool, words: list[str]) -> list[str]:
-    variables = [f"{name}={value}" for name, value in pool.environment_variables.items()]
-    return ["env", *variables, *words] if variables else words

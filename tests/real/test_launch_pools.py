@@ -19,8 +19,10 @@ from specops.errors import ConfigError
 from specops.launch.pools import check, serving
 from specops.progress import Silent
 from specops.serving.argv import Words
-from specops.serving.sglang.settings import SglangPool, SglangSpeculation
-from specops.serving.vllm.settings import VllmPool, VllmSpeculation
+from specops.serving.sglang.pool import SglangPool
+from specops.serving.sglang.settings import SglangSpeculation
+from specops.serving.vllm.pool import VllmPool
+from specops.serving.vllm.settings import VllmSpeculation
 
 LISTENS = """
 import http.server, json, os, pathlib, sys

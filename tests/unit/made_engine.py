@@ -25,9 +25,9 @@ from specops.serving.engine import (
     Engine,
     Grid,
     PairQuestion,
-    Pool,
     Rendering,
     Start,
+    Startable,
     Variant,
     by_k,
 )
@@ -58,7 +58,7 @@ class QuickSpeculation(Section):
     ahead: int = 4
 
 
-class QuickPool(Pool):
+class QuickPool(Startable):
     """Servers of Quick."""
 
     engine: Literal["quick"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specops.serving.sglang import command as sglang
-from specops.serving.sglang.settings import SglangPool, SglangSpeculation
+from specops.serving.sglang.pool import SglangPool
+from specops.serving.sglang.settings import SglangSpeculation
 
 TABLE = json.loads(Path(sglang.__file__).with_name("flags.json").read_text(encoding="utf-8"))
 ALGORITHMS = get_args(SglangSpeculation.model_fields["algorithm"].annotation)

@@ -16,7 +16,7 @@ from specops.phases.sweep.on_ray.connection import connected
 from specops.phases.sweep.on_ray.nodes import Node, Place, alike, alive, names, needs_of
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool
-from specops.serving.vllm.settings import VllmPool
+from specops.serving.vllm.pool import VllmPool
 
 EMBEDDED = EmbeddedPool(engine="embedded")
 COMMAND = CommandPool(engine="command", command="serve --port {port}")

@@ -24,7 +24,8 @@ from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
 from specops.serving.embedded import EmbeddedPool, Speculation
-from specops.serving.vllm.settings import VllmPool, VllmSpeculation
+from specops.serving.vllm.pool import VllmPool
+from specops.serving.vllm.settings import VllmSpeculation
 from specops.stats import Interval
 
 THREE = settings(3, 5, 8)

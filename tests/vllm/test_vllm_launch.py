@@ -19,7 +19,8 @@ from specops.launch.pools import serving
 from specops.progress import Silent
 from specops.serving.vllm.command import command
 from specops.serving.vllm.lint import corrected, lint
-from specops.serving.vllm.settings import VllmPool, VllmSpeculation
+from specops.serving.vllm.pool import VllmPool
+from specops.serving.vllm.settings import VllmSpeculation
 from specops.serving.vllm.versions import Version, installed, table, version_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # a server takes minutes to start
@@ -209,7 +210,7 @@ def test_the_program_is_asked_for_its_version() -> None:
     assert installed(list(FORKED)) == installed(program) == installed(["env", "A=1", *program]) == INSTALLED
     pool = VllmPool(engine="vllm", model=TARGET, program=" ".join(program), version="0.30.0")
     with pytest.raises(ConfigError, match=r"says vLLM 0\.30\.0, and .* is vLLM 0\.32\.0"):
-        version_of(pool)
+        version_of(pool.version, pool.program)
 
 
 def test_a_pool_is_started_and_answers(vllm, tmp_path) -> None:

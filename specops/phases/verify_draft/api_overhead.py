@@ -25,7 +25,7 @@ from specops.load.client import Client
 from specops.load.endpoint import Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.progress import Progress, Silent
-from specops.serving import OWN, pool_of
+from specops.serving import OWN, Startable, pool_of
 
 if TYPE_CHECKING:  # the client's process imports this module, and needs no torch
     from specops.engine import Engine
@@ -109,7 +109,9 @@ def _pace(started: float, first: float, last: float) -> tuple[float, float]:
 def _serving(pair: Pair) -> Iterator[str]:
     """The base URL of a server over the target alone, which loads it once more."""
     settings = {"engine": OWN.name, "target": pair.folder, "threads": pair.threads, "max_batch": 1}
-    start = pool_of(settings).start(0, MODEL)
+    pool = pool_of(settings)
+    assert isinstance(pool, Startable)
+    start = pool.start(0, MODEL)
     with (
         TemporaryDirectory() as folder,
         running(

@@ -17,9 +17,9 @@ from specops.serving.engine import (
     Container,
     Engine,
     Grid,
-    Pool,
     Rendering,
     Start,
+    Startable,
     Variant,
     by_k,
     check_program,
@@ -29,7 +29,7 @@ K = "{k}"
 NO_K = f"the command of the speculative pool does not say {K}, where a sweep writes the K that it tries"
 
 
-class CommandPool(Pool):
+class CommandPool(Startable):
     """A server that specops starts with a command of yours, and stops: vLLM, SGLang and their like."""
 
     engine: Literal["command"]

@@ -24,9 +24,9 @@ from specops.serving.engine import (
     Grid,
     OwnModels,
     PairQuestion,
-    Pool,
     Rendering,
     Start,
+    Startable,
     Variant,
 )
 from specops.serving.metrics import Series
@@ -57,7 +57,7 @@ class Speculation(Section):
         return None if self.draft is None or exit_layers(str(self.draft)) else self.draft
 
 
-class EmbeddedPool(Pool):
+class EmbeddedPool(Startable):
     """A pool that specops starts and stops itself: `specops serve`."""
 
     engine: Literal["embedded"]

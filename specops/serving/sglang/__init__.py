@@ -1,6 +1,6 @@
 """SGLang 0.5.23.
 
-settings.py   the pool's section, and its answers
+settings.py   the pool's section; pool.py, its answers
 command.py    a pool -> words, and what is wrong with words (flags.json, made by tools/sglang_table.py)
 metrics.py    the names of its series
 """
@@ -12,7 +12,7 @@ from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
 from specops.serving.sglang.command import COMMAND_LINE, VERSION
 from specops.serving.sglang.metrics import CURRENT
-from specops.serving.sglang.settings import SglangPool
+from specops.serving.sglang.pool import SglangPool
 
 METHODS: dict[Kind, str] = {
     "independent": "STANDALONE",

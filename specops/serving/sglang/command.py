@@ -12,13 +12,11 @@ import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from specops.section import SECRET_FLAGS
 from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Words
-
-if TYPE_CHECKING:
-    from specops.serving.sglang.settings import SglangPool, SglangSpeculation
+from specops.serving.sglang.settings import SglangSettings, SglangSpeculation
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 """Algorithms that draft step by step, several branches a step where `eagle_topk` says so."""
@@ -46,7 +44,7 @@ _NAMED = (
 _SWITCHES = ("disable_radix_cache", "trust_remote_code")
 
 
-def command(pool: SglangPool, *, port: int | str, host: str = "127.0.0.1") -> list[str]:
+def command(pool: SglangSettings, *, port: int | str, host: str = "127.0.0.1") -> list[str]:
     """The words that serve `pool`.
 
     `--max-running-requests` is always among them, since SGLang's default differs with and without

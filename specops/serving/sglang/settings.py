@@ -1,39 +1,16 @@
-"""A pool of SGLang, in SGLang's own words, and what it answers."""
+"""The settings of a pool of SGLang, in SGLang's own words."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.section import Arguments, Environment, Program, Section
-from specops.serving.argv import Finding
-from specops.serving.engine import (
-    EVERYWHERE,
-    Container,
-    Grid,
-    PairQuestion,
-    Pool,
-    Rendering,
-    Start,
-    Variant,
-    by_k,
-    check_program,
-    comparable,
-    with_environment,
-)
-from specops.serving.metrics import Series
-from specops.serving.sglang import command
-from specops.serving.sglang.metrics import CURRENT
+from specops.section import Arguments, Program, Section
+from specops.serving.configured_pool import ConfiguredPool, Size
 
-Size = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
-IMAGE = "lmsysorg/sglang"
 
 
 class SglangSpeculation(Section):
@@ -78,8 +55,11 @@ class SglangSpeculation(Section):
         return self
 
 
-class SglangPool(Pool):
-    """Servers of SGLang that specops configures: it renders how to start them, and can start one itself."""
+class SglangSettings(ConfiguredPool):
+    """The fields of a pool of SGLang; SglangPool (pool.py) answers with them."""
+
+    TARGET: ClassVar[str] = "model_path"
+    DRAFT: ClassVar[str] = "draft_model_path"
 
     engine: Literal["sglang"]
     model_path: str = Field(min_length=1, description="Folder or hub id of the target.")
@@ -119,94 +99,4 @@ class SglangPool(Pool):
     )
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
     random_seed: Annotated[int, Field(ge=0)] | None = None
-    arguments: Arguments = Field(
-        default=[], description="Words for the end of the command, for what is not named above."
-    )
-    environment: Environment = Field(
-        default={}, description="Variables of the server; secrets are named under `deploy`."
-    )
     speculation: SglangSpeculation | None = Field(default=None, description="Left out: one token a step.")
-    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
-
-    def start(self, port: int, name: str) -> Start:
-        check_program(shlex.split(self.program)[0])
-        words = command.command(self, port=port)
-        return Start(with_environment(self, words), timeout_s=self.start_timeout_s)
-
-    def rendering(self, port: int | str, name: str) -> Rendering:
-        """Judged as the one release whose flags are known."""
-        version, known = self.version or command.VERSION, command.VERSION
-        words = command.command(self, port=port)
-        why = f"the flags are those of SGLang {known}; {version} was not checked"
-        return Rendering(
-            words,
-            version,
-            judged=f"SGLang {version}",
-            findings=command.lint(words),
-            notes=[] if version == known else [Finding(level="warning", flag="version", why=why)],
-        )
-
-    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
-        called = self.model_copy(update={"program": "python3 -m sglang.launch_server"})
-        words = command.command(called, port=port, host=EVERYWHERE)
-        image = f"{IMAGE}:v{version or command.VERSION}"
-        return Container(image, words, self.gpus, downloads=True, drains=True)
-
-    @property
-    def environment_variables(self) -> Mapping[str, str]:
-        return self.environment
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        draft = self.speculation and self.speculation.draft_model_path
-        return {"model_path": self.model_path} | ({"speculation.draft_model_path": draft} if draft else {})
-
-    @property
-    def target_folder(self) -> Path:
-        return Path(self.model_path)
-
-    @property
-    def programs(self) -> Sequence[str]:
-        return (self.program,)
-
-    @property
-    def gpus(self) -> int:
-        return (self.tp_size or 1) * (self.pp_size or 1) * (self.dp_size or 1)
-
-    @property
-    def series(self) -> Series:
-        return CURRENT
-
-    @property
-    def speculates(self) -> bool:
-        return self.speculation is not None
-
-    @property
-    def comparable(self) -> Mapping[str, Any]:
-        return comparable(self)
-
-    @property
-    def method(self) -> str | None:
-        return self.speculation.algorithm if self.speculation else None
-
-    def variants(self, grid: Grid) -> list[Variant]:
-        return by_k(self, grid, partial(_at, self))
-
-    @property
-    def pair(self) -> PairQuestion:
-        assert self.speculation is not None  # Pools refuses a speculative pool without it
-        ngram = self.speculation.algorithm == "NGRAM"
-        return PairQuestion(
-            target=self.model_path,
-            draft="ngram" if ngram else self.speculation.draft_model_path or self.model_path,
-            version=self.version,
-            tensor_parallel=self.tp_size or 1,
-        )
-
-
-def _at(pool: SglangPool, k: int, draft: str | None) -> SglangPool:
-    assert pool.speculation is not None
-    update: dict[str, object] = {"num_steps": k}
-    update |= {"num_draft_tokens": None} if pool.speculation.eagle_topk == 1 else {}
-    update |= {"draft_model_path": draft} if draft else {}
-    return pool.model_copy(update={"speculation": pool.speculation.model_copy(update=update)})

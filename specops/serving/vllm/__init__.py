@@ -1,6 +1,6 @@
 """vLLM, 0.8.0 to 0.33.0.
 
-settings.py   the pool's section, and its answers
+settings.py   the pool's section; pool.py, its answers
 command.py    a pool -> the words of a version; given.py, words -> what they set, and back
 versions.py   which release knows which flag and speculative key (versions.json, made by
               tools/vllm_table.py), and which release a program is
@@ -18,7 +18,7 @@ from specops.serving.engine import Engine, Survey
 from specops.serving.vllm.drafts import DRAFTS
 from specops.serving.vllm.lint import COMMAND_LINE
 from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
-from specops.serving.vllm.settings import VllmPool
+from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.versions import Release, installed, table
 
 METHODS = ("ngram", "draft_model", "eagle", "eagle3", "mtp", "suffix", "medusa", "dflash")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specops.errors import ConfigError
+from specops.serving.vllm.settings import VllmSettings, VllmSpeculation
 from specops.serving.vllm.versions import Release, Version, table
-
-if TYPE_CHECKING:
-    from specops.serving.vllm.settings import VllmPool, VllmSpeculation
 
 FLAGS = (
     "served_model_name",
@@ -46,7 +44,7 @@ LAST_OF_THE_OLD = Version((0, 8, 2))
 
 
 def command(
-    pool: VllmPool, *, port: int | str, host: str = "127.0.0.1", version: Version | None = None
+    pool: VllmSettings, *, port: int | str, host: str = "127.0.0.1", version: Version | None = None
 ) -> list[str]:
     """The words; `pool.environment` is not among them. `version`: of the program, None: the newest known.
 

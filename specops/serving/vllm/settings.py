@@ -1,36 +1,14 @@
-"""A pool of vLLM, in vLLM's own words, and what it answers."""
+"""The settings of a pool of vLLM, in vLLM's own words."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.section import Arguments, Environment, Program, Section
-from specops.serving.argv import Finding
-from specops.serving.engine import (
-    EVERYWHERE,
-    Container,
-    Grid,
-    PairQuestion,
-    Pool,
-    Rendering,
-    Start,
-    Variant,
-    by_k,
-    check_program,
-    comparable,
-    with_environment,
-)
-from specops.serving.metrics import Series
-from specops.serving.vllm import command, lint
-from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
-from specops.serving.vllm.versions import Version, installed, table, version_of
+from specops.section import Program, Section
+from specops.serving.configured_pool import ConfiguredPool, Size
 
 VllmMethod = Literal[
     "ngram",
@@ -47,12 +25,8 @@ VllmMethod = Literal[
     "custom_class",
     "extract_hidden_states",
 ]
-IMAGE = "vllm/vllm-openai"
-DRAINS = "--shutdown-timeout"
-"""Since 0.18: without it SIGTERM ends running requests at once."""
 WITHOUT_A_DRAFT = ("ngram", "ngram_gpu", "suffix", "mtp", "dspark", "extract_hidden_states")
 """mtp's and dspark's weights may be the target's own."""
-Size = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -120,8 +94,11 @@ class VllmSpeculation(Section):
         return self.model_dump(exclude_none=True, exclude={"more"}) | self.more
 
 
-class VllmPool(Pool):
-    """Servers of vLLM that specops configures: it renders how to start them, and can start one itself."""
+class VllmSettings(ConfiguredPool):
+    """The fields of a pool of vLLM; VllmPool (pool.py) answers with them."""
+
+    TARGET: ClassVar[str] = "model"
+    DRAFT: ClassVar[str] = "model"
 
     engine: Literal["vllm"]
     model: str = Field(min_length=1, description="Folder or hub id of the target.")
@@ -149,104 +126,4 @@ class VllmPool(Pool):
         default=None, description="false: answers do not get faster by being asked again."
     )
     seed: int | None = None
-    arguments: Arguments = Field(
-        default=[], description="Words for the end of the command, for what is not named above."
-    )
-    environment: Environment = Field(
-        default={}, description="Variables of the server; secrets are left to specops's own environment."
-    )
     speculation: VllmSpeculation | None = Field(default=None, description="Left out: one token a step.")
-    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
-
-    def start(self, port: int, name: str) -> Start:
-        """For the version that the program says it has."""
-        check_program(shlex.split(self.program)[0])
-        words = command.command(self, port=port, version=version_of(self))
-        return Start(with_environment(self, words), timeout_s=self.start_timeout_s)
-
-    def rendering(self, port: int | str, name: str) -> Rendering:
-        """For the rollout file's version before the program's: it need not be rendered where it serves."""
-        chosen = Version.parse(self.version) if self.version else installed(shlex.split(self.program))
-        version = chosen or table().newest
-        words = command.command(self, port=port, version=version)
-        why = f"no version is set and '{self.program}' is not here to be asked; taken: {version}"
-        return Rendering(
-            words,
-            str(version),
-            judged=f"vLLM {version}",
-            findings=lint.lint(words, version),
-            notes=[] if chosen else [Finding(level="note", flag="version", why=why)],
-        )
-
-    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
-        release = table().release(Version.parse(version) if version else None)
-        called = self.model_copy(update={"program": "vllm serve"})
-        words = command.command(called, port=port, host=EVERYWHERE, version=release.asked)
-        drains = DRAINS in release.flags
-        if drains and DRAINS not in words:
-            words += [DRAINS, str(drain_s)]
-        return Container(f"{IMAGE}:v{release.asked}", words, self.gpus, downloads=True, drains=drains)
-
-    @property
-    def environment_variables(self) -> Mapping[str, str]:
-        return self.environment
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        draft = self.speculation and self.speculation.model
-        return {"model": self.model} | ({"speculation.model": draft} if draft else {})
-
-    @property
-    def target_folder(self) -> Path:
-        return Path(self.model)
-
-    @property
-    def programs(self) -> Sequence[str]:
-        return (self.program,)
-
-    @property
-    def gpus(self) -> int:
-        tensor, pipeline = self.tensor_parallel_size or 1, self.pipeline_parallel_size or 1
-        return tensor * pipeline * (self.data_parallel_size or 1)
-
-    @property
-    def series(self) -> Series:
-        if self.version is not None and Version.parse(self.version) < Version((0, 11, 0)):
-            return BEFORE_0_11
-        return CURRENT
-
-    @property
-    def speculates(self) -> bool:
-        return self.speculation is not None
-
-    @property
-    def comparable(self) -> Mapping[str, Any]:
-        return comparable(self)
-
-    @property
-    def method(self) -> str | None:
-        return self.speculation.method if self.speculation else None
-
-    def variants(self, grid: Grid) -> list[Variant]:
-        return by_k(self, grid, partial(_at, self))
-
-    @property
-    def pair(self) -> PairQuestion:
-        assert self.speculation is not None  # Pools refuses a speculative pool without it
-        method = self.speculation.method
-        without_model = {"ngram": "ngram", "ngram_gpu": "ngram", "suffix": "suffix"}
-        version = self.version or installed(shlex.split(self.program))
-        return PairQuestion(
-            target=self.model,
-            draft=without_model.get(method) or self.speculation.model or self.model,
-            version=str(version) if version else None,
-            tensor_parallel=self.tensor_parallel_size or 1,
-        )
-
-
-def _at(pool: VllmPool, k: int, draft: str | None) -> VllmPool:
-    assert pool.speculation is not None
-    # A schedule by batch size would set K itself.
-    update: dict[str, object] = {"num_speculative_tokens": k, "num_speculative_tokens_per_batch_size": None}
-    update |= {"model": draft} if draft else {}
-    return pool.model_copy(update={"speculation": pool.speculation.model_copy(update=update)})

@@ -15,12 +15,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from specops.errors import ConfigError
-
-if TYPE_CHECKING:
-    from specops.serving.vllm.settings import VllmPool
 
 Kind = Literal["flags", "deprecated", "keys", "methods", "choices"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -170,16 +167,16 @@ def installed(words: Sequence[str]) -> Version | None:
         return None
 
 
-def version_of(pool: VllmPool) -> Version | None:
-    """What `pool` is rendered for here: the program's version. None: it cannot be asked, and none is set.
+def version_of(stated: str | None, program: str) -> Version | None:
+    """Of what runs here: the program's version. None: it cannot be read, and none is stated.
 
-    ConfigError where the rollout file says another.
+    ConfigError where the rollout file states another.
     """
-    said = Version.parse(pool.version) if pool.version else None
-    found = installed(shlex.split(pool.program))
+    said = Version.parse(stated) if stated else None
+    found = installed(shlex.split(program))
     if said and found and said != found:
         raise ConfigError(
-            f"the rollout file says vLLM {said}, and '{pool.program}' is vLLM {found}",
+            f"the rollout file says vLLM {said}, and '{program}' is vLLM {found}",
             hint="what is measured here would not hold for the other: change version or program",
         )
     return found or said

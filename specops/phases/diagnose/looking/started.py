@@ -13,7 +13,7 @@ from specops.phases.diagnose.observations import Lint, LintFinding, Logged, Name
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.progress import Silent
 from specops.prometheus.api import Api
-from specops.serving import ENGINES, Finding
+from specops.serving import ENGINES, Finding, Startable
 
 ANY_PORT = 8000
 UNLIKE = re.compile(
@@ -28,7 +28,7 @@ def lint(rollout: Rollout) -> Lint | str:
     """Of the command as specops would start the pool, for the version that is named or installed."""
     pool = rollout.pools.speculative
     try:
-        if pool.endpoint is not None:
+        if not isinstance(pool, Startable):
             return "an endpoint does not say how it was started"
         if pool.own is not None:
             return f"{ENGINES[pool.engine].title} takes no such command"

@@ -1,0 +1,100 @@
+"""A pool that specops configures in its engine's own words: what all such engines answer alike."""
+
+from __future__ import annotations
+
+import shlex
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from specops.section import Arguments, Environment, Program, Section
+from specops.serving.engine import Grid, Startable, Variant, by_k, check_program
+
+Size = Annotated[int, Field(ge=1)]
+
+PLACES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "VLLM_CPU_OMP_THREADS_BIND",
+)
+"""Variables that say where a server runs: two that run at once cannot share them."""
+
+
+class ConfiguredPool(Startable):
+    """An engine's own class adds its settings, its defaults for `version` and `program`, and the command."""
+
+    TARGET: ClassVar[str]
+    """The setting that names the target: a folder or a hub id."""
+
+    DRAFT: ClassVar[str]
+    """The setting of `speculation` that names the draft, where the method has one."""
+
+    version: str | None = None
+    program: Program
+    arguments: Arguments = Field(
+        default=[], description="Words for the end of the command, for what is not named above."
+    )
+    environment: Environment = Field(
+        default={}, description="Variables of the server; secrets are named under `deploy`."
+    )
+    speculation: Section | None = None
+    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
+
+    @abstractmethod
+    def at_k(self, k: int) -> dict[str, object]:
+        """What changes in `speculation` for K drafted tokens."""
+
+    @property
+    def target(self) -> str:
+        return str(getattr(self, self.TARGET))
+
+    @property
+    def draft(self) -> str | None:
+        """None: the method needs none, or it does not speculate."""
+        return None if self.speculation is None else getattr(self.speculation, self.DRAFT)
+
+    @property
+    def environment_variables(self) -> Mapping[str, str]:
+        return self.environment
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        draft = {f"speculation.{self.DRAFT}": self.draft} if self.draft else {}
+        return {self.TARGET: self.target} | draft
+
+    @property
+    def target_folder(self) -> Path:
+        return Path(self.target)
+
+    @property
+    def programs(self) -> Sequence[str]:
+        return (self.program,)
+
+    @property
+    def speculates(self) -> bool:
+        return self.speculation is not None
+
+    @property
+    def comparable(self) -> Mapping[str, Any]:
+        """All settings but speculation, where it runs, and how long it may take to start."""
+        fields = self.model_dump(exclude={"speculation", "start_timeout_s", "environment"})
+        variables = self.environment
+        return fields | {f"environment.{name}": variables[name] for name in variables if name not in PLACES}
+
+    def variants(self, grid: Grid) -> list[Variant]:
+        return by_k(self, grid, self._at)
+
+    def _at(self, k: int, draft: str | None) -> ConfiguredPool:
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        update = self.at_k(k) | ({self.DRAFT: draft} if draft else {})
+        return self.model_copy(update={"speculation": self.speculation.model_copy(update=update)})
+
+    def _startable(self, words: list[str]) -> list[str]:
+        """With its environment. ConfigError where this machine does not have the program."""
+        check_program(shlex.split(self.program)[0])
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return ["env", *variables, *words] if variables else words

@@ -1,0 +1,66 @@
+"""A pool of SGLang, and what it answers."""
+
+from __future__ import annotations
+
+from specops.serving.argv import Finding
+from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
+from specops.serving.metrics import Series
+from specops.serving.sglang.command import VERSION, command, lint
+from specops.serving.sglang.metrics import CURRENT
+from specops.serving.sglang.settings import SglangSettings
+
+IMAGE = "lmsysorg/sglang"
+
+
+class SglangPool(SglangSettings):
+    """Servers of SGLang that specops configures: it renders how to start them, and can start one itself."""
+
+    def start(self, port: int, name: str) -> Start:
+        words = command(self, port=port)
+        return Start(self._startable(words), timeout_s=self.start_timeout_s)
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        """Judged as the one release whose flags are known."""
+        version, known = self.version or VERSION, VERSION
+        words = command(self, port=port)
+        why = f"the flags are those of SGLang {known}; {version} was not checked"
+        return Rendering(
+            words,
+            version,
+            judged=f"SGLang {version}",
+            findings=lint(words),
+            notes=[] if version == known else [Finding(level="warning", flag="version", why=why)],
+        )
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        called = self.model_copy(update={"program": "python3 -m sglang.launch_server"})
+        words = command(called, port=port, host=EVERYWHERE)
+        image = f"{IMAGE}:v{version or VERSION}"
+        return Container(image, words, self.gpus, downloads=True, drains=True)
+
+    def at_k(self, k: int) -> dict[str, object]:
+        assert self.speculation is not None
+        return {"num_steps": k} | ({"num_draft_tokens": None} if self.speculation.eagle_topk == 1 else {})
+
+    @property
+    def gpus(self) -> int:
+        return (self.tp_size or 1) * (self.pp_size or 1) * (self.dp_size or 1)
+
+    @property
+    def series(self) -> Series:
+        return CURRENT
+
+    @property
+    def method(self) -> str | None:
+        return self.speculation.algorithm if self.speculation else None
+
+    @property
+    def pair(self) -> PairQuestion:
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        ngram = self.speculation.algorithm == "NGRAM"
+        return PairQuestion(
+            target=self.model_path,
+            draft="ngram" if ngram else self.speculation.draft_model_path or self.model_path,
+            version=self.version,
+            tensor_parallel=self.tp_size or 1,
+        )

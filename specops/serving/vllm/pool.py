@@ -1,0 +1,82 @@
+"""A pool of vLLM, and what it answers."""
+
+from __future__ import annotations
+
+import shlex
+
+from specops.serving.argv import Finding
+from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
+from specops.serving.metrics import Series
+from specops.serving.vllm.command import command
+from specops.serving.vllm.lint import lint
+from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
+from specops.serving.vllm.settings import VllmSettings
+from specops.serving.vllm.versions import Version, installed, table, version_of
+
+IMAGE = "vllm/vllm-openai"
+DRAINS = "--shutdown-timeout"
+"""Since 0.18: without it SIGTERM ends running requests at once."""
+
+
+class VllmPool(VllmSettings):
+    """Servers of vLLM that specops configures: it renders how to start them, and can start one itself."""
+
+    def start(self, port: int, name: str) -> Start:
+        """For the version that the program says it has."""
+        words = command(self, port=port, version=version_of(self.version, self.program))
+        return Start(self._startable(words), timeout_s=self.start_timeout_s)
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        """For the rollout file's version before the program's: it need not be rendered where it serves."""
+        chosen = Version.parse(self.version) if self.version else installed(shlex.split(self.program))
+        version = chosen or table().newest
+        words = command(self, port=port, version=version)
+        why = f"no version is set and '{self.program}' is not here to be asked; taken: {version}"
+        return Rendering(
+            words,
+            str(version),
+            judged=f"vLLM {version}",
+            findings=lint(words, version),
+            notes=[] if chosen else [Finding(level="note", flag="version", why=why)],
+        )
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        release = table().release(Version.parse(version) if version else None)
+        called = self.model_copy(update={"program": "vllm serve"})
+        words = command(called, port=port, host=EVERYWHERE, version=release.asked)
+        drains = DRAINS in release.flags
+        if drains and DRAINS not in words:
+            words += [DRAINS, str(drain_s)]
+        return Container(f"{IMAGE}:v{release.asked}", words, self.gpus, downloads=True, drains=drains)
+
+    def at_k(self, k: int) -> dict[str, object]:
+        # A schedule by batch size would set K itself.
+        return {"num_speculative_tokens": k, "num_speculative_tokens_per_batch_size": None}
+
+    @property
+    def gpus(self) -> int:
+        tensor, pipeline = self.tensor_parallel_size or 1, self.pipeline_parallel_size or 1
+        return tensor * pipeline * (self.data_parallel_size or 1)
+
+    @property
+    def series(self) -> Series:
+        if self.version is not None and Version.parse(self.version) < Version((0, 11, 0)):
+            return BEFORE_0_11
+        return CURRENT
+
+    @property
+    def method(self) -> str | None:
+        return self.speculation.method if self.speculation else None
+
+    @property
+    def pair(self) -> PairQuestion:
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        method = self.speculation.method
+        without_model = {"ngram": "ngram", "ngram_gpu": "ngram", "suffix": "suffix"}
+        version = self.version or installed(shlex.split(self.program))
+        return PairQuestion(
+            target=self.model,
+            draft=without_model.get(method) or self.speculation.model or self.model,
+            version=str(version) if version else None,
+            tensor_parallel=self.tensor_parallel_size or 1,
+        )
