@@ -8,8 +8,8 @@ from typing import Any
 from specops.checkpoints.source import Checkpoint, read_json
 from specops.errors import ModelError
 
-TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
-"""Where multimodal configs keep the text model's, by those transformers and vLLM know."""
+TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config", "transformer_layer_config")
+"""Where multimodal configs, and drafts in the speculators format, keep the text model's section."""
 
 NO_CACHE = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp")
 """Layer types that keep no keys and values: their state does not grow with the text."""
@@ -148,7 +148,9 @@ def config_of(checkpoint: Checkpoint) -> Config:
 
 
 def _text(raw: dict[str, Any]) -> dict[str, Any]:
-    for section in TEXT_SECTIONS:
+    # vLLM's converted EAGLE heads nest the head's own config under "model" (configs/eagle.py of 0.33).
+    sections = ("model", *TEXT_SECTIONS) if raw.get("model_type") == "eagle" else TEXT_SECTIONS
+    for section in sections:
         inner = raw.get(section)
         if isinstance(inner, dict) and inner:
             return _text(inner)

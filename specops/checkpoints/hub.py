@@ -52,6 +52,9 @@ class Repository:
             for tensor, info in found.tensors.items()
         }
 
+    def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
+        return None
+
 
 def repository(name: str) -> Checkpoint:
     """The repository, or, with HF_HUB_OFFLINE set, what of its newest commit lies in the hub's cache."""

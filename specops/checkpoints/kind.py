@@ -6,6 +6,7 @@ In the order in which vLLM would find out (0.33). vLLM also guesses from the pat
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +54,9 @@ SPECULATORS: dict[str, Kind] = {
 """`speculators_model_type` of the speculators format (vllm-project/speculators)."""
 
 MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+"""`model_type` of drafters that run on the target's own KV cache (vLLM PR #41745)."""
+
 FUSE = "fc.weight"
 """Joins an embedding and the target's features: what tells a head of EAGLE's from a model."""
 
@@ -80,6 +84,12 @@ class Draft:
 
     verifier: str | None = None
     """The target that its config names."""
+
+    verifier_architectures: tuple[str, ...] = ()
+    """The target's architectures, where its config names them (speculators format)."""
+
+    assistant: bool = False
+    """Gemma 4's: it reads the target's last hidden state and KV cache, and has neither of its own."""
 
     layers: int | None = None
     """Of the target, that it runs through (early exit)."""
@@ -114,6 +124,8 @@ def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any],
         return Draft("early_exit", f"model_type {config.model_type}", layers=config.whole("exit_layers"))
     if config.model_type == "mlp_speculator":
         return Draft("mlp_speculator", "model_type mlp_speculator", tokens=config.whole("n_predict"))
+    if config.model_type in ASSISTANTS:
+        return Draft("mtp", f"model_type {config.model_type}", assistant=True)
     if config.model_type.endswith("_mtp") or config.model_type == "mtp":
         return Draft("mtp", f"model_type {config.model_type}", tokens=config.whole("n_predict"))
     if is_target:
@@ -136,11 +148,13 @@ def _speculators(config: Config) -> Draft | None:
     first = methods[0] if isinstance(methods, list) and methods and isinstance(methods[0], dict) else {}
     verifier = section.get("verifier")
     target = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    trained = verifier.get("architectures") if isinstance(verifier, dict) else None
     tokens = first.get("speculative_tokens")
     required = {
         "speculators_model_type": named,
         "speculators_config.proposal_methods[0].speculative_tokens": tokens,
         "speculators_config.verifier.name_or_path": target,
+        "transformer_layer_config": config.raw.get("transformer_layer_config"),
     }
     return Draft(
         SPECULATORS.get(named, "eagle3"),
@@ -150,6 +164,7 @@ def _speculators(config: Config) -> Draft | None:
         lacks=tuple(key for key, value in required.items() if not value),
         tokens=tokens if isinstance(tokens, int) else None,
         verifier=str(target) if target else None,
+        verifier_architectures=tuple(map(str, trained)) if isinstance(trained, list) else (),
     )
 
 
@@ -161,3 +176,22 @@ def _model_or_head(config: Config, architecture: str, weights: Weights | None) -
             return Draft("eagle", f"{FUSE} among its weights, though its config.json says {architecture}")
         return Draft("independent", f"{told}, and no {FUSE} among its weights")
     return Draft("independent", told, ambiguous=config.layers == 1)
+
+
+NOT_GENERATIVE = re.compile(
+    r"For(Sequence|Token)Classification|ForMaskedLM|ForQuestionAnswering|ForMultipleChoice|ForPreTraining"
+    r"|ForImageClassification|Reward|Encoder|Embedding|(?<!LMHead)(?<!ChatGLM)Model$"
+)
+"""Architectures without a head that continues text: encoders, classifiers, embedding and base models."""
+
+
+def not_generative(config: Config, files: Collection[str]) -> str | None:
+    """Why a checkpoint cannot continue text, or None. `files`: the names of its files."""
+    architecture = next(iter(config.architectures), "")
+    if NOT_GENERATIVE.search(architecture):
+        return f"architecture {architecture} does not generate text"
+    if config.raw.get("is_encoder_decoder"):
+        return f"architecture {architecture or 'not named'} is an encoder-decoder"
+    if "modules.json" in files and "config_sentence_transformers.json" in files:
+        return "it is an embedding model of sentence-transformers"
+    return None

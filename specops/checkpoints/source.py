@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,9 @@ from specops.errors import ModelError, UsageError
 
 LONGEST_HEADER = 100_000_000
 """Bytes; safetensors itself refuses longer ones."""
+
+LFS_POINTER = b"version "
+"""The first 8 bytes of a file that Git LFS left in place of its content."""
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -38,6 +42,9 @@ class Checkpoint(Protocol):
     def header(self, name: str) -> dict[str, Any]:
         """The header of a safetensors file: {tensor: {dtype, shape, data_offsets}}."""
 
+    def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
+        """One small tensor's bytes, by its data_offsets; None where only headers are read (the hub)."""
+
 
 class Folder:
     revision = None
@@ -55,6 +62,11 @@ class Folder:
 
     def header(self, name: str) -> dict[str, Any]:
         return _read_header(self.path / name)
+
+    def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
+        with (self.path / name).open("rb") as file:
+            file.seek(8 + int.from_bytes(file.read(8), "little") + offsets[0])
+            return file.read(offsets[1] - offsets[0])
 
 
 def find(name: str) -> Checkpoint:
@@ -103,14 +115,35 @@ def _read_header(path: Path) -> dict[str, Any]:
     (https://huggingface.co/docs/safetensors)."""
     try:
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
+            start = file.read(8)
+            if start == LFS_POINTER:
+                raise ValueError("it is a Git LFS pointer, not the weights (git lfs pull downloads them)")
+            length = int.from_bytes(start, "little")
             if not 2 <= length <= LONGEST_HEADER:
                 raise ValueError(f"its header would be {length} bytes long")
             header = json.loads(file.read(length))
+            size = file.seek(0, SEEK_END)
         if not isinstance(header, dict):
-            raise ValueError("its header is no JSON object")
+            raise ValueError("its header is not a JSON object")
+        ends = [end for _, end in map(offsets_of, _tensors(header).values())]
+        expected = 8 + length + max(ends, default=0)
+        if size < expected:
+            raise ValueError(f"the file has {size:,} bytes, its header describes {expected:,}")
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"could not read the header of {path}: {error}", hint="copy or download the weights again"
         ) from error
     return header
+
+
+def _tensors(header: dict[str, Any]) -> dict[str, Any]:
+    return {name: described for name, described in header.items() if name != "__metadata__"}
+
+
+def offsets_of(described: Any) -> tuple[int, int]:
+    """data_offsets of a tensor in a safetensors header. ValueError unless two ascending numbers."""
+    found = described.get("data_offsets") if isinstance(described, dict) else None
+    match found:
+        case [int(begin), int(end)] if 0 <= begin <= end:
+            return begin, end
+    raise ValueError(f"invalid data_offsets {found!r}: expected two ascending numbers")

@@ -6,38 +6,77 @@ A template is a program of whoever published the model: it runs in jinja2's sand
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 """What `strftime_now` tells every template, so that two of them can be compared."""
 
+SECONDS = 2
+BYTES = 1 << 30
+LONGEST = 10_000_000
+"""Characters that the conversations of one template may have in all."""
+
 Message = Mapping[str, Any]
 Render = Callable[[Sequence[Message], bool], str]
 
 
-def compiled(template: str, special: Mapping[str, str]) -> Render:
-    """A function (messages, add_generation_prompt) -> text, for a comparison of templates.
+@dataclass(frozen=True)
+class Rendered:
+    texts: tuple[str, ...]
+    """For each conversation, with and without the prompt for an answer."""
 
-    special: what the template may use beside the messages, such as bos_token.
+    failure: str | None = None
+    """Why there are no texts."""
+
+
+@cache
+def rendered(template: str, special: tuple[tuple[str, str], ...], conversations: str) -> Rendered:
+    """The texts of conversations, for a comparison of templates.
+
+    special: what the template may use beside the messages, such as ("bos_token", "<s>").
+    conversations: JSON, a list of lists of messages, each rendered with and without the prompt for an answer.
     An error of the template, its own refusals included, is the text, in angle brackets.
+
+    A template is a stranger's program: it can loop without end, or ask for a terabyte. So it runs in a
+    process of its own with `SECONDS` of CPU and `BYTES` of memory.
     """
+    job = json.dumps([template, dict(special), conversations, SECONDS])
+    command = [sys.executable, "-c", "from specops.checkpoints.templates import work; work()"]
     try:
-        renderer: Render | None = rendering(template, special, lambda: NOW)
-        refusal = ""
-    except Exception as error:
-        renderer, refusal = None, f"<{type(error).__name__}: {error}>"
+        done = subprocess.run(command, input=job, capture_output=True, text=True, timeout=4 * SECONDS)
+    except subprocess.TimeoutExpired:
+        done = None
+    if done is None or done.returncode or not done.stdout.startswith("["):
+        return Rendered((), f"it does not end within {SECONDS} s and {BYTES >> 20} MiB")
+    return Rendered(tuple(json.loads(done.stdout)))
 
-    def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        if renderer is None:
-            return refusal
-        try:
-            return renderer(messages, add_generation_prompt)
-        except Exception as error:  # a stranger's program may raise anything
-            return f"<{type(error).__name__}: {error}>"
 
-    return render
+def work() -> None:
+    """The process of `rendered`: reads the job from stdin, writes the texts to stdout as JSON."""
+    template, special, conversations, seconds = json.load(sys.stdin)
+    with suppress(ValueError, OSError):  # where a system does not limit memory, the caller's timeout holds
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    texts = []
+    for messages in json.loads(conversations):
+        for prompted in (True, False):
+            try:
+                texts.append(rendering(template, special, lambda: NOW)(messages, prompted))
+            except MemoryError:
+                sys.exit(1)
+            except Exception as error:  # a stranger's program may raise anything
+                texts.append(f"<{type(error).__name__}: {error}>")
+            if sum(map(len, texts)) > LONGEST:
+                sys.exit(1)
+    json.dump(texts, sys.stdout)
 
 
 def rendering(

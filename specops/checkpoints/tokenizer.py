@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 from specops.checkpoints.source import Checkpoint, read_json
@@ -141,6 +142,12 @@ def _converted(checkpoint: Checkpoint, name: str) -> str:
         loaded = AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False)
         text: str = loaded.backend_tokenizer.to_str()
     except Exception as error:  # whatever sentencepiece, tiktoken and their absence raise
+        package = "tiktoken" if name.endswith(".tiktoken") else "sentencepiece"
+        if find_spec(package) is None:
+            raise ModelError(
+                f"could not read the tokenizer of {checkpoint.name} from {name}: {package} is not installed",
+                hint=f"pip install {package}",
+            ) from error
         raise _unreadable(checkpoint, f"{name} through transformers", error) from error
     return text
 

@@ -35,7 +35,7 @@ class Guess:
 class Format:
     """A property of a draft's files that the engine refuses before a release."""
 
-    of: Literal["speculators", "parallel"]
+    of: Literal["speculators", "parallel", "assistant"]
     since: Version
     why: str
 

@@ -17,7 +17,7 @@ from specops.checkpoints.config import Config, KvCache, config_of
 from specops.checkpoints.headers import Tensor, Weights, weights_of
 from specops.checkpoints.kind import kind_of
 from specops.checkpoints.source import Folder, find
-from specops.checkpoints.templates import compiled
+from specops.checkpoints.templates import rendered
 from specops.checkpoints.tokenizer import tokenizer_of
 from specops.errors import ModelError, SpecopsError, UsageError
 
@@ -35,7 +35,8 @@ def with_tensors(*names: str) -> Weights:
 def speculators(named: str | None, **left_out: None) -> dict[str, Any]:
     section = {"proposal_methods": [{"speculative_tokens": 5}], "verifier": {"name_or_path": "org/target"}}
     told = {"speculators_model_type": named} if named else {}
-    return told | {"architectures": ["LlamaForCausalLM"], "speculators_config": section | left_out}
+    layer = {"transformer_layer_config": {"model_type": "llama"}}
+    return told | layer | {"architectures": ["LlamaForCausalLM"], "speculators_config": section | left_out}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_multimodal_config_is_its_text_models(tmp_path: Path) -> None:
 
 def write_weights(path: Path, header: object) -> None:
     text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(24))
 
 
 def test_weights_are_added_up_from_headers(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_weights_are_added_up_from_headers(tmp_path: Path) -> None:
     found = weights_of(Folder(tmp_path))
     assert found is not None
     assert (found.size, found.dtypes) == (36, {"F32": 24, "BF16": 12})
-    assert found.ends_with("a") == Tensor("BF16", (2, 3), 12)
+    assert found.ends_with("a") == Tensor("BF16", (2, 3), 12, "one.safetensors", (0, 12))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x02", b"\xff" * 16, (2).to_bytes(8, "little") + b"[]"])
@@ -210,7 +211,7 @@ def test_no_tokenizer_does_either(tmp_path_factory, key, value) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "rendered"),
+    ("template", "text"),
     [
         ("{{ bos_token }}{% for m in messages %}{{ m['content'] | tojson }}{% endfor %}", '<s>"é"'),
         ("{{ strftime_now('%Y') }}{{ 'x' if add_generation_prompt }}", "2026x"),
@@ -228,5 +229,6 @@ def test_no_tokenizer_does_either(tmp_path_factory, key, value) -> None:
         ("{% for %}", "<TemplateSyntaxError: Expected an expression, got 'end of statement block'>"),
     ],
 )
-def test_a_chat_template_is_rendered_as_transformers_does(template, rendered) -> None:
-    assert compiled(template, {"bos_token": "<s>"})([{"role": "user", "content": "é"}], True) == rendered
+def test_a_chat_template_is_rendered_as_transformers_does(template, text) -> None:
+    conversations = json.dumps([[{"role": "user", "content": "é"}]])
+    assert rendered(template, (("bos_token", "<s>"),), conversations).texts[0] == text

@@ -128,7 +128,9 @@ def weights(folder: Path, tensors: dict[str, list[int]]) -> None:
         at += size
     text = json.dumps(header).encode()
     folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + at)  # zeros that take no room
 
 
 def judged(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specops.checkpoints.config import Config
-from specops.checkpoints.templates import Message, compiled
+from specops.checkpoints.templates import Message, Rendered, rendered
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.phases.verify_draft.findings import Finding, Severity
 
@@ -57,6 +57,12 @@ def token_ids(target: Tokenizer, draft: Tokenizer, draft_rows: int | None) -> Fi
     """
     check = "token ids"
     ours, theirs = target.tokens, draft.tokens
+    if draft_rows is not None:
+        beyond = [index for index in sorted(theirs) if index >= draft_rows and _used(theirs[index])]
+        if beyond:
+            detail = f"the draft's embedding has {draft_rows:,} rows; {len(beyond):,} ids in use have none"
+            first = f"id {beyond[0]}: {theirs[beyond[0]]!r}"
+            return Finding(check=check, verdict="incompatible", detail=detail, witness=first)
     if ours == theirs:
         return Finding(check=check, verdict="compatible", detail=f"all {len(ours):,} ids mean the same token")
     conflicts, alone = [], []
@@ -318,33 +324,40 @@ def template(target: Tokenizer, draft: Tokenizer) -> Finding:
     if target.template is None:
         return Finding(check=check, verdict="compatible", detail="the target has none")
     if draft.template is None:
-        detail = "the draft has none: it was not taught the target's chats, if it is a base model"
+        detail = "the draft has none: if it is a base model, it was not trained on the target's chats"
         return Finding(check=check, verdict="degraded", detail=detail)
-    ours, theirs = compiled(target.template, target.special), compiled(draft.template, draft.special)
-    for name, messages in CONVERSATIONS.items():
-        for prompted in (True, False):
-            mine, other = ours(messages, prompted), theirs(messages, prompted)
-            if mine != other:
-                at = next(
-                    (n for n, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
-                    min(len(mine), len(other)),
-                )
-                return Finding(
-                    check=check,
-                    verdict="degraded",
-                    detail=f"chats are laid out in another way ({name})",
-                    witness=f"character {at}: {_both(_excerpt(mine, at), _excerpt(other, at))}",
-                )
-    same = "the same" if target.template == draft.template else "written differently, rendered the same"
-    return Finding(check=check, verdict="compatible", detail=f"{same}, {len(CONVERSATIONS)} conversations")
+    if (target.template, target.special) == (draft.template, draft.special):
+        return Finding(check=check, verdict="compatible", detail="the same text")
+    ours, theirs = _rendered(target), _rendered(draft)
+    for name, side in (("target", ours), ("draft", theirs)):
+        if side.failure:
+            detail = f"the {name}'s could not be rendered: {side.failure}"
+            return Finding(check=check, verdict="degraded", detail=detail)
+    names = [name for name in CONVERSATIONS for _ in range(2)]
+    for name, mine, other in zip(names, ours.texts, theirs.texts, strict=True):
+        if mine != other:
+            at = next(
+                (n for n, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
+                min(len(mine), len(other)),
+            )
+            return Finding(
+                check=check,
+                verdict="degraded",
+                detail=f"chats are rendered differently ({name})",
+                witness=f"character {at}: {_both(_excerpt(mine, at), _excerpt(other, at))}",
+            )
+    same = f"written differently, rendered the same in {len(CONVERSATIONS)} conversations"
+    return Finding(check=check, verdict="compatible", detail=same)
 
 
 def chats(tokenizer: Tokenizer) -> list[str]:
     """The conversations as the target's template renders them: texts whose encodings are worth comparing."""
-    if tokenizer.template is None:
-        return []
-    render = compiled(tokenizer.template, tokenizer.special)
-    return [render(messages, prompted) for messages in CONVERSATIONS.values() for prompted in (True, False)]
+    return [] if tokenizer.template is None else list(_rendered(tokenizer).texts)
+
+
+def _rendered(tokenizer: Tokenizer) -> Rendered:
+    special = tuple(sorted(tokenizer.special.items()))
+    return rendered(tokenizer.template or "", special, json.dumps(list(CONVERSATIONS.values())))
 
 
 def _both(ours: str, theirs: str) -> str:

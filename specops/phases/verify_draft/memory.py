@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from specops.checkpoints.config import BYTES
 from specops.checkpoints.kind import Draft, Kind
 from specops.errors import UsageError
+from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.pair import Side
 
 BLOCK = 16
@@ -19,6 +20,11 @@ BLOCK = 16
 UTILISATION = 0.92
 """Share of the GPU that the engine may fill: vLLM's default, in 0.20 to 0.33 (0.9 before)."""
 
+
+K = 5
+"""Drafted tokens of the example: the playbook's number to start from."""
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 NO_CACHE: tuple[Kind, ...] = ("medusa", "mlp_speculator", "recurrent")
 
@@ -86,6 +92,26 @@ def memory(
     return Memory(
         tensor_parallel=tensor_parallel, target=ours, draft=theirs, blocks=blocks, blocks_missing=missing
     )
+
+
+def cost(target: Side, draft: Side) -> list[Finding]:
+    """Whether the draft is too large to pay. A small batch's step takes as long as its weights take to read.
+
+    With K tokens a step costs 1 + K·r of the target's step, r = draft bytes / target bytes, and brings at
+    most K + 1 tokens: from r = 1 on it cannot pay. Experts are not judged, since not all weights are read.
+    """
+    if draft is target or draft.weights is None or target.weights is None or not target.weights.size:
+        return []
+    if any(draft.config.whole(key) for key in EXPERTS):
+        return []
+    ratio = draft.weights.size / target.weights.size
+    if ratio < 1:
+        return []
+    detail = (
+        f"its weights are {ratio:.2g}× the target's: a step with {K} drafted tokens takes about "
+        f"{1 + K * ratio:.2g} steps of the target and brings at most {K + 1} tokens, so it never pays"
+    )
+    return [Finding(check="cost", verdict="degraded", detail=detail)]
 
 
 def _model(side: Side, tensor_parallel: int) -> ModelMemory:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 else:
     ServingEngine = Literal[tuple(name for name, engine in ENGINES.items() if engine.drafts is not None)]
 
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 DEFAULT_ENGINE = next(name for name, engine in ENGINES.items() if engine.command_line is not None)
 
 
@@ -85,6 +86,14 @@ class Side:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         return tokenizer_of(self.checkpoint)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the embedding: config.json's vocab_size, or the tensor's own where that has fewer."""
+        tensors = [self.weights.ends_with(name) for name in EMBEDDINGS] if self.weights else []
+        found = [tensor.shape[0] for tensor in tensors if tensor is not None and tensor.shape]
+        sizes = [size for size in (self.config.vocab_size, *found) if size is not None]
+        return min(sizes, default=None)
 
     def told(self) -> dict[str, Any]:
         return {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.checkpoints.kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of
+from specops.checkpoints.kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
 from specops.checkpoints.source import find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
@@ -15,7 +15,7 @@ from specops.load.workload import PromptSet
 from specops.phases.verify_draft import differences, engine, heads, witness
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.findings import Finding, decide, worst
-from specops.phases.verify_draft.memory import Memory, memory, memory_of
+from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import Side, VerifySettings
 from specops.phases.verify_draft.witness import Encodings
 from specops.progress import Progress
@@ -141,12 +141,20 @@ def judge(
     findings += [found for found in (path, parallel) if found is not None]
     if side is target and draft.kind == "mtp":
         return Judged(findings)  # its ids are the target's, and so are its weights
+    if draft.kind == "independent":
+        cannot = not_generative(side.config, side.checkpoint.names())
+        if cannot is not None:
+            return Judged(
+                [*findings, Finding(check="text generation", verdict="incompatible", detail=cannot)]
+            )
+        if draft.ambiguous and side.tokenizer is None:
+            return Judged(findings)  # a head most likely: it has no tokenizer to compare
+        findings += cost(target, side)
     ours, theirs = _tokenizer(target), side.tokenizer
     if draft.kind == "independent":
         theirs = _tokenizer(side)
     else:
-        used = max(ours.tokens) + 1
-        findings += heads.fits(serving, draft, target.config, side.config, side.weights, used)
+        findings += heads.fits(serving, draft, target, side, max(ours.tokens) + 1)
     if theirs is None:
         return Judged(findings)
     encoded = witness.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
@@ -157,7 +165,7 @@ def judge(
 def _vocabulary(
     serving: Engine, target: Side, side: Side, draft: Draft, ours: Tokenizer, theirs: Tokenizer
 ) -> list[Finding]:
-    ids, *rest = differences.compare(ours, theirs, side.config.vocab_size)
+    ids, *rest = differences.compare(ours, theirs, side.rows)
     sizes = engine.vocabulary(
         serving,
         draft,

@@ -82,6 +82,7 @@ DRAFTS = DraftSupport(
     formats=(
         Format("speculators", (0, 10, 1), "it reads the speculators format since 0.10.1"),
         Format("parallel", (0, 16, 0), "parallel drafting (P-EAGLE) came with 0.16"),
+        Format("assistant", (0, 21, 0), "Gemma 4's assistants came with 0.21 (vllm#41745)"),
     ),
     guesses=(
         Guess("eagle-", "eagle", FIRST),

@@ -1,0 +1,329 @@
+"""Pairs whose verdict was wrong once: heads of other targets, embedding models, damaged downloads."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import made_pairs as made
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from specops.checkpoints import templates, tokenizer
+from specops.errors import ModelError
+from specops.phases.verify_draft.findings import Finding
+from specops.phases.verify_draft.pair import VerifySettings
+from specops.phases.verify_draft.verify import verify
+from specops.progress import Silent
+from specops.results import Result
+
+WIDTH = 64
+EMBEDDING = "model.embed_tokens.weight"
+EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": WIDTH}
+
+
+def judge(tmp_path: Path, **settings: Any) -> Result:
+    asked = VerifySettings(target=str(tmp_path / "target"), draft=str(tmp_path / "draft"), **settings)
+    return verify(asked, None, Silent())
+
+
+def finding(result: Result, check: str) -> Finding:
+    return next(Finding(**found) for found in result.data["findings"] if found["check"] == check)
+
+
+def save(folder: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
+    save_file(
+        {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> made.Made:
+    """A model of width 64 with its weights, in tmp_path/target."""
+    found = made.made(random.Random(1))
+    found.config |= {"hidden_size": WIDTH}
+    found.write(tmp_path / "target")
+    save(
+        tmp_path / "target",
+        {EMBEDDING: np.zeros((found.config["vocab_size"], WIDTH), "f2")},
+    )
+    return found
+
+
+def head(tmp_path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray[Any, Any]]) -> None:
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    if tensors:
+        save(folder, tensors)
+
+
+def reduced(rows: int, ids: list[int], covered: int | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """An EAGLE-3 head that drafts from `ids` of a target with `rows`."""
+    marks = np.zeros(rows if covered is None else covered, bool)
+    marks[[index for index in ids if index < len(marks)]] = True
+    return {
+        "fc.weight": np.zeros((WIDTH, 3 * WIDTH), "f2"),
+        "d2t": np.array(ids, "i8") - np.arange(len(ids)),
+        "t2d": marks,
+    }
+
+
+def test_an_eagle3_head_of_this_target_fits(tmp_path: Path, target: made.Made) -> None:
+    rows = target.config["vocab_size"]
+    head(tmp_path, EAGLE3 | {"vocab_size": rows, "draft_vocab_size": 4}, reduced(rows, [1, 5, 9, rows - 1]))
+    result = judge(tmp_path)
+    assert (result.verdict, finding(result, "reduced vocabulary").verdict) == ("yes", "compatible")
+
+
+@pytest.mark.parametrize(
+    ("ids", "covered", "words"),
+    [
+        ([1, 5, 9, 12], 5000, "t2d covers 5,000 ids"),
+        ([1, 5, 9, 100_000], None, "ids up to 100,000"),
+        ([1, 5, 5, 12], None, "several of them to one id"),
+    ],
+)
+def test_an_eagle3_head_of_another_vocabulary_does_not(
+    tmp_path: Path, target: made.Made, ids: list[int], covered: int | None, words: str
+) -> None:
+    rows = target.config["vocab_size"]
+    head(tmp_path, EAGLE3 | {"vocab_size": rows, "draft_vocab_size": 4}, reduced(rows, ids, covered))
+    result = judge(tmp_path)
+    assert result.verdict == "no"
+    assert words in finding(result, "reduced vocabulary").detail
+
+
+def test_t2d_that_marks_other_ids_is_found(tmp_path: Path, target: made.Made) -> None:
+    rows = target.config["vocab_size"]
+    tensors = reduced(rows, [1, 5, 9, 12])
+    tensors["t2d"] = np.roll(tensors["t2d"], 1)
+    head(tmp_path, EAGLE3 | {"vocab_size": rows, "draft_vocab_size": 4}, tensors)
+    assert "marks other ids" in finding(judge(tmp_path), "reduced vocabulary").detail
+
+
+def test_a_head_whose_vocabulary_is_larger_is_another_targets(tmp_path: Path, target: made.Made) -> None:
+    rows = target.config["vocab_size"]
+    head(tmp_path, EAGLE3 | {"vocab_size": rows + 1000}, {"fc.weight": np.zeros((WIDTH, 3 * WIDTH), "f2")})
+    result = judge(tmp_path)
+    assert (result.verdict, finding(result, "rows").verdict) == ("no", "incompatible")
+
+
+@pytest.mark.parametrize(
+    ("layers", "config", "verdict"),
+    [
+        (3, {}, "compatible"),
+        (6, {}, "incompatible"),  # 3 layers of a target that is twice as wide
+        (1, {}, "incompatible"),
+        (4, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}}, "compatible"),
+        (3, {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "incompatible"),
+    ],
+)
+def test_a_width_that_divides_by_chance_is_found(
+    tmp_path: Path, target: made.Made, layers: int, config: dict[str, Any], verdict: str
+) -> None:
+    fields = EAGLE3 | {"vocab_size": target.config["vocab_size"]} | config
+    head(tmp_path, fields, {"fc.weight": np.zeros((WIDTH, layers * WIDTH), "f2")})
+    assert finding(judge(tmp_path), "features").verdict == verdict
+
+
+def speculators(rows: int, trained_for: str, width: int = WIDTH) -> dict[str, Any]:
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": rows,
+        "transformer_layer_config": {"model_type": "llama", "hidden_size": width, "vocab_size": rows},
+        "speculators_config": {
+            "proposal_methods": [{"speculative_tokens": 5}],
+            "verifier": {"name_or_path": "org/target", "architectures": [trained_for]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("architecture", "verdict"),
+    [
+        ("LlamaForCausalLM", "compatible"),
+        ("Qwen3ForCausalLM", "incompatible"),
+        ("Qwen3VLForConditionalGeneration", "degraded"),
+    ],
+)
+def test_the_speculators_format_names_its_target(
+    tmp_path: Path, target: made.Made, architecture: str, verdict: str
+) -> None:
+    assert target.config["architectures"] == ["LlamaForCausalLM"]
+    rows = target.config["vocab_size"]
+    head(tmp_path, speculators(rows, architecture), {"fc.weight": np.zeros((WIDTH, 3 * WIDTH), "f2")})
+    assert finding(judge(tmp_path), "trained for").verdict == verdict
+
+
+def test_the_speculators_formats_own_sizes_are_read(tmp_path: Path, target: made.Made) -> None:
+    few = speculators(9, "LlamaForCausalLM")
+    head(tmp_path, few, {"fc.weight": np.zeros((WIDTH, 3 * WIDTH), "f2")})
+    assert finding(judge(tmp_path), "rows").verdict == "incompatible"
+    without = {key: value for key, value in few.items() if key != "transformer_layer_config"}
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(without))
+    assert "requires transformer_layer_config" in finding(judge(tmp_path), "format").detail
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(WIDTH, "yes"), (2 * WIDTH, "no")])
+def test_a_converted_eagle_head_nests_its_config(
+    tmp_path: Path, target: made.Made, width: int, verdict: str
+) -> None:
+    inner = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width}
+    inner |= {"vocab_size": target.config["vocab_size"], "num_hidden_layers": 1}
+    head(tmp_path, {"model_type": "eagle", "architectures": ["EagleLlamaForCausalLM"], "model": inner}, {})
+    assert judge(tmp_path).verdict == verdict
+
+
+def test_eagle1_without_safetensors_is_ambiguous_and_no_error(tmp_path: Path, target: made.Made) -> None:
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1}
+    head(tmp_path, config | {"hidden_size": WIDTH, "vocab_size": target.config["vocab_size"]}, {})
+    (tmp_path / "draft" / "pytorch_model.bin").write_bytes(b"PK")
+    result = judge(tmp_path)
+    assert (result.verdict, result.summary["verdict"]) == ("yes", "needs_setting")
+    assert "name the method" in finding(result, "kind").detail
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 10**12 }}",
+        "{% for a in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
+        "{{ ('%' ~ '9' * 10 ~ 'd') | format(1) }}",
+    ],
+)
+def test_a_template_without_end_is_a_finding(
+    tmp_path: Path, target: made.Made, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "SECONDS", 1)
+    target.tokenizer_config["chat_template"] = made.TEMPLATE
+    target.write(tmp_path / "target")
+    target.tokenizer_config["chat_template"] = template
+    target.write(tmp_path / "draft")
+    found = finding(judge(tmp_path), "chat template")
+    assert found.verdict == "degraded"
+
+
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        ({"architectures": ["BertModel"]}, ()),
+        ({"architectures": ["Qwen2Model"]}, ()),
+        ({"architectures": ["LlamaForSequenceClassification"]}, ()),
+        ({"architectures": ["RobertaForMaskedLM"]}, ()),
+        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, ()),
+        ({"architectures": ["Qwen3ForCausalLM"]}, ("modules.json", "config_sentence_transformers.json")),
+    ],
+)
+def test_what_does_not_generate_text_is_no_draft(
+    tmp_path: Path, target: made.Made, fields: dict[str, Any], files: tuple[str, ...]
+) -> None:
+    target.config |= fields
+    target.write(tmp_path / "draft")
+    for name in files:
+        (tmp_path / "draft" / name).write_text("{}")
+    result = judge(tmp_path)
+    assert (result.verdict, finding(result, "text generation").verdict) == ("no", "incompatible")
+
+
+@pytest.mark.parametrize(
+    "architecture", ["GPT2LMHeadModel", "ChatGLMModel", "OPTForCausalLM", "BloomForCausalLM"]
+)
+def test_what_generates_text_is(tmp_path: Path, target: made.Made, architecture: str) -> None:
+    target.config["architectures"] = [architecture]
+    target.write(tmp_path / "draft")
+    assert judge(tmp_path).verdict == "yes"
+
+
+def test_a_partial_download_is_refused(tmp_path: Path, target: made.Made) -> None:
+    draft = target.write(tmp_path / "draft")
+    shards = [f"model-{n}-of-3.safetensors" for n in (1, 2, 3)]
+    index = {"metadata": {"total_size": 24}, "weight_map": dict(zip("abc", shards, strict=True))}
+    (draft / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert judge(tmp_path).verdict == "yes"  # only the small files: weights are not needed for the verdict
+    save_file({"a": np.zeros(4, "f2")}, draft / shards[0])
+    with pytest.raises(ModelError, match="1 of 3 shards are here"):
+        judge(tmp_path)
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, target: made.Made) -> None:
+    draft = target.write(tmp_path / "draft")
+    save(draft, {"a.weight": np.zeros((8, 8), "f2")})
+    whole = (draft / "model.safetensors").read_bytes()
+    (draft / "model.safetensors").write_bytes(whole[:-1])
+    with pytest.raises(ModelError, match="its header describes"):
+        judge(tmp_path)
+    (draft / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(ModelError, match="Git LFS pointer"):
+        judge(tmp_path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 100], [64, 0], [-2, 126], "0-128", None])
+def test_offsets_that_cannot_be_are_refused(tmp_path: Path, target: made.Made, offsets: Any) -> None:
+    draft = target.write(tmp_path / "draft")
+    text = json.dumps({"a": {"dtype": "F16", "shape": [8, 8], "data_offsets": offsets}}).encode()
+    (draft / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(128))
+    with pytest.raises(ModelError, match="draft"):
+        judge(tmp_path)
+
+
+@pytest.mark.parametrize("by", ["config", "weights"])
+def test_a_draft_with_fewer_rows_than_ids_in_use_is_incompatible(
+    tmp_path: Path, target: made.Made, by: str
+) -> None:
+    rows = target.config["vocab_size"]
+    if by == "config":
+        target.config["vocab_size"] = 300
+    draft = target.write(tmp_path / "draft")
+    save(draft, {EMBEDDING: np.zeros((300 if by == "weights" else rows, 4), "f2")})
+    result = judge(tmp_path)
+    assert (result.verdict, finding(result, "token ids").verdict) == ("no", "incompatible")
+    assert "300 rows" in finding(result, "token ids").detail
+
+
+def test_gemma4s_assistant_is_mtp_and_reads_the_targets_width(tmp_path: Path, target: made.Made) -> None:
+    config = {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant"}
+    config |= {"backbone_hidden_size": WIDTH, "text_config": {"hidden_size": 16, "num_hidden_layers": 4}}
+    head(tmp_path, config, {})
+    result = judge(tmp_path)
+    assert (result.verdict, result.summary["kind"], result.summary["method"]) == ("yes", "mtp", "mtp")
+    assert judge(tmp_path, engine_version="0.20.0").verdict == "no"
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(config | {"backbone_hidden_size": 128}))
+    assert finding(judge(tmp_path), "features").verdict == "incompatible"
+
+
+def test_sentencepiece_without_its_package_names_it(
+    tmp_path: Path, target: made.Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = target.write(tmp_path / "draft")
+    (draft / "tokenizer.json").unlink()
+    (draft / "tokenizer.model").write_bytes(b"\n\x00")
+    monkeypatch.setattr(tokenizer, "find_spec", lambda name: None)
+    with pytest.raises(ModelError) as raised:
+        judge(tmp_path)
+    assert raised.value.hint == "pip install sentencepiece"
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(32, None), (64, "degraded"), (128, "degraded")])
+def test_a_draft_larger_than_its_target_never_pays(
+    tmp_path: Path, target: made.Made, width: int, verdict: str | None
+) -> None:
+    draft = target.write(tmp_path / "draft")
+    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], width), "f2")})
+    result = judge(tmp_path)
+    found = [entry["verdict"] for entry in result.data["findings"] if entry["check"] == "cost"]
+    assert found == ([verdict] if verdict else [])
+    if verdict:
+        assert "brings at most 6 tokens" in finding(result, "cost").detail
+
+
+def test_experts_are_not_judged_by_their_bytes(tmp_path: Path, target: made.Made) -> None:
+    target.config["num_experts"] = 8
+    draft = target.write(tmp_path / "draft")
+    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], 2 * WIDTH), "f2")})
+    assert not [entry for entry in judge(tmp_path).data["findings"] if entry["check"] == "cost"]
