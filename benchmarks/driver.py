@@ -40,13 +40,12 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from specops.load.arrivals import Level
+from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
 from specops.load.connection import StampedSocket
-from specops.load.endpoint import Decoding, Endpoint
-from specops.load.observation import Observation
-from specops.load.pace import Pace
+from specops.load.metrics import Observation
 from specops.load.runner import run_cell, warm_up
+from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.progress import Silent
 

@@ -29,11 +29,10 @@ from tokenizers import Tokenizer
 from specops.assets import asset
 from specops.config import Pool
 from specops.launch.pools import serving
-from specops.load.arrivals import Level
+from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.endpoint import Decoding, Endpoint
-from specops.load.pace import Pace
 from specops.load.runner import run_cell, warm_up
+from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Silent
 from specops.serving.command import CommandPool

@@ -143,8 +143,7 @@ def _only_model(base_url: str) -> str:
     import asyncio
 
     from specops.load.client import Client
-    from specops.load.endpoint import Decoding, Endpoint, checked_base_url
-    from specops.load.settings import api_key
+    from specops.load.settings import Decoding, Endpoint, api_key, checked_base_url
 
     try:
         at = Endpoint(checked_base_url(base_url), "", api_key=api_key())

@@ -136,7 +136,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     import asyncio
 
     from specops.load.client import Client
-    from specops.load.endpoint import checked_base_url
+    from specops.load.settings import checked_base_url
     from specops.phases.inputs import settings_of
     from specops.serving import pool_at
 

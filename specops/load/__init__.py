@@ -1,0 +1,18 @@
+"""Drives an endpoint with requests and turns its answers into figures.
+
+settings.py          what is measured and how: endpoint, decoding, load, objectives
+workload.py          prompt sets, from files of four formats
+arrivals.py          levels of load, send instants, the cap on requests a second, when to stop
+http1.py             framing of HTTP/1.1 (pure); connection.py: sockets with the kernel's timestamps
+client.py            one streamed request after another
+answer.py            from the bytes of a stream to chunks, text, tokens and failures (pure)
+transport_errors.py  exceptions as failures, and failures as errors for a person
+metrics.py           one request as observed, and its figures (pure)
+runner.py            drives one cell: every prompt once, at one level
+record.py            a cell, and how it is stored in a result
+counters.py          what the server's own counters say of a cell, and whether it speculates
+target_server.py     a server that is up: its description, and its answers to one visit
+server_identity.py   whether two addresses lead to one server
+summary.py           cells put together, by level and by traffic class (pure)
+validity.py          what makes figures doubtful: caches, stock answers, counts of tokens, drift (pure)
+"""

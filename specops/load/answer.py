@@ -2,20 +2,90 @@
 
 Chunks are never counted as tokens: under speculation one chunk carries several. A chunk's tokens are known
 where the server sends a running total with every chunk (`continuous_usage_stats`), or where the answer has
-as many tokens as chunks. What is unknown says why.
+as many tokens as chunks. Where they are unknown, the reason is given. Below: server-sent events, errors
+and HTML pages in place of answers, and counting with the model's own tokenizer.
 """
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
-from specops.load.error_body import error_message, html_page
-from specops.load.sse import Event, events
-from specops.load.unicode import well_formed
+from specops.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: float
+    """Arrival of the bytes that completed the event, in seconds of the client's monotonic clock."""
+
+    data: str
+    kind: str = ""
+    """What the server names the event; most have no name."""
+
+    complete: bool = True
+    """False for what the end of the stream left without the blank line that ends an event."""
+
+
+def events(reads: Iterable[tuple[float, bytes]]) -> list[Event]:
+    """The data events of a stream read in pieces, each piece stamped on its arrival.
+
+    Pieces may end anywhere, inside a character too; lines end in LF, CRLF or CR; comments and fields other
+    than `data` and `event` are passed over; data lines of one event are joined by LF (the WHATWG's HTML
+    standard, 9.2). llama.cpp sends a field `error`: it is read as the data of an event of that name. The
+    standard discards an event that the end cuts off; here it comes out marked as incomplete, because
+    some servers leave the last blank line out.
+    """
+    found: list[Event] = []
+    data: list[bytes] = []
+    kind = rest = b""
+    last = 0.0
+    after_cr = False
+
+    def line_ends(line: bytes, at: float) -> None:
+        nonlocal kind
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            kind = line[6:].strip()
+        elif line.startswith(b"error:"):
+            data.append(line[6:].removeprefix(b" "))
+            kind = b"error"
+        elif not line:
+            event_ends(at)
+
+    def event_ends(at: float, complete: bool = True) -> None:
+        nonlocal kind
+        if data:
+            text = b"\n".join(data).decode("utf-8", errors="replace")
+            found.append(Event(at, text, kind.decode("utf-8", errors="replace"), complete))
+            data.clear()
+        kind = b""
+
+    for at, read in reads:
+        if not read:
+            continue
+        # after a CR, an LF that begins the next piece is the same line's end
+        piece = read.removeprefix(b"\n") if after_cr else read
+        after_cr = piece.endswith(b"\r")
+        rest += piece
+        if b"\r" in rest:
+            rest = rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            line_ends(line, at)
+        last = at
+    if rest:
+        line_ends(rest, last)
+    event_ends(last, complete=False)
+    return found
+
 
 TokensFrom = Literal["usage", "retokenised", "unknown"]
 CountTokens = Callable[[str], int]
@@ -274,3 +344,84 @@ def _refused(message: str) -> _Unreadable:
 
 def _malformed(what: str, data: str) -> _Unreadable:
     return _Unreadable(Failure("malformed", f"{what}: {data[:80]!r}"))
+
+
+_TITLE = re.compile(r"<(title|h1)\b[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+
+
+def error_message(body: dict[str, Any]) -> str | None:
+    """The message of an error object in any of the usual shapes; None where `body` is not an error.
+
+    Known are OpenAI's `{"error": {"message": …}}`, `{"error": "…"}`, vLLM's and SGLang's
+    `{"object": "error", "message": …}` and FastAPI's `{"detail": …}`.
+    """
+    fault = body.get("error")
+    if fault:
+        return _text(fault)
+    if body.get("object") == "error":
+        return _text(body)
+    if "choices" in body or "usage" in body or not ("detail" in body or "message" in body):
+        return None
+    return _text(body)
+
+
+def html_page(text: str) -> str | None:
+    """`an HTML page` with its title, where `text` begins as one."""
+    if not re.match(r"\s*<(!doctype html|html|head|body)\b", text, re.IGNORECASE):
+        return None
+    title = _TITLE.search(text)
+    return f"an HTML page ({html.unescape(title[2]).strip()})" if title else "an HTML page"
+
+
+def described(body: bytes) -> str:
+    """The cause that the body of a refusal gives: the message of an error, the title of a page, its text."""
+    text = body.decode("utf-8", errors="replace")
+    try:
+        parsed: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    found = error_message(parsed) if isinstance(parsed, dict) else html_page(text)
+    return found or text.strip() or "no text"
+
+
+def _text(fault: Any) -> str:
+    if isinstance(fault, dict):
+        fault = next((fault[key] for key in ("message", "detail", "msg", "code") if fault.get(key)), fault)
+    return fault if isinstance(fault, str) else json.dumps(fault)
+
+
+def well_formed(text: str) -> str:
+    """`text` with lone surrogates replaced, and pairs joined that two chunks had torn apart."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def tokenizer_file(path: Path) -> Path:
+    """The tokenizer.json that `path` names, itself or its folder. UsageError where there is none."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"there is no tokenizer at {file}", hint="give a tokenizer.json or its folder")
+    return file
+
+
+def token_counter(path: Path) -> CountTokens:
+    """A function from text to its number of tokens, without special ones, by the tokenizer.json at `path`."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise UsageError(
+            "counting tokens needs the tokenizers package, which is not installed",
+            hint='pip install "specops[engine]", or pip install tokenizers',
+        ) from None
+    file = tokenizer_file(path)
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the package raises plain Exception
+        raise UsageError(
+            f"could not read the tokenizer {file}: {error}",
+            hint="give the tokenizer.json of the served model",
+        ) from error
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return count

@@ -14,15 +14,13 @@ import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
-from specops.load.answer import Answer, Failure, contradicts
+from specops.load.answer import Answer, Failure, contradicts, html_page, well_formed
+from specops.load.arrivals import Pace
 from specops.load.connection import Connections, Lost
-from specops.load.endpoint import Capabilities, Decoding, Endpoint
-from specops.load.error_body import html_page
 from specops.load.http1 import Response, decoded
-from specops.load.observation import Exchange, Observation
-from specops.load.pace import Pace
+from specops.load.metrics import Exchange, Observation
+from specops.load.settings import Capabilities, Decoding, Endpoint
 from specops.load.transport_errors import endpoint_error, failure_of, status_failure
-from specops.load.unicode import well_formed
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 
@@ -86,11 +84,11 @@ class Client:
         return models
 
     async def version(self) -> str | None:
-        """What the server says at /version, beside /v1; None where it says nothing of the kind."""
+        """The version that the server reports at /version, beside /v1; None where it reports none."""
         root = self._openai.with_options(base_url=self.endpoint.base_url.removesuffix("/v1"), timeout=5.0)
         try:
             body = await root.get("/version", cast_to=object)
-        except Exception:  # nonsense too is nothing of the kind
+        except Exception:  # an answer that cannot be read is no version
             return None
         return well_formed(str(body["version"])) if isinstance(body, dict) and "version" in body else None
 
@@ -102,8 +100,8 @@ class Client:
         send is not counted as sent.
         """
         options = (Capabilities(True, True), Capabilities(True, False), Capabilities())
-        for limit_name, asked in product(_LIMIT_NAMES[self.endpoint.kind], options):
-            self._limit_name, self.capabilities = limit_name, asked
+        for limit_name, requested in product(_LIMIT_NAMES[self.endpoint.kind], options):
+            self._limit_name, self.capabilities = limit_name, requested
             observation = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None)
             answer = observation.answer
             if answer.failure is None or answer.failure.kind not in ("http_400", "http_422"):
@@ -111,14 +109,14 @@ class Client:
         if answer.failure and answer.failure.kind != "empty":
             raise endpoint_error(self.endpoint.base_url, answer.failure, self.endpoint.model)
         self.capabilities = Capabilities(
-            usage=asked.usage and answer.tokens is not None,
+            usage=requested.usage and answer.tokens is not None,
             continuous_usage=bool(answer.chunks) and answer.chunks[0].tokens is not None,
             miscount=_miscount(answer),
         )
         return observation
 
     def adopt(self, probed: Client) -> None:
-        """Ask as `probed` found out that the same endpoint can be asked."""
+        """Take over what `probed` found out about the same endpoint."""
         self._limit_name, self.capabilities = probed._limit_name, probed.capabilities
 
     async def only_model(self) -> str:
@@ -173,14 +171,14 @@ class Client:
         try:
             async with asyncio.timeout(self.endpoint.timeout_s):
                 answer: Any = await self._openai.post(path, body=body, cast_to=object)
-            told = answer["choices"][0]["logprobs"]
+            logprobs = answer["choices"][0]["logprobs"]
             if chat:
-                entries = [(entry["token"], entry["top_logprobs"]) for entry in told["content"]]
+                entries = [(entry["token"], entry["top_logprobs"]) for entry in logprobs["content"]]
                 return [(text, [float(one["logprob"]) for one in top]) for text, top in entries]
-            pairs = zip(told["tokens"], told["top_logprobs"], strict=True)
+            pairs = zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True)
             return [(str(text), [float(value) for value in top.values()]) for text, top in pairs]
         except (openai.OpenAIError, TimeoutError, LookupError, TypeError, ValueError, AttributeError):
-            return []  # what it is asked for here is a help, never a condition
+            return []  # log-probabilities help a verdict; none depends on them
 
     async def _attempt(self, exchange: Exchange, request: bytes) -> float | None:
         """One attempt; how long to wait before the next in seconds, or None for no other."""

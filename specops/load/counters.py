@@ -1,16 +1,107 @@
-"""What the server's own counters say of a measured cell: read before it and after it."""
+"""What the server's own counters say of a cell, read before and after it, and whether it speculates. Pure but
+for `scrape`.
+
+Counters of drafts that grow while a server answers are a fact. Several tokens in a chunk are not: a
+server may also collect tokens before it sends them (a stream interval).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from specops.errors import EndpointError
 from specops.load.record import CellRecord, DraftCountsRecord
-from specops.load.speculation import drafts_between
 from specops.prometheus import exposition
-from specops.prometheus.exposition import NoData, Scrape
-from specops.serving import USUAL
+from specops.prometheus.exposition import NoData, Scrape, increase
+from specops.serving import USUAL, tables
+
+SEVERAL = 1.5
+"""Tokens per chunk from which a server is said to send several. Text in which one character takes several
+tokens reaches less than this."""
+
+SINGLE = 1.05
+"""Tokens per chunk up to which a server is said to send one at a time."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one server did while it answered."""
+
+    drafts: float | None
+    """Drafts that it verified, by its counters; None where it has no such counter."""
+
+    tokens_per_chunk: float | None
+    """Mean; None where the tokens are not known."""
+
+    @property
+    def speculates(self) -> bool:
+        return bool(self.drafts)
+
+    @property
+    def sends_several(self) -> bool:
+        return self.tokens_per_chunk is not None and self.tokens_per_chunk >= SEVERAL
+
+    @property
+    def sends_one(self) -> bool:
+        return self.tokens_per_chunk is not None and self.tokens_per_chunk <= SINGLE
+
+
+def speculating_standard(standard: Observed, other: Observed | None) -> str | None:
+    """A sentence where the standard's counters show that it speculates, or where the two look swapped.
+
+    `other` is the pool that is to speculate; None where nothing is known of it.
+    """
+    if standard.speculates:
+        drafts = f"it verified {standard.drafts:.0f} drafts while it answered"
+        if other is not None and _idle(other):
+            return (
+                f"the pools look swapped: the standard speculates ({drafts}), and the speculative one "
+                "verified none"
+            )
+        return f"the standard speculates: {drafts}"
+    unknown = standard.drafts is None and standard.sends_several
+    if unknown and other is not None and other.sends_one and not other.speculates:
+        return (
+            f"the pools look swapped: the standard sends {standard.tokens_per_chunk:.1f} tokens a chunk, and "
+            f"the speculative one {other.tokens_per_chunk:.1f}"
+        )
+    return None
+
+
+def several_tokens(standard: Observed) -> str | None:
+    """A sentence where the standard sends several tokens a chunk and no counter explains it: an
+    observation."""
+    if standard.sends_several and not standard.speculates:
+        counted = "" if standard.drafts is None else "; its counters show no drafts"
+        return (
+            f"the standard sends {standard.tokens_per_chunk:.1f} tokens a chunk: it may speculate, or send "
+            f"several tokens at a time (a stream interval){counted}"
+        )
+    return None
+
+
+def _idle(other: Observed) -> bool:
+    """Whether the other pool shows no sign of speculation."""
+    return other.drafts == 0 or (other.drafts is None and other.sends_one)
+
+
+def drafts_between(before: Scrape, after: Scrape, model: str | None = None) -> float | None:
+    """Verifications of drafts between two scrapes, by the engine's counter.
+
+    0 for an engine that generated tokens and, as vLLM, exposes such counters only while it speculates.
+    None where nothing is known.
+    """
+    for series in tables():
+        grown = increase(before, after, series.acceptance.verifications, model)
+        if not isinstance(grown, NoData):
+            return grown
+    for series in tables():
+        generated = increase(before, after, series.generated, model) if series.drafts_come_late else 0.0
+        if not isinstance(generated, NoData) and generated > 0:
+            return 0.0
+    return None
 
 
 async def scrape(base_url: str) -> Scrape | NoData:

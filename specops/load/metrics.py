@@ -1,4 +1,6 @@
-"""The figures of one request and of a window of requests. Pure; durations in seconds unless a name says ms.
+"""One request as it was observed, and the figures of requests. Pure.
+
+Instants are seconds of `time.perf_counter`; durations are in seconds unless a name says ms.
 
 - TTFT: request sent to the first chunk with output.
 - TPOT: (last token − first token) / (N − n_first); N from the server's usage, n_first the first chunk's
@@ -11,17 +13,100 @@
 - Goodput: requests that met every objective, over the wall time of the window. The end-to-end latency
   that it judges includes retries: the user waited for those too.
 - Peak throughput: the most tokens in any one second, chunks weighted by their tokens.
+
+`client_bound` says whether the client, and not the server, set the pace. A busy client does not falsify
+TTFT: requests are clocked from their last byte, and reads by the kernel. It falsifies the load, since a
+stream whose next request waits in the client is not in flight. It also falsifies the gaps between chunks,
+once several chunks are read in one piece.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from specops.load.answer import Answer
-from specops.load.observation import Observation
+from specops.load.answer import Answer, CountTokens, Failure, read_answer
+from specops.load.workload import Prompt
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request in flight or just over: raw bytes with the instants at which they came.
+
+    Nothing is parsed while requests run, so that the work of reading one answer does not delay the stamps
+    of another.
+    """
+
+    prompt: Prompt
+    scheduled: float
+    """When it should have been sent: at the drawn instant of an open loop; in a closed one when the answer
+    before it had come."""
+
+    first_sent: float = 0.0
+    """When the last byte of its first attempt had gone to the kernel."""
+
+    sent: float = 0.0
+    """When the last byte of the attempt that counts had gone to the kernel; 0 before any attempt."""
+
+    ended: float = 0.0
+    connecting: float = 0.0
+    """Seconds until the connection of the attempt that counts was there, where it needed a new one."""
+
+    began: bool = False
+    """Whether any byte of a response came."""
+
+    reads: list[tuple[float, bytes]] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    """For each read, the seconds that its bytes waited for this program."""
+
+    failure: Failure | None = None
+    retries: int = 0
+    resent: bool = False
+    """Sent again at once: the server had closed the connection that it had said it would keep."""
+
+    def observe(self, count_tokens: CountTokens | None) -> Observation:
+        try:
+            answer = read_answer(self.reads, self.failure, count_tokens)
+        except Exception as error:  # one answer that nothing can read must not cost the others
+            failure = Failure("malformed", f"could not be read: {type(error).__name__}: {error}"[:300])
+            answer = Answer(failure=failure)
+        return Observation(
+            prompt=self.prompt.id,
+            traffic_class=self.prompt.traffic_class,
+            scheduled=self.scheduled,
+            first_sent=self.first_sent,
+            sent=self.sent,
+            ended=self.ended if answer.ended is None or answer.failure else answer.ended,
+            answer=answer,
+            retries=self.retries,
+            resent=self.resent,
+            connecting=self.connecting,
+            delays=tuple(self.delays),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    prompt: str
+    traffic_class: str
+    scheduled: float
+    first_sent: float
+    sent: float
+    ended: float
+    answer: Answer
+    retries: int = 0
+    resent: bool = False
+    connecting: float = 0.0
+    delays: tuple[float, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.answer.failure is None
+
 
 _FIRST_CHUNK_DOUBT = 0.02
 """A TPOT between two bounds that differ by no more than this is given as their middle: right within 1%."""
@@ -172,3 +257,55 @@ def peak_throughput(observations: Sequence[Observation], span: float = 1.0) -> f
             start += 1
         best = max(best, within)
     return best / span if marks else None
+
+
+MOST_LAG_SHARE = 0.05
+"""Of the time of requests, waiting in the client and in flight: what a stream is idle, it does not load."""
+
+LEAST_S = 0.005
+"""A delay below this is that of any program on a shared machine."""
+
+LEAST_IN_ALL_S = 0.5
+"""Requests that waited for less than this all together are too few to say what set the pace."""
+
+
+def client_bound(observations: Sequence[Observation]) -> str | None:
+    """The sentence that says how the client was the bottleneck; None where it was not.
+
+    What connections took to be set up is not the client's: a server far away takes longer.
+    """
+    return _late_to_send(observations) or _late_to_read(observations)
+
+
+def _late_to_send(observations: Sequence[Observation]) -> str | None:
+    lags = [max(0.0, lag(one) - one.connecting) for one in observations]
+    in_flight = sum(e2e_with_retries(one) for one in observations)
+    usual = statistics.median(lags) if lags else 0.0
+    if usual < LEAST_S or sum(lags) < LEAST_IN_ALL_S:
+        return None
+    share = sum(lags) / (sum(lags) + in_flight)
+    if share <= MOST_LAG_SHARE:
+        return None
+    return (
+        f"the client was the bottleneck: requests waited {usual * 1000:.0f} ms in it before they were sent "
+        f"(median; {share:.0%} of their time)"
+    )
+
+
+def _late_to_read(observations: Sequence[Observation]) -> str | None:
+    """Chunks that wait for longer than one takes to follow another are read several at a time.
+
+    A read is clocked by the kernel, so a few that are late falsify a few gaps. It takes half of them to
+    falsify what is usual.
+    """
+    delays = [delay for one in observations for delay in one.delays]
+    delay = statistics.median(delays) if delays else None
+    gaps = [statistics.fmean(gaps) for one in observations if (gaps := chunk_gaps(one))]
+    if delay is None or not gaps or sum(delays) < LEAST_IN_ALL_S:
+        return None
+    if delay < max(LEAST_S, statistics.median(gaps)):
+        return None
+    return (
+        f"the client was the bottleneck: what had arrived waited {delay * 1000:.0f} ms to be read (median), "
+        f"and chunks came every {statistics.median(gaps) * 1000:.0f} ms"
+    )

@@ -1,9 +1,10 @@
-"""A measured cell as it is kept in a result: what resuming, comparing and reporting read."""
+"""A measured cell, and how it is stored in a result: what resuming, comparing and reporting read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -12,10 +13,7 @@ from specops import stats
 from specops.load import metrics
 from specops.load.answer import TokensFrom
 from specops.load.arrivals import Level
-from specops.load.bottleneck import client_bound
-from specops.load.metrics import Objectives
-from specops.load.observation import Observation
-from specops.load.runner import Cell
+from specops.load.metrics import Objectives, Observation, client_bound
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -30,6 +28,27 @@ def positive(value: float | None) -> float | None:
 
 Known = Annotated[float | None, AfterValidator(positive)]
 """A latency or a token rate, or None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    level: Level
+    repeat: int
+    observations: tuple[Observation, ...]
+    complete: bool
+    """False when it was aborted or interrupted: prompts that were not sent have no observation, and those
+    that were in flight have the failure `interrupted`."""
+
+    aborted: str | None = None
+
+    @property
+    def started(self) -> float:
+        return min((o.first_sent for o in self.observations), default=0.0)
+
+    @property
+    def wall_s(self) -> float:
+        """First request sent to last answer ended."""
+        return max((o.ended for o in self.observations), default=0.0) - self.started
 
 
 class _Record(BaseModel):

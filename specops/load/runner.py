@@ -8,38 +8,15 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from specops.load.abort import Aborted, Watch
 from specops.load.answer import CountTokens, Failure
-from specops.load.arrivals import Level, offsets
+from specops.load.arrivals import Aborted, Level, Pace, Watch, offsets
 from specops.load.client import Client
-from specops.load.endpoint import MAX_IN_FLIGHT
-from specops.load.observation import Exchange, Observation
-from specops.load.pace import Pace
+from specops.load.metrics import Exchange
+from specops.load.record import Cell
+from specops.load.settings import MAX_IN_FLIGHT
 from specops.load.workload import Prompt
 from specops.progress import Progress
-
-
-@dataclass(frozen=True)
-class Cell:
-    level: Level
-    repeat: int
-    observations: tuple[Observation, ...]
-    complete: bool
-    """False when it was aborted or interrupted: prompts that were not sent have no observation, and those
-    that were in flight have the failure `interrupted`."""
-
-    aborted: str | None = None
-
-    @property
-    def started(self) -> float:
-        return min((o.first_sent for o in self.observations), default=0.0)
-
-    @property
-    def wall_s(self) -> float:
-        """First request sent to last answer ended."""
-        return max((o.ended for o in self.observations), default=0.0) - self.started
 
 
 class Interrupted(asyncio.CancelledError):

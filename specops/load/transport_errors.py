@@ -9,12 +9,10 @@ import aiohttp
 import openai
 
 from specops.errors import EndpointError
-from specops.load.answer import Failure
+from specops.load.answer import Failure, described, well_formed
 from specops.load.connection import Expired, Unreachable
-from specops.load.endpoint import NO_KEY
-from specops.load.error_body import described
 from specops.load.http1 import BadResponse
-from specops.load.unicode import well_formed
+from specops.load.settings import NO_KEY
 
 
 def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:

@@ -8,16 +8,13 @@ from typing import Any
 
 from specops import results, stats
 from specops.errors import FileError
-from specops.load import answers, counters, steadiness, summary
-from specops.load.abort import Watch
-from specops.load.answer import CountTokens, Failure
-from specops.load.arrivals import Level
+from specops.load import counters, summary, validity
+from specops.load.answer import CountTokens, Failure, token_counter
+from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, Client
-from specops.load.pace import Pace
 from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
-from specops.load.tokens import token_counter
 from specops.load.transport_errors import endpoint_error
 from specops.load.workload import PromptSet, repeated_sentence
 from specops.phases import measurement
@@ -173,14 +170,14 @@ class _Run:
         remarks = [f"{failed} failed: {kinds}"] if failed else []
         remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
         left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
-        doubts = [*filter(None, self._doubts()), *answers.cached(self.cells)]
+        doubts = [*filter(None, self._doubts()), *validity.cached(self.cells)]
         remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts)) if said]
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:
                 advice = "lower the load, or measure from a machine with more free CPU time"
                 return self._result("undecided", f"at {cell.level}, {cell.client_bound}; {advice}{also}")
-        drifts = [change.sentence for change in steadiness.changes(self.cells) if change.drift]
+        drifts = [change.sentence for change in validity.changes(self.cells) if change.drift]
         unsteady = f"the server was not steady: {'; '.join(drifts)}" if drifts else ""
         grave = [doubt for doubt in doubts if doubt.share > self.settings.max_error_share]
         if grave:  # first: a cache looks like a server that changes
@@ -192,17 +189,17 @@ class _Run:
             return self._result("undecided", f"{unsteady}{also}")
         return self._result("yes", f"measured {requests} requests in {len(self.cells)} cells{also}")
 
-    def _doubts(self) -> list[answers.Doubt | None]:
+    def _doubts(self) -> list[validity.Doubt | None]:
         limits = {
             prompt.id: self.settings.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS
             for prompt in self.prompts.prompts
         }
         miscounted = self.endpoint.get("miscount")
         return [
-            answers.stock(self.cells),
-            answers.undercounted(self.cells),
-            answers.overcounted(self.cells, limits),
-            answers.Doubt(miscounted, 1.0, answers.COUNT_ADVICE) if miscounted else None,
+            validity.stock(self.cells),
+            validity.undercounted(self.cells),
+            validity.overcounted(self.cells, limits),
+            validity.Doubt(miscounted, 1.0, validity.COUNT_ADVICE) if miscounted else None,
         ]
 
     def _slow_tails(self) -> list[tuple[Level, str]]:
@@ -232,7 +229,7 @@ class _Run:
                 "acceptance": acceptance,
                 "acceptance_missing": missing,
                 "errors": summary.errors(cells),
-                "steadiness": [change.model_dump(mode="json") for change in steadiness.changes(cells)],
+                "steadiness": [change.model_dump(mode="json") for change in validity.changes(cells)],
                 "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
             },
         )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.load.arrivals import Level
-from specops.load.endpoint import Endpoint
+from specops.load.settings import Endpoint
 from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary import conformance
 from specops.phases.canary.asking import COMPLETIONS, Ask

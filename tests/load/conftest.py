@@ -38,6 +38,6 @@ def prompts_file(tmp_path: Path) -> Path:
 def any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No speed is called a drift or a cache, and no client a bottleneck: for tests of other things, whose
     servers answer within a millisecond, so that a busy machine shows all of these."""
-    monkeypatch.setattr("specops.load.steadiness.NOTABLE", math.inf)
-    monkeypatch.setattr("specops.load.answers.NOTABLE", math.inf)
+    monkeypatch.setattr("specops.load.validity.DRIFT", math.inf)
+    monkeypatch.setattr("specops.load.validity.CACHED", math.inf)
     monkeypatch.setattr("specops.load.record.client_bound", lambda _: None)

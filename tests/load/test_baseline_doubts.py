@@ -9,7 +9,7 @@ import pytest
 from measuring import run
 from stub import Body, Reply, Stub, stream
 
-from specops.load.answers import COUNT_ADVICE
+from specops.load.validity import COUNT_ADVICE
 
 pytestmark = pytest.mark.usefixtures("any_speed")
 
@@ -87,7 +87,7 @@ def test_few_stock_answers_are_named_and_no_more(stub: Stub, prompts_file: Path)
 
 
 def test_a_cache(stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specops.load.answers.NOTABLE", 1.2)
+    monkeypatch.setattr("specops.load.validity.CACHED", 1.2)
     answered: list[str] = []
 
     def answer(body: Body) -> Reply:

@@ -178,7 +178,7 @@ def test_the_api_key_is_sent_and_kept_nowhere(
 def test_a_server_that_is_slower_in_the_end_is_undecided_and_measured_again(
     stub: Stub, prompts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specops.load.steadiness.NOTABLE", 3.0)  # more than a busy machine adds
+    monkeypatch.setattr("specops.load.validity.DRIFT", 3.0)  # more than a busy machine adds
 
     def slower(body: Body) -> Reply:
         late = len(stub.requests) > 1 + 12

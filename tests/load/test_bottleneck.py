@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specops.load.answer import Answer, Chunk
-from specops.load.bottleneck import client_bound
-from specops.load.observation import Observation
+from specops.load.metrics import Observation, client_bound
 
 
 def observed(

@@ -13,10 +13,10 @@ import pytest
 from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
 from specops.errors import EndpointError
+from specops.load.arrivals import Pace
 from specops.load.client import Client
-from specops.load.endpoint import Capabilities, Decoding, Endpoint
-from specops.load.observation import Exchange, Observation
-from specops.load.pace import Pace
+from specops.load.metrics import Exchange, Observation
+from specops.load.settings import Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
 
 PROMPT = Prompt("p", "all", "Hello")

@@ -18,12 +18,12 @@ from stub import CHUNKS, Reply, Stub, stream
 
 from specops.load import client as client_module
 from specops.load import connection as connection_module
-from specops.load.arrivals import Level
+from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.endpoint import Decoding, Endpoint
-from specops.load.observation import Exchange, Observation
-from specops.load.pace import Pace
-from specops.load.runner import Cell, Interrupted, run_cell
+from specops.load.metrics import Exchange, Observation
+from specops.load.record import Cell
+from specops.load.runner import Interrupted, run_cell
+from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.progress import Silent
 

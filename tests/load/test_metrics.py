@@ -9,8 +9,7 @@ import pytest
 from specops.load import metrics
 from specops.load.answer import Answer, Chunk, Failure, read_answer
 from specops.load.arrivals import offsets
-from specops.load.metrics import Objectives
-from specops.load.observation import Observation
+from specops.load.metrics import Objectives, Observation
 
 
 def observation(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.load.sse import Event, events
+from specops.load.answer import Event, events
 
 
 def data(pieces: list[bytes]) -> list[str]:

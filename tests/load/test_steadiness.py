@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from specops.load.record import CellRecord, Row
-from specops.load.steadiness import FALSE_ALARMS, Change, changes
+from specops.load.validity import FALSE_ALARMS, Change, changes
 
 Speed = Callable[[float], float]
 """How many times as long everything takes, by the share of the requests that were sent before."""

@@ -62,9 +62,9 @@ def measured(standard: Server, server: Server, tmp_path_factory: pytest.TempPath
     """A whole walk of the file that `written` writes; its files are nobody's to change."""
     with pytest.MonkeyPatch.context() as patch:
         # A busy machine would make the baseline undecided, and an undecided one is measured again.
-        patch.setattr("specops.load.steadiness.NOTABLE", math.inf)
+        patch.setattr("specops.load.validity.DRIFT", math.inf)
         patch.setattr("specops.load.record.client_bound", lambda _: None)
-        patch.setattr("specops.load.answers.NOTABLE", math.inf)
+        patch.setattr("specops.load.validity.CACHED", math.inf)
         # The comparison says no: a random draft is slower than none.
         done, _ = walk(_write(tmp_path_factory.mktemp("measured"), standard, server, PROMPTS), go_on=True)
     assert done.steps[0].result.verdict == "yes", done.steps[0].result.reason

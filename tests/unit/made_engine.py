@@ -157,8 +157,8 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.cli.app import app
     from specops.config import Rollout, load
     from specops.launch.reading import command_of, judge
+    from specops.load.counters import drafts_between
     from specops.load.server_identity import GENERATED
-    from specops.load.speculation import drafts_between
     from specops.phases.canary.checks.cancelling import in_flight
     from specops.phases.launch import render
     from specops.phases.monitor.names import needs

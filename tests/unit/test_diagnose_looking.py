@@ -20,7 +20,7 @@ from made_monitoring import POOLS, rollout
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
-from specops.load.observation import Observation
+from specops.load.metrics import Observation
 from specops.phases.diagnose.looking import device, results, started, stream
 from specops.phases.diagnose.looking.live import Scraping
 from specops.phases.diagnose.observations import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_visits import ARMS, judged, visits
 
-from specops.load import answers
+from specops.load import validity
 from specops.load.answer import contradicts
 from specops.load.arrivals import Level
 from specops.load.settings import BaselineSettings
@@ -104,28 +104,28 @@ def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
 
 
 def test_a_baseline_names_repeats_that_come_from_a_cache() -> None:
-    said = answers.cached(cells(0.3))
+    said = validity.cached(cells(0.3))
     assert len(said) == 1
     assert "E2E 3.3× [3.3, 3.3]" in said[0].sentence
     assert "TTFT" not in said[0].sentence
     for unsurprising in (cells(1.0), cells(0.9), cells(3.0), cells(0.3)[:1], cells(0.3, prompts=3)):
-        assert answers.cached(unsurprising) == []
+        assert validity.cached(unsurprising) == []
 
 
 def test_a_baseline_names_an_answer_that_several_prompts_get() -> None:
-    assert answers.stock(cells(1.0)) is None
-    said = answers.stock(
+    assert validity.stock(cells(1.0)) is None
+    said = validity.stock(
         [MadeCell(0, [MadeRow(f"p{i}", APOLOGY if i < 3 else f"answer {i}") for i in range(9)])]
     )
     assert said is not None
     assert said.sentence == f"3 of 9 requests got the same answer as another prompt, such as: {APOLOGY!r}"
     assert said.share == 3 / 9
-    assert answers.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) is None
+    assert validity.stock([MadeCell(n, [MadeRow("p0", APOLOGY)]) for n in (0, 1)]) is None
 
 
 def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> None:
     def said(**fields: Any) -> str:
-        doubt = answers.undercounted([MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])])
+        doubt = validity.undercounted([MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])])
         assert doubt is None or doubt.share == 0.5
         return doubt.sentence if doubt else ""
 
@@ -144,9 +144,9 @@ def test_a_baseline_names_a_server_that_counts_fewer_tokens_than_it_sends() -> N
 
 
 def test_a_baseline_names_a_server_that_counts_more_tokens_than_the_limit_allows() -> None:
-    def said(limit: int = 64, **fields: Any) -> answers.Doubt | None:
+    def said(limit: int = 64, **fields: Any) -> validity.Doubt | None:
         cell: Any = MadeCell(0, [MadeRow("p0"), MadeRow("p1", **fields)])
-        return answers.overcounted([cell], {"p0": 64, "p1": limit})
+        return validity.overcounted([cell], {"p0": 64, "p1": limit})
 
     for right in ({"tokens": 64}, {"tokens": 65}, {"tokens": None}, {"tokens": 96, "error": "cut"}):
         assert said(**right) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specops.load.speculation import Observed, drafts_between, several_tokens, speculating_standard
+from specops.load.counters import Observed, drafts_between, several_tokens, speculating_standard
 from specops.prometheus.exposition import parse
 
 

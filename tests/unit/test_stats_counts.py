@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops import stats
-from specops.stats.counts import at_least
+from specops.stats.interval import at_least
 
 
 @pytest.mark.parametrize(

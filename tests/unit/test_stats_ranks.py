@@ -88,7 +88,7 @@ def test_swapping_the_groups_turns_the_interval_over(one: list[float], other: li
 
 @pytest.mark.parametrize("at", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 2], [0, 0, 0, 1, 1, 1]])
 def test_the_variance_of_kendalls_statistic_is_that_of_all_orders(at: list[float]) -> None:
-    from specops.stats.ranks import _kendall_variance
+    from specops.stats.samples import _kendall_variance
 
     def statistic(order: tuple[int, ...]) -> float:
         return sum(

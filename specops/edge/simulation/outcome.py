@@ -15,7 +15,7 @@ from specops.edge.simulation.rounds import Rounds
 from specops.edge.simulation.world import simulate
 from specops.edge.wire import round_request
 from specops.stats import Interval, mean_interval
-from specops.stats.percentile import percentile
+from specops.stats.samples import percentile
 
 SETTLING = 0.1
 """The share of a run that is not looked at: clients begin all at once, which they later do not."""

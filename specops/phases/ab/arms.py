@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from specops.config import Pool
 from specops.errors import UsageError
-from specops.load.endpoint import checked_base_url
+from specops.load.settings import checked_base_url
 from specops.phases.ab.settings import Arm
 from specops.serving import ENGINES, pool_at
 

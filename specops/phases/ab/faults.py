@@ -15,9 +15,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
-from specops.load.answers import is_stock
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.load.validity import is_stock
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.speedups import Shown
 

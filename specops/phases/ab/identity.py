@@ -7,9 +7,8 @@ from functools import partial
 from itertools import combinations
 
 from specops.errors import UsageError
-from specops.load.respondent import Respondent
-from specops.load.server_identity import one_address
-from specops.load.server_probe import moved_with, same_process
+from specops.load.server_identity import moved_with, one_address, same_process
+from specops.load.target_server import TargetServer
 from specops.phases.ab.settings import Arm
 
 
@@ -32,7 +31,7 @@ def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
 
 
 async def introduce(
-    arms: Mapping[str, Respondent],
+    arms: Mapping[str, TargetServer],
     send: Callable[[str], Awaitable[None]],
     *,
     same_server: bool,
@@ -46,8 +45,8 @@ async def introduce(
     _refuse(arms, {} if same_server else shared)
     for number, name in enumerate(names):
         open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
-        others = {other: arms[other].asked.base_url for other in open_}
-        moved = await moved_with(arms[name].asked.base_url, others, partial(send, name))
+        others = {other: arms[other].settings.base_url for other in open_}
+        moved = await moved_with(arms[name].settings.base_url, others, partial(send, name))
         shared |= {(name, other): reason for other, reason in moved.items()}
         _refuse(arms, {} if same_server else shared)
     apart = next((pair for pair, reason in shared.items() if reason is None), None)
@@ -55,19 +54,19 @@ async def introduce(
         one, other = apart
         raise UsageError(
             f"--same-server needs one server, and nothing shows that {one} and {other} are one",
-            hint=f"give both the same address: {_same_server(apart, arms[one].asked.base_url)}",
+            hint=f"give both the same address: {_same_server(apart, arms[one].settings.base_url)}",
         )
 
 
-async def _shown_at_rest(arms: Mapping[str, Respondent], one: str, other: str) -> str | None:
-    ours, theirs = ((arms[name].asked.base_url, arms[name].asked.model) for name in (one, other))
+async def _shown_at_rest(arms: Mapping[str, TargetServer], one: str, other: str) -> str | None:
+    ours, theirs = ((arms[name].settings.base_url, arms[name].settings.model) for name in (one, other))
     return one_address(ours, theirs) or await same_process(ours, theirs)
 
 
-def _refuse(arms: Mapping[str, Respondent], shared: Mapping[tuple[str, str], str | None]) -> None:
+def _refuse(arms: Mapping[str, TargetServer], shared: Mapping[tuple[str, str], str | None]) -> None:
     for (one, other), reason in shared.items():
         if reason is not None:
-            raise _one_server(one, other, reason, arms[one].asked.base_url)
+            raise _one_server(one, other, reason, arms[one].settings.base_url)
 
 
 def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:

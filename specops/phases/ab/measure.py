@@ -18,14 +18,12 @@ from specops import results
 from specops.errors import EndpointError, FileError, ServerError, UsageError
 from specops.launch.pools import SERVED_AS, check, serving
 from specops.launch.process import Server
-from specops.load.abort import Watch
-from specops.load.answer import Failure
-from specops.load.pace import Pace
+from specops.load.answer import Failure, token_counter
+from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord
-from specops.load.respondent import Respondent
 from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
-from specops.load.tokens import token_counter
+from specops.load.target_server import TargetServer
 from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
 from specops.phases.ab import identity, judging
@@ -169,7 +167,7 @@ class _Comparison:
         try:
             async with AsyncExitStack() as clients:
                 up = {
-                    name: await clients.enter_async_context(self._respondent(name, server))
+                    name: await clients.enter_async_context(self._client(name, server))
                     for name, server in servers.items()
                 }
                 await identity.introduce(
@@ -193,11 +191,11 @@ class _Comparison:
                 raise stop.__cause__ from None
             raise
 
-    def _respondent(self, name: str, server: Server) -> Respondent:
+    def _client(self, name: str, server: Server) -> TargetServer:
         at = self.asked.at(server.base_url, server.model)
-        return Respondent(at, self.pace, self.watches[name], self.progress, self.count_tokens)
+        return TargetServer(at, self.pace, self.watches[name], self.progress, self.count_tokens)
 
-    async def _introduce(self, name: str, arm: Respondent) -> None:
+    async def _introduce(self, name: str, arm: TargetServer) -> None:
         try:
             self.facts[name] |= await arm.introduce(self.prompts.prompts[0])
         except EndpointError as error:
@@ -205,7 +203,7 @@ class _Comparison:
                 raise
             self._fail(name, error.message)
 
-    async def _visit(self, arm: Respondent, visit: Visit) -> None:
+    async def _visit(self, arm: TargetServer, visit: Visit) -> None:
         def keep(cell: CellRecord) -> None:
             self.found.visits[visit.key] = VisitRecord(
                 stage=visit.stage,
@@ -226,7 +224,7 @@ class _Comparison:
             self._fail(visit.arm, f"stopped at {visit.level}: {aborted}")
         self.on_partial(self.partial())
 
-    async def _ask_mixed(self, up: dict[str, Respondent]) -> None:
+    async def _ask_mixed(self, up: dict[str, TargetServer]) -> None:
         wanted = self.found.next_mixed()
         while wanted and (names := [name for name in wanted[1] if name in up]):
             round_, name = wanted[0], names[0]
@@ -245,7 +243,7 @@ class _Comparison:
             self.on_partial(self.partial())
             wanted = self.found.next_mixed()
 
-    async def _ask_greedy(self, up: dict[str, Respondent]) -> None:
+    async def _ask_greedy(self, up: dict[str, TargetServer]) -> None:
         while wanted := self.found.next_greedy(up):
             name, level, round_ = wanted
             prompts = self._prompts(self.found.greedy_prompts(level))
@@ -264,7 +262,7 @@ class _Comparison:
             )
             self.on_partial(self.partial())
 
-    async def _ask_margins(self, standard: Respondent) -> None:
+    async def _ask_margins(self, standard: TargetServer) -> None:
         characters: dict[str, list[int]] = defaultdict(list)
         for name, character in self.found.margins_wanted():
             characters[name].append(character)

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from specops.load.answer import CountTokens
-from specops.load.arrivals import Level
+from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.observation import Exchange
-from specops.load.pace import Pace
-from specops.load.record import Row
-from specops.load.runner import Cell
+from specops.load.metrics import Exchange
+from specops.load.record import Cell, Row
 from specops.load.workload import Prompt
 
 

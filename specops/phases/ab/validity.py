@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specops.load.answers import COUNT_ADVICE
-from specops.load.speculation import Observed, several_tokens, speculating_standard
+from specops.load.counters import Observed, several_tokens, speculating_standard
+from specops.load.validity import COUNT_ADVICE
 from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.report import Challenger, Noise
 from specops.phases.ab.speedups import Shown, levels_of

@@ -12,10 +12,9 @@ from typing import Any, Literal, Self
 import aiohttp
 
 from specops.load import counters
-from specops.load.answer import Failure
-from specops.load.endpoint import NO_KEY, Endpoint
-from specops.load.pace import Pace
-from specops.load.sse import events
+from specops.load.answer import Failure, events
+from specops.load.arrivals import Pace
+from specops.load.settings import NO_KEY, Endpoint
 from specops.load.transport_errors import endpoint_error, failure_of
 from specops.load.workload import Prompt
 from specops.net import is_loopback

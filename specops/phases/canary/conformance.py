@@ -15,9 +15,8 @@ from specops.errors import FileError, ServerError, UsageError
 from specops.launch.pools import SERVED_AS, serving
 from specops.launch.pools import check as check_pool
 from specops.launch.process import Server
-from specops.load.endpoint import Endpoint
-from specops.load.pace import Pace
-from specops.load.settings import BaselineSettings
+from specops.load.arrivals import Pace
+from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
 from specops.phases.canary.asking import Gone, Pool
 from specops.phases.canary.checks import CHECKS

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 
-from specops.load.endpoint import NO_KEY, Endpoint
+from specops.load.settings import NO_KEY, Endpoint
 from specops.phases.canary.asking import Ask
 
 LONGEST = 4000

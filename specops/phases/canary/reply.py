@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specops.load.answer import Failure
-from specops.load.unicode import well_formed
+from specops.load.answer import Failure, well_formed
 
 REFUSALS = ("http_400", "http_404", "http_422", "http_501")
 PASSING = ("timeout", "stalled", "http_429", "http_503")

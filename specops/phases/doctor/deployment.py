@@ -13,9 +13,9 @@ from itertools import product
 from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
 from specops.guard.actions.asking import ask
-from specops.load.server_identity import address
+from specops.load.counters import Observed, several_tokens, speculating_standard
+from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings
-from specops.load.speculation import Observed, several_tokens, speculating_standard
 from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import endpoint
 from specops.phases.doctor.programs import prometheus_at
@@ -137,8 +137,6 @@ def pools(rollout: Rollout) -> Iterator[Check]:
     yield from _addresses(rollout)
     if all(getattr(rollout.pools, name).endpoint is None for name in POOLS):
         return
-    from specops.load.server_probe import probe  # it loads an HTTP client, which nothing else here needs
-
     try:
         asked = settings_of(rollout, rollout.pools.standard)
         running: dict[str, BaselineSettings] = {}

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Collection, Iterator
 
 from specops.errors import EndpointError, UsageError
-from specops.load.endpoint import checked_base_url
+from specops.load.settings import checked_base_url
 from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.monitor.check import WINDOW
 from specops.phases.monitor.names import of_engine

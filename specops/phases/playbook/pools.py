@@ -8,10 +8,9 @@ from dataclasses import astuple
 
 from specops.config import Pool
 from specops.errors import ConfigError
-from specops.load.server_identity import one_address
-from specops.load.server_probe import probe
+from specops.load.counters import speculating_standard
+from specops.load.server_identity import one_address, probe
 from specops.load.settings import BaselineSettings
-from specops.load.speculation import speculating_standard
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.step import Given
 from specops.prometheus.exposed import POOLS

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from specops.config import Pool
-from specops.load.tokens import token_counter
+from specops.load.answer import token_counter
 from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import ANY_LENGTH
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from specops.errors import EndpointError, ServerError
 from specops.launch.pools import SERVED_AS, serving
 from specops.launch.process import Server, tail
-from specops.load.abort import Watch
-from specops.load.pace import Pace
+from specops.load.answer import token_counter
+from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord
-from specops.load.respondent import Respondent
 from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
-from specops.load.tokens import token_counter
+from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import Job, Keep, PlannedCell
 from specops.phases.sweep.memory import Footprint
@@ -124,7 +123,7 @@ class _Running:
         footprint = Footprint(server.group)
         try:
             async with AsyncExitStack() as clients:
-                at: dict[float, Respondent] = {}
+                at: dict[float, TargetServer] = {}
                 for planned in self.job.cells:
                     temperature = planned.load.temperature
                     if temperature not in at:
@@ -138,16 +137,16 @@ class _Running:
                 raise stop.__cause__ from None
             raise
 
-    def _client(self, server: Server, temperature: float) -> Respondent:
+    def _client(self, server: Server, temperature: float) -> TargetServer:
         asked = self.asked.at(server.base_url, server.model).model_copy(update={"temperature": temperature})
-        return Respondent(asked, self.pace, self.watch, self.progress, self.count_tokens)
+        return TargetServer(asked, self.pace, self.watch, self.progress, self.count_tokens)
 
-    async def _introduce(self, respondent: Respondent, planned: PlannedCell) -> None:
+    async def _introduce(self, server: TargetServer, planned: PlannedCell) -> None:
         """Its first answer: a server may be healthy and die of it."""
-        facts = await respondent.introduce(self.prompts[(planned.warm_up or planned.prompts)[0]])
+        facts = await server.introduce(self.prompts[(planned.warm_up or planned.prompts)[0]])
         self.server = facts["server"]
 
-    async def _cell(self, respondent: Respondent, planned: PlannedCell, footprint: Footprint) -> None:
+    async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
         load, kept = planned.load, []
 
         def keep(cell: CellRecord) -> None:
@@ -174,7 +173,7 @@ class _Running:
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
         began = time.time()
-        await respondent.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
+        await server.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
         self._refuse_failing(kept[-1])
 
     def _refuse_failing(self, cell: CellRecord) -> None:

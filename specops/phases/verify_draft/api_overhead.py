@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from specops.errors import EnvironmentFailure
 from specops.launch.process import Announced, running
 from specops.load.client import Client
-from specops.load.endpoint import Decoding, Endpoint
+from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt
 from specops.progress import Progress, Silent
 from specops.serving import OWN, Startable, pool_of

@@ -1,4 +1,4 @@
-"""A server that is up: what it says of itself, and its answers to one visit, with its own counters."""
+"""A server that is up: its description, and its answers to one visit with its own counters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from specops.load import counters
-from specops.load.abort import Watch
 from specops.load.answer import CountTokens
-from specops.load.arrivals import Level
+from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import Client
-from specops.load.pace import Pace
 from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
@@ -21,24 +19,24 @@ from specops.prometheus.exposition import NoData
 from specops.serving import tables
 
 
-class Respondent:
-    """Of an asynchronous block. `asked` says at which address, and how.
+class TargetServer:
+    """An asynchronous context manager. `settings` has the server's address and how requests are sent.
 
-    `pace` is shared by all that are asked in turn; `watch` is the server's own, and outlives this block.
+    Servers that are measured in turn share one `pace`; `watch` is the server's own and outlives the block.
     """
 
     def __init__(
         self,
-        asked: BaselineSettings,
+        settings: BaselineSettings,
         pace: Pace,
         watch: Watch,
         progress: Progress,
         count_tokens: CountTokens | None,
     ) -> None:
-        self.asked = asked
+        self.settings = settings
         self.pace = pace
         self.count_tokens = count_tokens
-        self.client = Client(asked.target(), asked.decoding())
+        self.client = Client(settings.target(), settings.decoding())
         self._watch = watch
         self._progress = progress
         self._warm: set[Level] = set()
@@ -53,16 +51,16 @@ class Respondent:
         await self.client.__aexit__(kind, error, trace)
 
     async def introduce(self, prompt: Prompt) -> dict[str, Any]:
-        """What the server is, after one short request. EndpointError where it cannot be asked."""
+        """The server's description, after one short request. EndpointError where it does not answer."""
         await self.client.probe(prompt, self.pace)
         return {
-            "model": self.asked.model,
+            "model": self.settings.model,
             "server": await self.client.version(),
             "cache_config": await self._cache_config(),
         } | self.client.capabilities.described(retokenised=self.count_tokens is not None)
 
     async def _cache_config(self) -> dict[str, str] | None:
-        scraped = await counters.scrape(self.asked.base_url)
+        scraped = await counters.scrape(self.settings.base_url)
         if isinstance(scraped, NoData):
             return None
         known = {series.cache_config for series in tables()}
@@ -77,23 +75,23 @@ class Respondent:
         warm_up_with: Sequence[Prompt],
         keep: Callable[[CellRecord], None],
     ) -> None:
-        """Send every prompt once; the first visit at a level is warmed up for.
+        """Send every prompt once. A warm-up precedes the first visit at a level.
 
-        `keep` gets the record as soon as there is one, and again with the server's counters. What is there
-        of a visit that something ends early is kept before that is raised.
+        `keep` gets the record as soon as there is one, and again with the server's counters. What was
+        measured of a visit that ends early goes to `keep` before the exception is raised.
         """
-        asked = self.asked
+        settings = self.settings
         if level not in self._warm:
-            await warm_up(self.client, warm_up_with, asked.warmup, level, self.pace)
+            await warm_up(self.client, warm_up_with, settings.warmup, level, self.pace)
             self._warm.add(level)
-        before = await counters.scrape(asked.base_url)
+        before = await counters.scrape(settings.base_url)
         try:
             cell = await run_cell(
                 self.client,
                 prompts,
                 level,
                 round_,
-                seed=asked.seed,
+                seed=settings.seed,
                 pace=self.pace,
                 progress=self._progress,
                 watch=self._watch,
@@ -101,9 +99,9 @@ class Respondent:
             )
         except (Interrupted, Broken) as stop:
             if stop.cell.observations:
-                keep(CellRecord.of(stop.cell, asked.slo))
+                keep(CellRecord.of(stop.cell, settings.slo))
             raise
-        record = CellRecord.of(cell, asked.slo)
+        record = CellRecord.of(cell, settings.slo)
         keep(counters.unread(record))
-        after = await counters.scrape(asked.base_url)
-        keep(counters.counted(record, before, after, asked.model))
+        after = await counters.scrape(settings.base_url)
+        keep(counters.counted(record, before, after, settings.model))

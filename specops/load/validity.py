@@ -1,0 +1,262 @@
+"""What makes the figures of a measurement doubtful. Pure.
+
+- Repeats and stock answers: a cache, or one text for several prompts.
+- Counts of tokens that contradict the chunks or the limit.
+- Drift: the end of a measurement is compared with its beginning, in two ways. The last quarter of the
+  requests is compared with the first half, and the last half with the first quarter. Both go by ranks, so a
+  burst of slow requests is no drift unless it fills most of a quarter. Requests come in a random order, so
+  prompts of different lengths are noise, not drift; each is compared with the mean of its class. The first
+  request of each stream of a closed loop is left out, since all start at once. So are the last ones, which
+  have the server to themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from specops import stats
+from specops.load.answer import contradicts
+from specops.load.arrivals import Level
+from specops.load.record import CellRecord, Row, positive
+
+STOCK_LENGTH = 20
+"""Characters. Shorter answers, such as "yes", are rightly the same for many prompts."""
+
+CACHED = 1.2
+"""Repeats that are faster by less do not count as cached: a warm-up may be the reason."""
+
+UNDERCOUNT = 0.01
+"""Share of the chunks. Figures are to be right within it."""
+
+COUNT_ADVICE = "repair what counts the tokens (the server, or a gateway before it), or leave it out"
+
+_LATENCIES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
+
+
+def is_stock(rows: Sequence[Row]) -> list[bool]:
+    """Of each of one server's requests, whether its answer was also given to another prompt.
+
+    A server that is overloaded, or a gateway in front of it, may send an apology as text with status 200.
+    """
+    prompts: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.error is None and len(row.text) >= STOCK_LENGTH:
+            prompts[row.text].add(row.prompt)
+    return [row.error is None and len(prompts.get(row.text, ())) > 1 for row in rows]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that makes the figures of a measurement doubtful."""
+
+    sentence: str
+    share: float
+    """Of the requests."""
+
+    advice: str
+
+
+def stock(cells: Collection[CellRecord]) -> Doubt | None:
+    """Where requests got the answer of another prompt."""
+    rows = [row for cell in cells for row in cell.rows]
+    found = [row for row, same in zip(rows, is_stock(rows), strict=True) if same]
+    if not found:
+        return None
+    return Doubt(
+        f"{len(found)} of {len(rows)} requests got the same answer as another prompt, such as: "
+        f"{found[0].text[:60]!r}",
+        len(found) / len(rows),
+        "lower the load or repair the server; where such answers are right, give prompts with answers of "
+        "their own",
+    )
+
+
+def undercounted(cells: Collection[CellRecord]) -> Doubt | None:
+    """Where the server counts surely fewer tokens than it sent chunks of text."""
+    rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
+    found = [row for row in rows if row.tokens is not None and row.tokens < (1 - UNDERCOUNT) * row.chunks]
+    if not found:
+        return None
+    tokens, chunks = sum(row.tokens or 0 for row in found), sum(row.chunks for row in found)
+    return Doubt(
+        f"in {len(found)} of {len(rows)} answers the server counts fewer tokens than it sends chunks of text "
+        f"({tokens} and {chunks}): TPOT and tokens/s rest on its count",
+        len(found) / len(rows),
+        COUNT_ADVICE,
+    )
+
+
+def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Doubt | None:
+    """Where the server counts more tokens than `max_tokens` allowed; `limits` has that of each prompt."""
+    rows = [row for cell in cells for row in cell.rows if row.error is None and row.tokens_from == "usage"]
+    found = [row for row in rows if contradicts(row.tokens, limits[row.prompt], None)]
+    if not found:
+        return None
+    return Doubt(
+        f"in {len(found)} of {len(rows)} answers the server counts more tokens than max_tokens allows, such "
+        f"as {found[0].tokens} of at most {limits[found[0].prompt]}: TPOT and tokens/s rest on its count",
+        len(found) / len(rows),
+        COUNT_ADVICE,
+    )
+
+
+def cached(cells: Collection[CellRecord], confidence: float = 0.95) -> list[Doubt]:
+    """One for each level at which repeats are surely faster than the first requests of the same prompts: then
+    the figures are partly those of a cache."""
+    found = []
+    for level in dict.fromkeys(cell.level for cell in cells):
+        ours = [cell for cell in cells if cell.level == level]
+        ratios = {name: _faster(ours, latency, confidence) for latency, name in _LATENCIES.items()}
+        faster = [f"{name} {ratio}" for name, ratio in ratios.items() if ratio is not None]
+        if faster:
+            found.append(
+                Doubt(
+                    f"at {level}, repeats are faster than first requests, as from a cache "
+                    f"({', '.join(faster)}), and the figures include both",
+                    1.0,
+                    "--repeats 1 --warmup 0 measures first requests alone",
+                )
+            )
+    return found
+
+
+def _faster(cells: Sequence[CellRecord], latency: str, confidence: float) -> str | None:
+    """How many times as fast repeats are, such as `3.1× [2.7, 3.5]`; None where it is not surely notable."""
+    first: dict[str, float] = {}
+    later: dict[str, list[float]] = defaultdict(list)
+    begin = min(cell.repeat for cell in cells)
+    for cell in cells:
+        for row in cell.rows:
+            taken = positive(getattr(row, latency)) if row.error is None else None
+            if taken is not None and cell.repeat == begin:
+                first[row.prompt] = taken
+            elif taken is not None:
+                later[row.prompt].append(taken)
+    prompts = sorted(first.keys() & later.keys())
+    ratio = stats.paired_ratio(
+        [first[prompt] for prompt in prompts], [median(later[prompt]) for prompt in prompts], level=confidence
+    )
+    if ratio is None or ratio.low <= CACHED:
+        return None
+    return f"{ratio.estimate:.1f}× [{ratio.low:.1f}, {ratio.high:.1f}]"
+
+
+DRIFT = 1.15
+"""A change is a drift where its whole interval is beyond this: phases that build on a baseline judge by
+differences of a fifth."""
+
+FALSE_ALARMS = 0.05
+"""At most this share of steady measurements is accused, all that is looked at together."""
+
+_MOST_BLOCKS = 24  # requests soon after each other share the server's moods, and count as one
+
+
+class Change(BaseModel):
+    """One latency at the end of what was measured, over that at the beginning: of the first comparison that
+    shows a drift, else of the first one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    latency: str
+    concurrency: int | None
+    rate: float | None
+    repeat: int | None
+    """The cell in which it changed; null where the repeats of a level are looked at as one."""
+
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int
+    """Requests that were looked at."""
+
+    drift: bool = False
+    sentence: str
+
+
+def changes(cells: Sequence[CellRecord]) -> list[Change]:
+    """What was looked for in complete cells, drift or not; the intervals hold together."""
+    series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
+    for level in dict.fromkeys(cell.level for cell in cells):
+        ours = sorted((c for c in cells if c.level == level and c.complete), key=lambda cell: cell.repeat)
+        if len(ours) > 1:
+            series.append(_over_repeats(level, ours))
+    confidence = 1 - FALSE_ALARMS / max(1, len(_PARTS) * len(series))
+    return [one.judged(confidence) for one in series]
+
+
+class _Series:
+    """Latencies in the order of time, each over what is usual in its class, as logarithms."""
+
+    def __init__(self, latency: str, level: Level, repeat: int | None, rows: Sequence[Row]) -> None:
+        self.latency, self.level, self.repeat = latency, level, repeat
+        logs = [
+            (row.traffic_class, math.log(value))
+            for row in rows
+            if (value := positive(getattr(row, latency))) is not None
+        ]
+        by_class: dict[str, list[float]] = defaultdict(list)
+        for name, value in logs:
+            by_class[name].append(value)
+        usual = {name: fmean(values) for name, values in by_class.items()}
+        self.values = [value - usual[name] for name, value in logs]
+
+    def judged(self, confidence: float) -> Change:
+        blocks = [math.exp(median(block)) for block in _blocks(self.values)]
+        where = f"{self.level}" if self.repeat is None else f"{self.level}, repeat {self.repeat + 1}"
+        head = f"{_LATENCIES[self.latency]} at {where}"
+        found = Change(
+            latency=self.latency,
+            concurrency=self.level.concurrency,
+            rate=self.level.rate,
+            repeat=self.repeat,
+            n=len(self.values),
+            sentence=f"{head}: too few requests to see a drift ({len(self.values)})",
+        )
+        compared = []
+        for end, ours, beginning, theirs in _PARTS:
+            change = stats.two_groups(
+                blocks[-(len(blocks) // ours) :], blocks[: len(blocks) // theirs], level=confidence
+            )
+            if change is not None:
+                ratio, low, high = (round(x, 4) for x in (change.estimate, change.low, change.high))
+                said = f"{ratio:.2f}× [{low:.2f}, {high:.2f}] in the last {end}, over the first {beginning}"
+                drift = low > DRIFT or high < 1 / DRIFT
+                update = {"ratio": ratio, "low": low, "high": high, "drift": drift}
+                compared.append(found.model_copy(update=update | {"sentence": f"{head} was {said}"}))
+        return next((one for one in compared if one.drift), next(iter(compared), found))
+
+
+_PARTS = (("quarter", 4, "half", 2), ("half", 2, "quarter", 4))
+"""What of the end is compared with what of the beginning: names and shares of the requests."""
+
+
+def _of_cell(cell: CellRecord) -> list[_Series]:
+    rows = _between_the_edges(cell)
+    paced = sum(row.tpot_ms is not None for row in rows) * 2 > len(rows)
+    latencies = ("ttft_ms", "tpot_ms") if paced else ("e2e_ms",)
+    return [_Series(latency, cell.level, cell.repeat, rows) for latency in latencies]
+
+
+def _over_repeats(level: Level, cells: Sequence[CellRecord]) -> _Series:
+    """All repeats as one. Not of TTFT: a cache makes that of repeated prompts shorter."""
+    rows = [row for cell in cells for row in _between_the_edges(cell)]
+    paced = sum(row.tpot_ms is not None for row in rows) * 2 > len(rows)
+    return _Series("tpot_ms" if paced else "e2e_ms", level, None, rows)
+
+
+def _between_the_edges(cell: CellRecord) -> list[Row]:
+    rows = sorted((row for row in cell.rows if row.error is None), key=lambda row: row.sent_s)
+    edge = (cell.concurrency or 1) - 1
+    return rows[edge : len(rows) - edge] if len(rows) > 2 * edge else []
+
+
+def _blocks(values: Sequence[float]) -> list[list[float]]:
+    count = min(_MOST_BLOCKS, len(values))
+    return [list(block) for block in np.array_split(np.asarray(values), count)] if count else []
