@@ -25,6 +25,7 @@ from specops.cli.edge import edge
 from specops.cli.guard import guard
 from specops.cli.init import init
 from specops.cli.interruption import Commands, sigterm_as_ctrl_c
+from specops.cli.issues import issues
 from specops.cli.launch import launch
 from specops.cli.monitor import monitor
 from specops.cli.plan import plan
@@ -61,7 +62,7 @@ def _root(
 ) -> None: ...
 
 
-for _command in (init, run, serve, baseline, verify_draft, sweep, ab, canary, diagnose, doctor):
+for _command in (init, run, serve, baseline, verify_draft, sweep, ab, canary, diagnose, doctor, issues):
     app.command()(_command)
 app.add_typer(bench, name="bench")
 app.add_typer(edge, name="edge")

@@ -14,6 +14,7 @@ from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
+from specops.serving.known_issues import KnownIssue, issues, of_check, published, reference_acceptances
 from specops.serving.metrics import Drafts, Series
 
 __all__ = [
@@ -30,14 +31,19 @@ __all__ = [
     "Finding",
     "Grid",
     "Judged",
+    "KnownIssue",
     "OwnModels",
     "Pool",
     "Series",
     "ServedPair",
     "Startable",
+    "issues",
     "namings",
+    "of_check",
     "pool_at",
     "pool_of",
+    "published",
+    "reference_acceptances",
     "tables",
 ]
 

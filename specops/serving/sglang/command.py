@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from specops.section import SECRET_FLAGS
+from specops.serving import known_issues
 from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Words
 from specops.serving.sglang.settings import SglangSettings, SglangSpeculation
 
@@ -91,8 +92,11 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def lint(words: Sequence[str]) -> list[Finding]:
-    """What SGLang `VERSION` would refuse, or silently change where it speculates. Errors first."""
+def lint(words: Sequence[str], version: str = VERSION) -> list[Finding]:
+    """What SGLang `VERSION` would refuse, or silently change where it speculates. Errors first.
+
+    version: the one whose known issues are looked up.
+    """
     table = _table()
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     found = []
@@ -114,14 +118,14 @@ def lint(words: Sequence[str]) -> list[Finding]:
         if "--enable-mixed-chunk" in flags:
             why = f"SGLang {VERSION} turns it off where it speculates: the pools differ in it"
             found.append(Finding("warning", "--enable-mixed-chunk", why, "leave it out on both"))
-    return found
+    return found + known_issues.findings("sglang", version, _Given.parse(words), CALL)
 
 
 def judge(command: Command, asked: str | None) -> Judged:
     """`asked`: a version that the operator names."""
     version = asked or command.version or VERSION
     because = f"its flags are known of {VERSION}"
-    findings = lint(command.words)
+    findings = lint(command.words, version)
     given = _Given.parse(command.words)
     for flag in SECRET_FLAGS:
         if given.has(flag):

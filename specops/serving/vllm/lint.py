@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import yaml
 
+from specops.serving import known_issues
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.vllm import rules
 from specops.serving.vllm.given import CALL, CONFIG, Given, as_json
@@ -46,7 +47,9 @@ def lint(words: Sequence[str], version: Version | None) -> list[Finding]:
 
     ConfigError for a version from before the table's first.
     """
-    found, _ = _mended(Given.parse(words), table().release(version))
+    given, release = Given.parse(words), table().release(version)
+    found, _ = _mended(given, release)
+    found += known_issues.findings("vllm", str(release.asked), given.as_words(), CALL)
     order = ("error", "warning", "note")
     return sorted(dict.fromkeys(found), key=lambda finding: order.index(finding.level))
 

@@ -1,0 +1,188 @@
+"""Known issues of serving engines that concern speculation, and published acceptance lengths.
+
+known_issues.yaml has an entry for each issue. An entry applies where the version is in its range and the
+command meets its conditions. An issue that also needs certain traffic is a note, any other a warning.
+reference_acceptance.yaml has published acceptance lengths, to compare a server's own with.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from specops.serving.argv import Call, Finding, Words
+
+Settings = Mapping[str, str]
+"""What a command says: flags without dashes, keys of a flag's JSON as FLAG.KEY, env.NAME, and model."""
+
+DEFAULT_ANSWER = "true"
+"""The value of a flag that has none."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KnownIssue(_Entry):
+    id: str
+    engine: str
+    since: str | None = None
+    before: str | None = None
+    when: dict[str, str | list[str]]
+    traffic: str | None = None
+    symptom: str
+    workaround: str
+    canary: str | None = None
+    """The canary's check that shows it."""
+
+    status: Literal["open", "fixed", "closed", "design"]
+    source: str = Field(pattern="^https://")
+
+    def of_version(self, version: str | None) -> bool:
+        """Whether `version` has it. True where the version is not known."""
+        if version is None:
+            return True
+        number = numbers(version)
+        return (self.since is None or numbers(self.since) <= number) and (
+            self.before is None or number < numbers(self.before)
+        )
+
+    def of_settings(self, settings: Settings) -> bool:
+        return all(_holds(settings.get(key), condition) for key, condition in self.when.items())
+
+    def finding(self) -> Finding:
+        """A warning, or a note where it also needs requests that a command does not show."""
+        needs = f" (with {self.traffic})" if self.traffic else ""
+        why = f"known issue, {self.status}: {self.symptom}{needs}; {self.source}"
+        return Finding("note" if self.traffic else "warning", self.id, why, self.workaround)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """0.27.1rc1 → (0, 27, 1); b9235 → (9235,). A version without a number comes before all others."""
+    found = re.search(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def _holds(value: str | None, condition: str | list[str]) -> bool:
+    return any(_is(value, one) for one in ([condition] if isinstance(condition, str) else condition))
+
+
+def _is(value: str | None, condition: str) -> bool:
+    if condition in ("present", "absent"):
+        return (value is None) == (condition == "absent")
+    if value is None:
+        return False
+    bound = re.fullmatch(r"(>=|<)(\d+)", condition)
+    if bound:
+        return value.isdigit() and (int(value) < int(bound[2])) == (bound[1] == "<")
+    return fnmatchcase(value.lower(), condition.lower())
+
+
+@cache
+def issues() -> tuple[KnownIssue, ...]:
+    return tuple(map(KnownIssue.model_validate, _data("known_issues.yaml")))
+
+
+def applying(engine: str, version: str | None, settings: Settings) -> list[KnownIssue]:
+    """The issues that a server of these settings has, as far as settings show it."""
+    return [
+        issue
+        for issue in issues()
+        if issue.engine == engine and issue.of_version(version) and issue.of_settings(settings)
+    ]
+
+
+def of_check(engine: str, version: str | None, check: str) -> list[KnownIssue]:
+    """The issues that a failed check of the canary may be."""
+    return [
+        issue
+        for issue in issues()
+        if issue.engine == engine and issue.canary == check and issue.of_version(version)
+    ]
+
+
+def findings(engine: str, version: str | None, words: Words, call: Call) -> list[Finding]:
+    """For a lint of a command line; `call` says how the engine is recognised in it."""
+    return [issue.finding() for issue in applying(engine, version, settings_of(words, call))]
+
+
+def settings_of(words: Words, call: Call) -> dict[str, str]:
+    """The model's name is the value of --model or --model-path, else the word after the program."""
+    found: dict[str, str] = {}
+    for word in words.program:
+        name, assigned, value = word.partition("=")
+        if assigned and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+            found[f"env.{name}"] = value
+    for option in words.options:
+        flag = option.flag.lstrip("-")
+        value = option.values[0] if option.values else DEFAULT_ANSWER
+        found[flag] = value
+        found |= {f"{flag}.{key}": text for key, text in _flat(_object(value))}
+    named = words.program[call.start(words.program) :]
+    target = found.get("model") or found.get("model-path") or (named[0] if named else None)
+    return found | ({"model": target} if target else {})
+
+
+def flat(content: Mapping[str, Any]) -> dict[str, str]:
+    """A YAML file of settings, as `Settings`."""
+    return dict(_flat(content))
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in content.items():
+        name = before + str(key)
+        if isinstance(value, Mapping):
+            yield name, DEFAULT_ANSWER
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, json.dumps(value) if isinstance(value, bool | list) else str(value)
+
+
+class ReferenceAcceptance(_Entry):
+    """A published acceptance length: tokens a step, the target's own token included."""
+
+    model: str
+    """A pattern of the target's name."""
+
+    method: str
+    k: int
+    length: float
+    conditions: str
+    source: str
+
+
+@cache
+def reference_acceptances() -> tuple[ReferenceAcceptance, ...]:
+    return tuple(map(ReferenceAcceptance.model_validate, _data("reference_acceptance.yaml")))
+
+
+def published(model: str, method: str | None, k: int | None) -> list[ReferenceAcceptance]:
+    """What was published for this target, method and number of drafted tokens."""
+    return [
+        one
+        for one in reference_acceptances()
+        if fnmatchcase(model.lower(), one.model) and one.method == method and one.k == k
+    ]
+
+
+def _data(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(files("specops.serving").joinpath(name).read_text("utf-8"))
+    return found
