@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+PhaseState = Literal["running", "yes", "no", "undecided", "skipped", "reused"]
 
 
 class Progress(Protocol):
+    def phases(self, seconds: Mapping[str, float | None]) -> None:
+        """The phases of a walk in their order, each with its expected seconds; None: not known."""
+
+    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
+        """A phase of the walk begins or has ended. `detail`: its reason, in one sentence."""
+
     def start(self, label: str, total: int) -> None:
         """A new piece of work of `total` units begins; it takes the place of the one before."""
 
     def advance(self, done: int = 1) -> None:
         """`done` more units of the current piece are finished."""
+
+    def request(self, seconds: float, chunks: int) -> None:
+        """A request of the current piece was answered after `seconds`, in `chunks` events of its stream."""
 
     def note(self, text: str) -> None:
         """One line worth keeping: a server is up, a phase was skipped and why."""
@@ -19,8 +31,14 @@ class Progress(Protocol):
 class Silent:
     """Reports nothing."""
 
+    def phases(self, seconds: Mapping[str, float | None]) -> None: ...
+
+    def phase(self, name: str, state: PhaseState, detail: str = "") -> None: ...
+
     def start(self, label: str, total: int) -> None: ...
 
     def advance(self, done: int = 1) -> None: ...
+
+    def request(self, seconds: float, chunks: int) -> None: ...
 
     def note(self, text: str) -> None: ...

@@ -1,96 +1,266 @@
-"""Progress on stderr: a bar with the time left on a terminal, a plain line now and then elsewhere."""
+"""Progress on stderr.
+
+On a terminal: the phases with their state, and the current step with live figures and the time left.
+Elsewhere: a line at least every 15 s.
+"""
 
 from __future__ import annotations
 
+import statistics
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from specops.progress import Progress, Silent
+from specops.progress import PhaseState, Progress, Silent
 
-LINE_EVERY_S = 10.0
-"""Where stderr is a log, a piece of work says at most this often how far it is."""
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
+    from rich.text import Text
+
+LINE_EVERY_S = 15.0
+"""Where stderr is a log, work reports at least this often."""
+
+RECENT = 64
+"""Requests whose median latency is shown."""
+
+MARKS: Mapping[PhaseState | None, tuple[str, str]] = {
+    None: (" ", "dim"),
+    "running": (">", "bold"),
+    "yes": ("+", "green"),
+    "no": ("x", "bold red"),
+    "undecided": ("?", "yellow"),
+    "skipped": ("-", "dim"),
+    "reused": ("=", "green"),
+}
+"""For each state a mark, which tells it without colour, and a style."""
 
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
-    """What a command hands to a phase. The bar is gone when the block ends; notes stay."""
+    """What a command hands to a phase. The display is gone when the block ends; notes stay."""
     if quiet:
         yield Silent()
     elif sys.stderr.isatty():
-        with _Bar() as bar:
-            yield bar
+        with _Terminal() as terminal:
+            yield terminal
     else:
-        yield _Lines()
+        with _Lines() as lines:
+            yield lines
 
 
-class _Bar:
+class _Work:
+    """The current piece of work and the phases around it: what both displays say."""
+
     def __init__(self) -> None:
+        self.began = self.started = time.monotonic()
+        self.label, self.done, self.total = "", 0, 0
+        self.latencies: deque[float] = deque(maxlen=RECENT)
+        self.chunks = 0
+        self.expected: dict[str, float | None] = {}
+        self.states: dict[str, tuple[PhaseState, str]] = {}
+        self.phase_began: dict[str, float] = {}
+
+    def start(self, label: str, total: int) -> None:
+        self.label, self.done, self.total = label, 0, total
+        self.latencies.clear()
+        self.chunks, self.started = 0, time.monotonic()
+
+    def request(self, seconds: float, chunks: int) -> None:
+        self.latencies.append(seconds)
+        self.chunks += chunks
+
+    def elapsed_s(self) -> float:
+        """Since the current piece began."""
+        return time.monotonic() - self.started
+
+    def left_s(self) -> float | None:
+        """Of the current piece; None before its first unit is done."""
+        if not self.done or not self.total:
+            return None
+        return self.elapsed_s() / self.done * max(self.total - self.done, 0)
+
+    def all_left_s(self) -> float | None:
+        """Of the walk, by its plan: what is left of the current phase, and those to come. None: not known."""
+        open_ = [name for name in self.expected if self.states.get(name, ("running", ""))[0] == "running"]
+        left = 0.0
+        for name in open_:
+            seconds = self.expected[name]
+            if seconds is None:
+                return None
+            began = self.phase_began.get(name)
+            left += max(0.0, seconds - (time.monotonic() - began)) if began is not None else seconds
+        return left if open_ else None
+
+    def figures(self) -> str:
+        """Live, of the last requests: p50 of the end-to-end latency, and tokens a second of this piece."""
+        if not self.latencies:
+            return ""
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        p50 = statistics.median(self.latencies)
+        shown = f"p50 {p50 * 1000:.0f} ms" if p50 < 10 else f"p50 {p50:.1f} s"
+        return f"{shown}, {self.chunks / elapsed:.0f} tokens/s"
+
+    def next_phase(self) -> str | None:
+        return next((name for name in self.expected if name not in self.states), None)
+
+    def set_phase(self, name: str, state: PhaseState, detail: str) -> None:
+        self.states[name] = state, detail
+        if state == "running":
+            self.phase_began[name] = time.monotonic()
+
+
+class _Terminal:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as RichProgress
+        from rich.live import Live
 
-        self._rich = RichProgress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True, highlight=False, markup=False),
-            transient=True,
+        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        self._work = _Work()
+        self._live = Live(
+            get_renderable=self._render, console=self._console, transient=True, refresh_per_second=4
         )
-        self._task = self._rich.add_task("", total=None, visible=False)
 
-    def __enter__(self) -> _Bar:
-        self._rich.start()
+    def __enter__(self) -> _Terminal:
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._rich.stop()
+        self._live.stop()
+
+    def phases(self, seconds: Mapping[str, float | None]) -> None:
+        self._work.expected = dict(seconds)
+
+    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
+        self._work.set_phase(name, state, detail)
 
     def start(self, label: str, total: int) -> None:
-        self._rich.remove_task(self._task)
-        self._task = self._rich.add_task(label, total=total or None)
+        self._work.start(label, total)
 
     def advance(self, done: int = 1) -> None:
-        self._rich.advance(self._task, done)
+        self._work.done += done
+
+    def request(self, seconds: float, chunks: int) -> None:
+        self._work.request(seconds, chunks)
 
     def note(self, text: str) -> None:
-        self._rich.console.print(text)
+        self._console.print(text)
+
+    def _render(self) -> Group:
+        from rich.console import Group
+
+        rows: list[RenderableType] = []
+        if self._work.expected:
+            rows += [self._heading(), *map(self._phase, self._work.expected)]
+        if self._work.label:
+            rows.append(self._piece())
+        return Group(*rows)
+
+    def _heading(self) -> Text:
+        from rich.text import Text
+
+        work, number = self._work, len(self._work.expected)
+        ended = sum(state != "running" for state, _ in work.states.values())
+        parts = [f"{ended} of {number} phases", f"{duration(time.monotonic() - work.began)} elapsed"]
+        left = work.all_left_s()
+        parts += [f"about {duration(left)} left"] if left is not None else []
+        return Text(", ".join(parts), style="bold", no_wrap=True, overflow="ellipsis")
+
+    def _phase(self, name: str) -> Text:
+        from rich.text import Text
+
+        state, detail = self._work.states.get(name, (None, ""))
+        mark, style = MARKS[state]
+        word: str = state or ("next" if name == self._work.next_phase() else "")
+        return Text(
+            f" {mark} {name:12} {word:10} {detail}".rstrip(), style=style, no_wrap=True, overflow="ellipsis"
+        )
+
+    def _piece(self) -> Text:
+        from rich.text import Text
+
+        work = self._work
+        parts = [work.label]
+        if work.total:
+            parts.append(f"{work.done}/{work.total}")
+        figures, left = work.figures(), work.left_s()
+        parts += [figures] if figures else []
+        parts.append(
+            f"{duration(left)} left" if left is not None else duration(time.monotonic() - work.started)
+        )
+        line = "   ".join(parts)
+        width = self._console.width - len(line) - 4
+        if work.total and width >= 10:
+            full = round(min(width, 24) * min(work.done / work.total, 1.0))
+            line = f"{'#' * full}{'.' * (min(width, 24) - full)}   {line}"
+        return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 class _Lines:
+    """Prints when something happens, and after `LINE_EVERY_S` without a line."""
+
     def __init__(self) -> None:
-        self._label = ""
-        self._done = self._total = 0
-        self._started = self._said = time.monotonic()
+        self._work = _Work()
+        self._said = time.monotonic()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._watch = threading.Thread(target=self._speak_up, name="progress", daemon=True)
+
+    def __enter__(self) -> _Lines:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watch.join()
+
+    def phases(self, seconds: Mapping[str, float | None]) -> None:
+        self._work.expected = dict(seconds)
+
+    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
+        self._work.set_phase(name, state, detail)
+        number, names = len(self._work.expected), list(self._work.expected)
+        place = f" ({names.index(name) + 1} of {number})" if name in names else ""
+        self.note(f"{name}{place}: {state}" + (f", {detail}" if detail else ""))
 
     def start(self, label: str, total: int) -> None:
-        self._label, self._done, self._total = label, 0, total
-        self._started = self._said = time.monotonic()
+        self._work.start(label, total)
         self.note(label)
 
     def advance(self, done: int = 1) -> None:
-        self._done += done
-        now = time.monotonic()
-        if now - self._said < LINE_EVERY_S:
-            return
-        self._said = now
-        left = (now - self._started) / self._done * max(self._total - self._done, 0)
-        self.note(f"{self._label}: {self._done}/{self._total}, about {_duration(left)} left")
+        self._work.done += done
+        if time.monotonic() - self._said >= LINE_EVERY_S:
+            self._report()
+
+    def request(self, seconds: float, chunks: int) -> None:
+        self._work.request(seconds, chunks)
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        with self._lock:
+            self._said = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def _speak_up(self) -> None:
+        while not self._ended.wait(max(0.05, LINE_EVERY_S - (time.monotonic() - self._said))):
+            if time.monotonic() - self._said >= LINE_EVERY_S:
+                self._report()
+
+    def _report(self) -> None:
+        work = self._work
+        parts = [
+            f"{work.label or 'working'}: {work.done}/{work.total}" if work.total else work.label or "working"
+        ]
+        figures, left = work.figures(), work.left_s()
+        parts += [figures] if figures else []
+        parts.append(
+            f"{duration(work.elapsed_s())} so far" if left is None else f"about {duration(left)} left"
+        )
+        self.note(", ".join(parts))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

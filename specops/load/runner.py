@@ -130,7 +130,7 @@ async def _closed_loop(
             await window.carry_out(client, exchange, pace)
             free_since = exchange.ended
             if progress:
-                progress.advance()
+                _report(progress, exchange)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(workers, len(order))):
@@ -152,11 +152,12 @@ async def _open_loop(
     async def send(prompt: Prompt, at: float) -> None:
         nonlocal in_flight
         in_flight += 1
+        exchange = Exchange(prompt, scheduled=at)
         try:
-            await window.carry_out(client, Exchange(prompt, scheduled=at), pace)
+            await window.carry_out(client, exchange, pace)
         finally:
             in_flight -= 1
-        progress.advance()
+        _report(progress, exchange)
 
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -169,6 +170,14 @@ async def _open_loop(
                 group.create_task(send(prompt, at))
             else:
                 window.add(_not_sent(prompt, at))
+
+
+def _report(progress: Progress, exchange: Exchange) -> None:
+    """For a display only: events are counted in the bytes, since nothing is parsed while requests run."""
+    if exchange.failure is None:
+        events = sum(content.count(b"data:") for _, content in exchange.reads)
+        progress.request(exchange.ended - exchange.scheduled, events)
+    progress.advance()
 
 
 def _not_sent(prompt: Prompt, at: float) -> Exchange:

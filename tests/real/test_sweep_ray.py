@@ -29,6 +29,7 @@ from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
 from specops.phases.sweep.on_ray import OnRay
 from specops.phases.sweep.records import FailedJob, SweptCell, kept_of
+from specops.progress import Silent
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool
 
@@ -48,12 +49,10 @@ GAP_S = 0.1
 """Between the four chunks of an answer."""
 
 
-class Notes:
+class Notes(Silent):
     def __init__(self) -> None:
         self.told: list[str] = []
         self.done = 0
-
-    def start(self, label: str, total: int) -> None: ...
 
     def advance(self, done: int = 1) -> None:
         self.done += done

@@ -155,16 +155,6 @@ def test_progress_into_a_log_is_plain_lines_and_few(capsys) -> None:
     assert capsys.readouterr().err == "measuring\ndone\n"
 
 
-def test_progress_into_a_log_says_how_much_is_left(capsys, monkeypatch) -> None:
-    now = iter([0.0, 0.0, *(5.0 * step for step in range(1, 9))])
-    monkeypatch.setattr("specops.cli.progress.time.monotonic", lambda: next(now))
-    with progress() as report:
-        report.start("measuring", total=8)
-        for _ in range(4):
-            report.advance()
-    assert "measuring: 2/8, about 30 s left" in capsys.readouterr().err
-
-
 def test_quiet_is_silent(capsys) -> None:
     with progress(quiet=True) as report:
         assert isinstance(report, Silent)
