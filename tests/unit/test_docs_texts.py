@@ -101,3 +101,27 @@ def test_a_forbidden_word_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["it no longer pays", "speculation is no longer on", "`told`", "keep it"])
 def test_a_plain_sentence_is_accepted(text: str) -> None:
     assert not FORBIDDEN.search(without_code(text))
+
+
+MOST_WORDS = 25
+
+
+def sentences(prose: str) -> list[str]:
+    """Of paragraphs and list items; not of tables and headings. Code counts as one word."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", prose):
+        if paragraph.lstrip().startswith(("|", "#", "<")):
+            continue
+        for item in re.split(r"\n(?=\s*(?:[-*]|\d+\.) )", paragraph):
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "`", " ".join(item.split())))
+            found += re.split(r"(?<=[.!?:;])\W*\s+(?=[A-Z`*\"(0-9])|; ", text)
+    return found
+
+
+@pytest.mark.parametrize("page", ENGLISH, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_sentence_has_one_idea(page: Path) -> None:
+    """Longer sentences need a second reading. A list of names between commas is not a sentence."""
+    for sentence in sentences(parts(page)[0]):
+        words = [word for word in sentence.split() if re.search(r"\w", word)]
+        names = sentence.count(", ") > len(words) // 3
+        assert len(words) <= MOST_WORDS or names, sentence
