@@ -57,9 +57,9 @@ def measured(url: str, folder: Path, pools: dict[str, Any], name: str) -> dict[s
     waited.watch()
     began, cpu = time.perf_counter(), time.process_time()
     from specops.config import Rollout
-    from specops.phases.report.make import report
+    from specops.phases.report.assembly import report
+    from specops.phases.report.delivery import write
     from specops.phases.report.window import window
-    from specops.phases.report.write import write
     from specops.progress import Silent
     from specops.prometheus.api import Api
 
@@ -87,8 +87,8 @@ def differ(url: str, week: Any) -> tuple[int, int]:
     from a_week import BEFORE, END, HOUR, NAME
     from recounted import Recount
 
-    from specops.phases.report import grown
-    from specops.phases.report.seen import counters_of
+    from specops.phases.report import counter_increase
+    from specops.phases.report.prometheus_data import counters_of
     from specops.prometheus.api import Api
     from specops.serving.vllm.metrics import CURRENT as VLLM
 
@@ -97,7 +97,7 @@ def differ(url: str, week: Any) -> tuple[int, int]:
     for pool in ("standard", "speculative"):
         labels = {"specops_rollout": NAME, "specops_pool": pool}
         names = counters_of(VLLM)
-        ours = grown.read(api, names, labels, BEFORE, (END - BEFORE) // HOUR)
+        ours = counter_increase.read(api, names, labels, BEFORE, (END - BEFORE) // HOUR)
         for name in names:
             theirs = truth.hourly(name, BEFORE, END, specops_pool=pool)
             for one, other in zip(ours[name].hourly, theirs, strict=True):

@@ -71,10 +71,10 @@ def make(
 
     from specops.cli.progress import progress
     from specops.cli.report_page import page
-    from specops.phases.report import post as webhook
-    from specops.phases.report.make import report
+    from specops.phases.report import delivery as webhook
+    from specops.phases.report.assembly import report
+    from specops.phases.report.delivery import read, write
     from specops.phases.report.window import window as window_of
-    from specops.phases.report.write import read, write
     from specops.prometheus.api import Api
 
     folder = run_folder(rollout, file.rollout, out)
@@ -118,7 +118,7 @@ def schedule(
     from datetime import UTC, datetime
 
     from specops.cli.report_page import scheduled
-    from specops.phases.report.schedule import schedule
+    from specops.phases.report.delivery import schedule
 
     when = at or file.report.at
     if re.fullmatch(AT, when) is None:

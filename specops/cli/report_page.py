@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from specops.cli.figures import aligned
+from specops.phases.report.delivery import ReportFiles, Scheduled
 from specops.phases.report.report import Report
-from specops.phases.report.schedule import Scheduled
-from specops.phases.report.write import Written
 
 
-def page(written: Written, report: Report) -> list[str]:
+def page(written: ReportFiles, report: Report) -> list[str]:
     """The page's lines. Every figure on it is in the JSON."""
     made = written.document
     lines = [f"report · {report.rollout} · {made.subtitle}"]
     lines += aligned([[f"  {tile.label.lower()}", tile.value, tile.note] for tile in made.tiles])
     lines += [f"  not known  {one.what}: {one.why}" for one in report.missing]
     for step in made.steps:
-        lines += [f"  to do: {step.told}", f"    {step.command}"]
+        lines += [f"  to do: {step.action}", f"    {step.command}"]
     lines.append(f"{made.headline} {made.summary}")
     lines.append(f"written: {written.html}, beside it .md and .json")
     return lines

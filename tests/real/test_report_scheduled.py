@@ -44,7 +44,7 @@ def test_before_a_full_hour_the_first_report_is_announced(prometheus: Daemon, tm
     )
     assert done.returncode == 4, done.stderr
     first = before + timedelta(hours=1)
-    assert f"The first can be made at {first:%Y-%m-%d %H:%M} UTC: specops report {path}" in done.stdout
+    assert f"The first report is possible at {first:%Y-%m-%d %H:%M} UTC: specops report {path}" in done.stdout
 
 
 def scheduled(folder: Path, at: str, prometheus: str | None = None) -> Path:

@@ -22,10 +22,10 @@ from recounted import Recount, line, total
 
 from specops.config import Rollout
 from specops.phases.monitor.before import before
-from specops.phases.report.make import report
+from specops.phases.report.assembly import report
+from specops.phases.report.delivery import read
 from specops.phases.report.report import Report
 from specops.phases.report.window import Window, window
-from specops.phases.report.write import read
 from specops.progress import Silent
 from specops.prometheus.api import Api
 from specops.results import Result, sealed
@@ -295,5 +295,5 @@ def test_the_command_writes_three_files(
     assert "1 still open" in done.stdout
     again = specops("report", str(path), "--end", "2026-01-01", "--out", str(tmp_path / "run"), "--quiet")
     assert again.returncode == 4, again.stderr
-    assert "has nothing of rollout" in again.stdout
+    assert "has no data of rollout" in again.stdout
     assert (tmp_path / "run" / "reports" / "2026-01-01.html").exists()

@@ -24,7 +24,7 @@ from specops.config import load
 from specops.errors import EndpointError, Exit
 from specops.phases import PHASES
 from specops.phases.init import write_rollout
-from specops.phases.playbook import drill
+from specops.phases.playbook.phases import drill_inputs
 from specops.phases.playbook.stage import STAGED, missing
 from specops.results import Result
 
@@ -107,7 +107,7 @@ def test_a_rehearsal_that_failed_is_tried_again_and_one_that_passed_is_not(writt
     path = written(pools=pools(tiny_pair), route={"modules": "/nowhere"})
     kept = Result(
         phase="guard-drill",
-        inputs=drill.inputs(load(path)),
+        inputs=drill_inputs(load(path)),
         settings={STAGED: "so"},
         verdict="yes",
         reason="so",

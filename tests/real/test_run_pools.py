@@ -72,7 +72,7 @@ def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, 
         path = of_this_machine(tmp_path, standard.base_url, server.base_url, server.model)
         first, notes = walk(path, go_on=True)
         assert [one.phase for one in first.skipped] == ["drafts", "sweep", "guard-drill"]
-        assert notes.said("guard-drill", "would move their live traffic")
+        assert notes.said("guard-drill", "moves their live traffic")
         assert (items(first)["routing"], items(first)["fallback-tested"]) == ("open", "open")
         prefix, monitor = path.parent / "run" / NGINX, path.parent / "run" / "rendered" / "monitor"
         sections = yaml.safe_load(path.read_text())

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from made_monitoring import rollout
 
-from specops.phases.report.grown import Floats, Grown
-from specops.phases.report.seen import Gauge, Seen, SeenPool, counters_of
+from specops.phases.report.counter_increase import Floats, Increases
+from specops.phases.report.prometheus_data import Gauge, PoolData, PrometheusData, counters_of
 from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
@@ -30,8 +30,8 @@ def every(value: float, hours: int = 2 * HOURS) -> Floats:
     return np.full(hours, value)
 
 
-def grown(values: Floats, **labels: str) -> Grown:
-    return Grown((labels,), values[np.newaxis, :])
+def grown(values: Floats, **labels: str) -> Increases:
+    return Increases((labels,), values[np.newaxis, :])
 
 
 def gauge(value: float, name: str = "", **labels: str) -> Gauge:
@@ -46,7 +46,7 @@ def pool(
     running: float = 2.0,
     preempted: float = 0.0,
     kv: float = 0.4,
-) -> SeenPool:
+) -> PoolData:
     """One that does the same in every hour."""
     counted = VLLM.acceptance
     assert isinstance(counted, Drafts)
@@ -62,17 +62,19 @@ def pool(
     for latency, seconds in (("ttft", ttft), ("tpot", tpot_s), ("e2e", e2e)):
         name = getattr(VLLM, latency)
         values |= {f"{name}_sum": REQUESTS * seconds, f"{name}_count": REQUESTS}
-    counters: dict[str, Grown] = {name: grown(every(value)) for name, value in values.items()}
+    counters: dict[str, Increases] = {name: grown(every(value)) for name, value in values.items()}
     shares = [acceptance**at for at in (1, 2, 3)]
-    counters[counted.per_position] = Grown(
+    counters[counted.per_position] = Increases(
         tuple({"position": str(at)} for at in range(3)),
         np.array([every(DRAFTED / 3 * share) for share in shares]),
     )
     assert set(counters) == set(counters_of(VLLM))
-    buckets = {f"{getattr(VLLM, latency)}_bucket": Grown((), np.empty((0, HOURS))) for latency in LATENCIES}
+    buckets = {
+        f"{getattr(VLLM, latency)}_bucket": Increases((), np.empty((0, HOURS))) for latency in LATENCIES
+    }
     late = gauge(kv)
     now = late.at > WINDOW.start
-    return SeenPool(
+    return PoolData(
         VLLM,
         counters,
         buckets,
@@ -82,8 +84,8 @@ def pool(
     )
 
 
-def router() -> Mapping[str, Grown]:
-    nothing = Grown((), np.empty((0, HOURS)))
+def router() -> Mapping[str, Increases]:
+    nothing = Increases((), np.empty((0, HOURS)))
     names = [ROUTE_REQUESTS, ROUTE_FAILOVERS]
     names += [
         f"{name}_{part}" for name in (ROUTE_DURATION, ROUTE_FIRST_BYTE) for part in ("sum", "count", "bucket")
@@ -91,8 +93,8 @@ def router() -> Mapping[str, Grown]:
     return dict.fromkeys(names, nothing)
 
 
-def seen(**changes: Any) -> Seen:
-    made = Seen(
+def seen(**changes: Any) -> PrometheusData:
+    made = PrometheusData(
         "http://prometheus:9090",
         WINDOW,
         {"standard": pool(tpot_s=0.012), "speculative": pool()},
@@ -105,9 +107,9 @@ def seen(**changes: Any) -> Seen:
     return replace(made, **changes)
 
 
-def without_pool(of: SeenPool) -> SeenPool:
+def without_pool(of: PoolData) -> PoolData:
     """A pool of which Prometheus has nothing."""
-    none = {name: Grown((), np.empty((0, 2 * HOURS))) for name in of.counters}
+    none = {name: Increases((), np.empty((0, 2 * HOURS))) for name in of.counters}
     return replace(of, counters=none, running=(), waiting=(), kv_usage=())
 
 

@@ -24,7 +24,7 @@ from specops.phases.monitor.before import Figure
 from specops.phases.monitor.names import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import left_out, limits
-from specops.phases.playbook.rendering import monitor as walk_monitor
+from specops.phases.playbook.phases import PHASE_RUNS
 from specops.phases.playbook.step import Given
 from specops.progress import Silent
 from specops.prometheus import recorded
@@ -147,7 +147,7 @@ def test_the_playbooks_walk_and_the_command_write_a_runbook_with_the_rollout_fil
     made = rollout()
     file.write_text(yaml.safe_dump({"rollout": made.rollout, "pools": POOLS, "addresses": ADDRESSES}))
     walked, typed = tmp_path / "walked", tmp_path / "typed"
-    walk_monitor(Given(made, file, walked, Silent()))
+    PHASE_RUNS["monitor"](Given(made, file, walked, Silent()))
     done = specops("monitor", "render", str(file), "--out", str(typed), "--quiet")
     assert done.returncode == 0, done.stderr
     for folder in (walked, typed):

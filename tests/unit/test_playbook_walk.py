@@ -13,10 +13,10 @@ from specops.config import Rollout
 from specops.errors import ConfigError, EnvironmentFailure, Exit, ServerError, SpecopsError
 from specops.phases import PHASES, Phase
 from specops.phases.canary import inputs as asked
-from specops.phases.playbook import Skipped, Step, Walk, ab, canary, drafts, drill, rendering, sweep, walk
+from specops.phases.playbook import Skipped, Step, Walk, phases, walk
+from specops.phases.playbook.phases import PHASE_RUNS, drill_inputs, no_room
 from specops.phases.playbook.stage import STAGED, staged
 from specops.phases.playbook.step import Given
-from specops.phases.playbook.together import apart
 from specops.progress import Silent
 from specops.results import Result, Verdict
 
@@ -61,7 +61,7 @@ def walked(
             raise answer
         return Step(phase, at.path(phase), result(phase, answer)) if answer else Skipped(phase, "it cannot")
 
-    monkeypatch.setattr(walk, "RUNS", {phase: lambda at, p=phase: run(at, p) for phase in PHASES})
+    monkeypatch.setattr(walk, "PHASE_RUNS", {phase: lambda at, p=phase: run(at, p) for phase in PHASES})
     at, notes = given(Path("runs/demo")), Notes()
     return walk.run(at.rollout, at.file, at.folder, notes, **options), notes
 
@@ -121,7 +121,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
             raise stop
         return Step("baseline", at.path("baseline"), result("baseline", "no"))
 
-    monkeypatch.setattr(walk, "RUNS", {"baseline": baseline})
+    monkeypatch.setattr(walk, "PHASE_RUNS", {"baseline": baseline})
     with nullcontext() if stop is None else pytest.raises(type(stop)):
         walk.run(at.rollout, at.file, at.folder, Notes(), fresh=fresh)
     later = [at.path(phase) for phase in PHASES[1:]]
@@ -134,16 +134,17 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
 
 
 @pytest.mark.parametrize(
-    ("run", "phase", "hint"),
+    ("phase", "hint"),
     [
-        (drafts.run, "drafts", "specops verify-draft TARGET DRAFT --out"),
-        (sweep.run, "sweep", " --attach '0=http://127.0.0.1:1/v1#m' --attach '5=http://127.0.0.1:2/v1#m'"),
-        (drill.run, "guard-drill", "specops guard drill"),
+        ("drafts", "specops verify-draft TARGET DRAFT --out"),
+        ("sweep", " --attach '0=http://127.0.0.1:1/v1#m' --attach '5=http://127.0.0.1:2/v1#m'"),
+        ("guard-drill", "specops guard drill"),
     ],
 )
 def test_what_a_walk_cannot_do_with_pools_that_run_is_told_and_taken_where_it_was_done(
-    tmp_path, run, phase, hint
+    tmp_path, phase, hint
 ) -> None:
+    run = PHASE_RUNS[phase]
     at = given(tmp_path)
     skipped = run(at)
     assert isinstance(skipped, Skipped)
@@ -160,15 +161,15 @@ def test_commands_are_swept_where_they_say_k_and_compared_where_they_do_not(tmp_
         speculative = {"engine": "command", "command": command}
         return given(tmp_path, {"standard": ENDPOINT, "speculative": speculative})
 
-    skipped = sweep.run(at("serve --port {port}"))
+    skipped = PHASE_RUNS["sweep"](at("serve --port {port}"))
     assert isinstance(skipped, Skipped)
     assert "{k}" in skipped.reason
     with pytest.raises(ConfigError, match=r"says \{k\}") as caught:
-        ab.run(at("serve --port {port} -k {k}"))
+        PHASE_RUNS["ab"](at("serve --port {port} -k {k}"))
     assert "rollout.yaml" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("run", [rendering.monitor, rendering.route])
+@pytest.mark.parametrize("run", [PHASE_RUNS["monitor"], PHASE_RUNS["route"]])
 def test_nothing_is_rendered_for_pools_that_answer_nowhere_yet(tmp_path, run) -> None:
     skipped = run(given(tmp_path, OWN))
     assert isinstance(skipped, Skipped)
@@ -180,17 +181,17 @@ def test_nothing_is_rendered_for_pools_that_answer_nowhere_yet(tmp_path, run) ->
 
 def test_a_server_without_room_beside_the_other_is_no_error_where_they_share_a_device(tmp_path) -> None:
     error = ServerError("out of memory")
-    skipped = apart(given(tmp_path, OWN, ab={"design": "abba-restart"}), "canary", error)
+    skipped = no_room(given(tmp_path, OWN, ab={"design": "abba-restart"}), "canary", error)
     assert "out of memory" in skipped.reason
     with pytest.raises(ServerError):
-        apart(given(tmp_path, OWN), "canary", error)
+        no_room(given(tmp_path, OWN), "canary", error)
 
 
 def test_without_a_router_there_is_no_stage(tmp_path, monkeypatch) -> None:
     lacking = EnvironmentFailure("could not find nginx", hint="apt-get install nginx")
-    monkeypatch.setattr(drill, "missing", lambda _: lacking)
-    assert drill.run(given(tmp_path, OWN)) == Skipped(
-        "guard-drill", "a stage for it has no router: could not find nginx", "apt-get install nginx"
+    monkeypatch.setattr(phases, "missing", lambda _: lacking)
+    assert PHASE_RUNS["guard-drill"](given(tmp_path, OWN)) == Skipped(
+        "guard-drill", "no router for the rehearsal: could not find nginx", "apt-get install nginx"
     )
 
 
@@ -207,11 +208,11 @@ def test_without_a_router_there_is_no_stage(tmp_path, monkeypatch) -> None:
 def test_a_drill_stands_on_the_live_set_up_or_of_the_same_inputs(
     tmp_path, monkeypatch, verdict, settings, inputs, stands
 ) -> None:
-    monkeypatch.setattr(drill, "missing", lambda _: EnvironmentFailure("none"))
+    monkeypatch.setattr(phases, "missing", lambda _: EnvironmentFailure("none"))
     at = given(tmp_path, OWN)
-    known = drill.inputs(at.rollout) if inputs is None else inputs
+    known = drill_inputs(at.rollout) if inputs is None else inputs
     kept(at, "guard-drill", verdict, settings=settings, inputs=known)
-    made = drill.run(at)
+    made = PHASE_RUNS["guard-drill"](at)
     assert isinstance(made, Step if stands else Skipped)
 
 
@@ -253,8 +254,8 @@ def test_a_canary_is_reused_resumed_or_made_anew(
         given_previous.append(previous)
         return result("canary", "yes", data={"made": "anew"})
 
-    monkeypatch.setattr(canary, "canary", made)
-    step = canary.run(at)
+    monkeypatch.setattr(phases, "canary", made)
+    step = PHASE_RUNS["canary"](at)
     assert isinstance(step, Step)
     assert step.reused == reused
     assert given_previous == ([] if reused else [earlier if resumed else None])

@@ -13,11 +13,9 @@ from made_reports import HOURS, WINDOW
 
 from specops.guard.journal import Entry, Evidence, Intent, Result
 from specops.guard.state import Override, State
-from specops.phases.report.fallbacks import fallbacks
-from specops.phases.report.gaps import gaps
-from specops.phases.report.incidents import incidents
+from specops.phases.report.events import fallbacks, gaps, incidents
+from specops.phases.report.prometheus_data import Gauge
 from specops.phases.report.report import Incident
-from specops.phases.report.seen import Gauge
 
 EVERY = 60.0
 ALL = np.arange(-HOURS * 3600.0, HOURS * 3600.0 + 1, EVERY)

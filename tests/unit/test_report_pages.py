@@ -13,11 +13,11 @@ from made_monitoring import MEASURED, rollout
 from made_reports import FILE, WINDOW, pool, seen, without_pool
 
 from specops import results
-from specops.phases.report import make, pictures, words
-from specops.phases.report.document import document
+from specops.phases.report import assembly, tables
+from specops.phases.report.delivery import read, write
+from specops.phases.report.document import axis, document
 from specops.phases.report.report import Extreme, Quantile
 from specops.phases.report.window import Window
-from specops.phases.report.write import read, write
 from specops.render.report.document import Axis, Document, Section, Step, Table
 from specops.render.report.markdown import markdown
 from specops.results import Result
@@ -43,16 +43,16 @@ def test_no_text_becomes_markdown_or_html(text: str) -> None:
 
 
 def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "before", lambda rollout, folder, unfit: MEASURED)
+    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: MEASURED)
     one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(acceptance=0.4, tpot_s=0.006)})
-    result = make.made(rollout(costs={"standard_per_hour": 2.0}), FILE, tmp_path, one)
+    result = assembly.assemble(rollout(costs={"standard_per_hour": 2.0}), FILE, tmp_path, one)
     written = write(tmp_path, one.window, result)
     assert written.html.name == "2026-11-21.html"
     text, page = written.markdown.read_text(), written.html.read_text()
     titles = [section.title for section in written.document.sections]
     assert titles == [
         "Speed-up against the baseline", "Acceptance", "Traffic and latencies", "Incidents and fall-backs",
-        "Memory", "What it saved", "Drift", "What is not known",
+        "Memory", "Savings", "Drift", "Missing data",
     ]  # fmt: skip
     for title in titles:
         assert f"## {title}" in text
@@ -65,10 +65,10 @@ def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
-    result = make.made(rollout(), FILE, tmp_path, seen())
+    result = assembly.assemble(rollout(), FILE, tmp_path, seen())
     said = document(read(result), result).summary
-    assert "How much faster answers came is not known: there is no baseline" in said
-    assert "whether it was ever taken off is not known" in said
+    assert "The speed-up is unknown: there is no baseline" in said
+    assert "the number of fall-backs is unknown" in said
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
     ],
 )
 def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, tmp_path: Path) -> None:
-    report = read(make.made(rollout(), FILE, tmp_path, seen()))
+    report = read(assembly.assemble(rollout(), FILE, tmp_path, seen()))
     window = Window(WINDOW.end - hours * 3600, WINDOW.end, WINDOW.zone)
     begins = [begin.isoformat() for begin in window.begins()]
     times = report.window.model_copy(update={"hours": hours, "begins": begins})
-    ticks = pictures.axis(report.model_copy(update={"window": times})).ticks
+    ticks = axis(report.model_copy(update={"window": times})).ticks
     assert len(ticks) <= 10
     assert ticks[0] == (0, first)
     assert second is None or ticks[1][1] == second
@@ -94,20 +94,20 @@ def test_an_axis_has_some_ten_ticks(hours: int, first: str, second: str | None, 
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (words.hours(-0.001), "0.00"),
-        (words.hours(-0.5), "-0.50"),
-        (words.hours(1234.56), "1,234.6"),
-        (words.lasted(42), "42 s"),
-        (words.lasted(3600), "60 min"),
-        (words.lasted(7260), "2 h 1 min"),
-        (words.lasted(7200), "2 h"),
-        (words.seconds(0.00412), "4.12 ms"),
-        (words.seconds(0.25), "250 ms"),
-        (words.seconds(None), "–"),
-        (words.bounds(Quantile(above=0.0, to=0.1)), "≤ 100 ms"),
-        (words.bounds(Quantile(above=0.5, to=1.0)), "500 ms to 1.00 s"),
-        (words.bounds(Quantile(above=30.0, to=None)), "> 30.00 s"),
-        (words.at(Extreme(value=0.5, at="2026-11-21T15:00:00+09:00"), ".1%"), "50.0% (Sat 21 Nov 15:00)"),
+        (tables.hours(-0.001), "0.00"),
+        (tables.hours(-0.5), "-0.50"),
+        (tables.hours(1234.56), "1,234.6"),
+        (tables.lasted(42), "42 s"),
+        (tables.lasted(3600), "60 min"),
+        (tables.lasted(7260), "2 h 1 min"),
+        (tables.lasted(7200), "2 h"),
+        (tables.seconds(0.00412), "4.12 ms"),
+        (tables.seconds(0.25), "250 ms"),
+        (tables.seconds(None), "–"),
+        (tables.bounds(Quantile(above=0.0, to=0.1)), "≤ 100 ms"),
+        (tables.bounds(Quantile(above=0.5, to=1.0)), "500 ms to 1.00 s"),
+        (tables.bounds(Quantile(above=30.0, to=None)), "> 30.00 s"),
+        (tables.at(Extreme(value=0.5, at="2026-11-21T15:00:00+09:00"), ".1%"), "50.0% (Sat 21 Nov 15:00)"),
     ],
 )
 def test_figures_in_words(said: str, text: str) -> None:
@@ -126,30 +126,28 @@ def test_figures_in_words(said: str, text: str) -> None:
     ],
 )
 def test_an_amount_is_never_rounded_to_nothing(amount: float, shown: str) -> None:
-    assert words.money(amount) == shown
+    assert tables.money(amount) == shown
 
 
 @pytest.mark.parametrize("per_hour", [2.0, 0.02, 2000.0])
 def test_what_was_saved_is_the_same_amount_wherever_it_stands(
     per_hour: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(make, "before", lambda rollout, folder, unfit: MEASURED)
+    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: MEASURED)
     one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(tpot_s=0.006)})
     costs = {"standard_per_hour": per_hour, "currency": "USD"}
-    result = make.made(rollout(costs=costs), FILE, tmp_path, one)
+    result = assembly.assemble(rollout(costs=costs), FILE, tmp_path, one)
     report = read(result)
     assert report.saved is not None
     assert report.saved.money
-    amount = words.money(report.saved.money)
+    amount = tables.money(report.saved.money)
     assert float(amount.replace(",", "")) == pytest.approx(report.saved.money, rel=0.05)
     made = document(report, result)
     [tile] = [tile for tile in made.tiles if tile.label == "Saved"]
     assert tile.value == amount
     assert f"worth {amount} USD" in made.summary
-    [table] = [
-        table for section in made.sections if section.title == "What it saved" for table in section.tables
-    ]
-    assert ("in money", f"{amount} USD") in table.rows
+    [table] = [table for section in made.sections if section.title == "Savings" for table in section.tables]
+    assert ("value", f"{amount} USD") in table.rows
 
 
 @pytest.mark.parametrize("zone", ["Asia/Seoul", "Asia/Kolkata"])
@@ -163,18 +161,19 @@ def test_before_a_full_hour_the_page_says_when_the_first_report_can_be_made(
     pools = {"standard": nothing, "speculative": nothing}
     for after, hour in ((1500.0, 1), (3600.0, 1), (3601.0, 2)):
         one = seen(pools=pools, up=(), window=window, scraped_from=end + after)
-        result = make.made(rollout(), FILE, tmp_path, one)
+        result = assembly.assemble(rollout(), FILE, tmp_path, one)
         first = window.local(end + hour * 3600)
         assert result.verdict == "undecided"
         assert (
-            f"The first can be made at {first:%Y-%m-%d %H:%M} {zone}: specops report {FILE}" in result.reason
+            f"The first report is possible at {first:%Y-%m-%d %H:%M} {zone}: specops report {FILE}"
+            in result.reason
         )
         report = read(result)
         assert report.first_report == first.isoformat(timespec="seconds")
         assert first.minute == 0
         assert f"{first:%Y-%m-%d %H:%M}" in document(report, result).summary
-    never = make.made(rollout(), FILE, tmp_path, seen(pools=pools, up=(), window=window))
-    assert "first can be made" not in never.reason
+    never = assembly.assemble(rollout(), FILE, tmp_path, seen(pools=pools, up=(), window=window))
+    assert "first report" not in never.reason
     assert read(never).first_report is None
 
 
@@ -183,6 +182,6 @@ def test_a_baseline_of_another_rollout_is_named_and_not_compared_with(tmp_path: 
         phase="baseline", verdict="yes", reason="measured", inputs={"settings": "of another model"}, data={}
     )
     results.write(tmp_path / "baseline.json", other)
-    report = read(make.made(rollout(), FILE, tmp_path, seen()))
+    report = read(assembly.assemble(rollout(), FILE, tmp_path, seen()))
     (why,) = (one.why for one in report.missing if "baseline.json" in one.why)
     assert why.startswith("baseline.json does not count: ")

@@ -15,10 +15,9 @@ from calling import specops
 from made_reports import FILE, rollout, seen
 
 from specops.errors import EndpointError, UsageError
-from specops.phases.report import make
+from specops.phases.report import assembly
+from specops.phases.report.delivery import body, post, read
 from specops.phases.report.document import document
-from specops.phases.report.post import body, post
-from specops.phases.report.write import read
 
 AT_ONCE = (0.0, 0.0)
 Got = list[dict[str, Any]]
@@ -55,7 +54,7 @@ def webhook(*statuses: int) -> Iterator[tuple[str, Got]]:
 
 
 def test_a_chat_reads_its_text_and_a_program_its_figures(tmp_path: Path) -> None:
-    result = make.made(rollout(), FILE, tmp_path, seen())
+    result = assembly.assemble(rollout(), FILE, tmp_path, seen())
     made = document(read(result), result)
     with webhook(200) as (url, got):
         post(url, body(made, result), AT_ONCE)
@@ -113,7 +112,7 @@ def rolled_out(tmp_path: Path) -> Path:
 def test_a_failed_post_keeps_the_report(
     rolled_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(make, "look", lambda *_: seen())
+    monkeypatch.setattr(assembly, "query", lambda *_: seen())
     given: Callable[..., Any] = lambda url: ["report", str(rolled_out), "--out", str(tmp_path), "-q", *url]  # noqa: E731
     with webhook(404) as (url, _):
         done = specops(*given(["--post", url]))

@@ -18,12 +18,12 @@ from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import Entry, Evidence
 from specops.guard.state import State
 from specops.phases.monitor.before import Before
-from specops.phases.report import make
+from specops.phases.report import assembly
+from specops.phases.report.counter_increase import Increases
+from specops.phases.report.delivery import read
 from specops.phases.report.document import document
-from specops.phases.report.grown import Grown
+from specops.phases.report.prometheus_data import Gauge, PrometheusData, counters_of
 from specops.phases.report.report import Report
-from specops.phases.report.seen import Gauge, Seen, counters_of
-from specops.phases.report.write import read
 from specops.render.report.markdown import markdown
 from specops.results import Result
 from specops.serving.sglang.metrics import CURRENT as SGLANG
@@ -32,7 +32,7 @@ from specops.serving.sglang.metrics import CURRENT as SGLANG
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder that would have a baseline of 10, 16 and 26 ms a token at 1, 4 and 8 at a time."""
-    monkeypatch.setattr(make, "before", lambda rollout, folder, unfit: known(tmp_path))
+    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: known(tmp_path))
     return tmp_path
 
 
@@ -40,8 +40,8 @@ def known(folder: Path) -> Before:
     return replace(MEASURED, loads=() if (folder / "unmeasured").exists() else MEASURED.loads)
 
 
-def made(of: Seen, folder: Path, **changes: Any) -> Report:
-    return read(make.made(rollout(**changes), FILE, folder, of))
+def made(of: PrometheusData, folder: Path, **changes: Any) -> Report:
+    return read(assembly.assemble(rollout(**changes), FILE, folder, of))
 
 
 def written(report: Report) -> str:
@@ -55,7 +55,7 @@ def rules(report: Report) -> list[str]:
 FAST = pool(tpot_s=0.006)
 
 
-def fast(**changes: Any) -> Seen:
+def fast(**changes: Any) -> PrometheusData:
     return seen(pools={"standard": pool(tpot_s=0.012), "speculative": FAST}, **changes)
 
 
@@ -94,7 +94,7 @@ def test_a_load_that_was_not_measured_is_to_be_measured(folder: Path) -> None:
     assert report.saved is None
     (folder / "unmeasured").touch()
     (none,) = [each for each in made(fast(), folder).recommendations if each.rule == "comparable load"]
-    assert "there is no baseline" in none.told
+    assert "there is no baseline" in none.message
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_load_at_which_it_was_not_shown_to_pay(
     kept(folder, "ab", ab_result(lambda name: 2.0, streams=(1, 8), heavy=heavy))
     spec = pool(tpot_s=0.006, running=running)
     report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": spec}), folder)
-    found = [each.told for each in report.recommendations if each.rule == "load that pays"]
+    found = [each.message for each in report.recommendations if each.rule == "load that pays"]
     assert [text.rpartition("was ")[2] for text in found] == ([said] if said else [])
 
 
@@ -158,12 +158,12 @@ def test_more_fall_backs_than_five_a_week(folder: Path, times: int, told: bool) 
     assert len(report.fallbacks) == times
 
 
-@pytest.mark.parametrize(("percent", "told"), [(0, "been off since"), (40, "been down to 40% since")])
+@pytest.mark.parametrize(("percent", "told"), [(0, "is off since"), (40, "is down to 40% since")])
 def test_speculation_that_is_off_is_said(folder: Path, percent: int, told: str) -> None:
     journal(folder, entry(2, 1, State(mode="fallen", percent=percent), "fell_back"))
     report = made(fast(), folder)
     assert "speculation is off" in rules(report)
-    assert told in report.recommendations[0].told
+    assert told in report.recommendations[0].message
     assert report.fallbacks is not None
     assert report.fallbacks[0].ended is None
     assert report.fallbacks[0].seconds == 22 * 3600
@@ -196,7 +196,7 @@ def test_a_pool_without_requests_is_not_called_healthy(folder: Path) -> None:
 
 
 def test_healthy_is_said_of_what_is_known(folder: Path) -> None:
-    assert "**Healthy, as far as is known.**" in written(made(fast(), folder))
+    assert "**Healthy, with parts unknown.**" in written(made(fast(), folder))
     journal(folder, entry(0.5, 1, ON))
     assert "**Healthy.**" in written(made(fast(), folder))
 
@@ -226,12 +226,12 @@ def test_acceptance_that_falls_is_drift_and_one_that_rises_is_not(folder: Path) 
 
 def test_without_any_data_nothing_is_made_up(folder: Path) -> None:
     nothing = without_pool(FAST)
-    result = make.made(
+    result = assembly.assemble(
         rollout(), FILE, folder, seen(pools={"standard": nothing, "speculative": nothing}, up=())
     )
     report = read(result)
     assert (result.verdict, report.status, report.pools) == ("undecided", "no data", {})
-    assert "http://prometheus:9090 has nothing" in result.reason
+    assert "http://prometheus:9090 has no data" in result.reason
     assert report.recommendations == []
     assert report.incidents is None
     assert report.fallbacks is None
@@ -246,7 +246,9 @@ def test_a_pool_that_is_not_seen_is_not_called_healthy(folder: Path) -> None:
 
 def test_an_engine_that_counts_no_drafted_tokens_has_no_acceptance(folder: Path) -> None:
     names = replace(SGLANG, ttft=FAST.names.ttft, tpot=FAST.names.tpot, e2e=FAST.names.e2e)
-    counters = {name: FAST.counters.get(name, Grown((), np.empty((0, 48)))) for name in counters_of(names)}
+    counters = {
+        name: FAST.counters.get(name, Increases((), np.empty((0, 48)))) for name in counters_of(names)
+    }
     counters[names.finished] = FAST.counters[FAST.names.finished]
     counters[names.generated] = FAST.counters[FAST.names.generated]
     report = made(

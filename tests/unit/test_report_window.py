@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_monitoring import rollout
 
 from specops.errors import UsageError
-from specops.phases.report.seen import look
+from specops.phases.report.prometheus_data import query
 from specops.phases.report.window import window
 from specops.progress import Silent as Quiet
 from specops.prometheus.api import Api, Sample, Series
@@ -106,7 +106,7 @@ def test_everything_that_is_asked_is_of_the_rollouts_own_cluster() -> None:
             return []
 
     api = Silent("http://127.0.0.1:9")
-    look(rollout(monitor={"labels": {"cluster": "a"}}), window("1h", "now", SEOUL, NOW), api, Quiet())
+    query(rollout(monitor={"labels": {"cluster": "a"}}), window("1h", "now", SEOUL, NOW), api, Quiet())
     api.close()
     assert {"up", "ALERTS"} <= {which.partition("{")[0] for which in asked}
     assert [which for which in asked if 'cluster="a"' not in which] == []

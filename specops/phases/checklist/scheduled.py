@@ -25,7 +25,7 @@ from specops.phases.checklist.evidence import Evidence, Open, Refused
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Look
 from specops.phases.checklist.shell_command import reports, runs
-from specops.phases.report.schedule import FOLDER as RENDERED
+from specops.phases.report.delivery import FOLDER as RENDERED
 from specops.results import Result
 
 REPORTS = "reports"

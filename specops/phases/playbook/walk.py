@@ -10,34 +10,9 @@ from specops.config import Rollout
 from specops.errors import Exit, SpecopsError
 from specops.phases import PHASES, Phase
 from specops.phases.commands import Commands
-from specops.phases.playbook import (
-    ab,
-    baseline,
-    canary,
-    checklist,
-    drafts,
-    drill,
-    launch,
-    pools,
-    rendering,
-    sweep,
-)
-from specops.phases.playbook.keeping import set_aside
-from specops.phases.playbook.step import Given, Run, Skipped, Step
+from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
+from specops.phases.playbook.step import Given, Skipped, Step, set_aside
 from specops.progress import Progress
-
-RUNS: Mapping[Phase, Run] = {
-    "baseline": baseline.run,
-    "drafts": drafts.run,
-    "launch": launch.run,
-    "sweep": sweep.run,
-    "ab": ab.run,
-    "canary": canary.run,
-    "monitor": rendering.monitor,
-    "route": rendering.route,
-    "guard-drill": drill.run,
-    "checklist": checklist.run,
-}
 
 
 @dataclass
@@ -79,13 +54,13 @@ def run(
     resumes. ConfigError for pools that are one server.
     """
     given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
-    pools.check_addresses(given)
+    check_addresses(given)
     walk = Walk(rollout.rollout, folder)
     order = PHASES if only is None else (only,)
     before = {phase: _stamp(given.path(phase)) for phase in order}
     for phase in order:
         try:
-            made = RUNS[phase](given)
+            made = PHASE_RUNS[phase](given)
         except BaseException as error:
             _set_aside_later(given, phase, before)
             if walk.steps and isinstance(error, SpecopsError):

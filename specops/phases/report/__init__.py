@@ -1,15 +1,14 @@
-"""Phase 7, review: what speculation did over a window, by what a Prometheus remembers.
+"""Phase 7, review: what speculation did over a window, from the metrics that Prometheus stored.
 
-window.py     the time that it is of, in a zone
-grown.py      what counters grew by, hour for hour, exactly
-seen.py       all that is asked of Prometheus; what follows is pure
-pools.py      a pool: acceptance, latencies, load, KV; gaps.py, buckets.py, ratios.py
-speedup.py    against the baseline at the same load, and what it saved; daily.py
-classes.py    by the routers; incidents.py; fallbacks.py, by the guard's journal; gpus.py
-earlier.py    what the comparison and the sweep measured; drift.py, against it and the window before
-recommend.py  what follows; lacking.py, what is not known
-make.py       puts it together; report.py, what is kept
-document.py   in words; tables.py, pictures.py, words.py
-write.py      the files
-post.py       to a webhook; schedule.py, when
+window.py            the time span: whole hours, in a time zone
+prometheus_data.py   all queries to Prometheus; everything after it is pure
+counter_increase.py  exact hourly increases of counters
+pools.py             a pool: acceptance, latencies, load, KV cache; traffic classes; GPUs
+events.py            gaps in the scrapes, alerts that fired, fall-backs of the guard
+comparison.py        speed-up against the baseline at equal load, savings, drift
+recommend.py         recommendations, each with its threshold and a command
+report.py            the report's data, as its JSON file holds it
+assembly.py          from Prometheus and the run folder to a Result
+document.py          the page: sentences and charts; tables.py has tables and number formats
+delivery.py          the files, the webhook, the schedule
 """

@@ -1,18 +1,33 @@
-"""A report in words: what stands on its pages, and in which order. Every figure is in its JSON."""
+"""The report's page: sentences, sections and charts. Every figure on it is in the report's JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import datetime
 
-from specops.phases.report import pictures, tables, words
-from specops.phases.report.report import Acceptance, Fallback, Incident, Recommendation, Report
-from specops.phases.report.words import NONE, lasted, share, times
-from specops.render.report.document import Document, Section, Step, Tile
+from specops.phases.report import tables
+from specops.phases.report.comparison import AT_POSITION, BEFORE
+from specops.phases.report.report import Acceptance, Fallback, Gap, Incident, Pool, Recommendation, Report
+from specops.phases.report.tables import NONE, lasted, share, times
+from specops.prometheus.exposed import PoolName
+from specops.render.report.document import (
+    Axis,
+    Chart,
+    Curve,
+    Document,
+    Level,
+    Line,
+    OverTime,
+    Section,
+    Step,
+    Tile,
+    Timeline,
+)
 from specops.results import Result
 
-HEADLINES = {"good": "Healthy.", "look": "There is something to look at.", "no data": "Nothing is known."}
-PARTLY = "Healthy, as far as is known."
+HEADLINES = {"good": "Healthy.", "look": "Action recommended.", "no data": "No data."}
+PARTLY = "Healthy, with parts unknown."
 
 
 def document(report: Report, result: Result) -> Document:
@@ -24,7 +39,7 @@ def document(report: Report, result: Result) -> Document:
         summary=_summary(report, result),
         tiles=tuple(_tiles(report)) if report.pools else (),
         steps=tuple(_step(one) for one in report.recommendations),
-        axis=pictures.axis(report),
+        axis=axis(report),
         sections=tuple(_sections(report)),
         foot=_foot(result),
     )
@@ -33,8 +48,8 @@ def document(report: Report, result: Result) -> Document:
 def _headline(report: Report) -> str:
     accepted = _accepted(report)
     rate = accepted.rate if accepted else None
-    seen = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
-    return PARTLY if report.status == "good" and None in seen else HEADLINES[report.status]
+    known = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
+    return PARTLY if report.status == "good" and None in known else HEADLINES[report.status]
 
 
 def _subtitle(report: Report) -> str:
@@ -57,20 +72,18 @@ def _summary(report: Report, result: Result) -> str:
     if e2e.ratio is not None:
         word = "as fast as without speculation"
         said.append(
-            f"Answers came {e2e.ratio:.2f} times {word}, as far as that can be compared"
-            f" ({share(e2e.comparable_share)} of the requests)."
+            f"Answers were {e2e.ratio:.2f}× {word}"
+            f" ({share(e2e.comparable_share)} of the requests are comparable)."
         )
     else:
-        said.append(f"How much faster answers came is not known: {e2e.why_not}.")
+        said.append(f"The speed-up is unknown: {e2e.why_not}.")
     if accepted is not None and accepted.rate is not None:
         said.append(f"{share(accepted.rate)} of the drafted tokens were accepted.")
     said.append(_saving(report))
     said.append(_trouble(report))
     number = len(report.recommendations)
     said.append(
-        f"To do: {report.recommendations[0].told}{_more(number - 1)}."
-        if number
-        else "Nothing needs to be done."
+        f"To do: {report.recommendations[0].message}{_more(number - 1)}." if number else "No action needed."
     )
     return " ".join(one for one in said if one)
 
@@ -85,22 +98,22 @@ def _saving(report: Report) -> str:
         return ""
     saving = saved.without_server_hours - saved.server_hours
     word = "saved" if saving >= 0 else "cost"
-    said = f"It {word} {words.hours(abs(saving))} server-hours"
+    said = f"It {word} {tables.hours(abs(saving))} server-hours"
     if saved.money is not None:
         worth = "worth" if saved.money >= 0 else "a loss of"
-        said += f", {worth} {words.money(abs(saved.money))} {saved.currency}"
+        said += f", {worth} {tables.money(abs(saved.money))} {saved.currency}"
     return said + "."
 
 
 def _trouble(report: Report) -> str:
     incidents, fallbacks = report.incidents, report.fallbacks
     if incidents == [] and fallbacks == []:
-        return "No alert fired, and speculation was never taken off."
-    fired = "how many alerts fired is not known"
+        return "No alert fired, and speculation was never switched off."
+    fired = "the number of alerts is unknown"
     if incidents is not None:
         still = sum(one.end is None for one in incidents)
         fired = _count(len(incidents), "incident") + (f" ({still} still open)" if still else "")
-    off = "whether it was ever taken off is not known"
+    off = "the number of fall-backs is unknown"
     if fallbacks is not None:
         off = _count(len(fallbacks), "fall-back")
     return _capital(f"{fired}; {off}.")
@@ -112,41 +125,41 @@ def _count(number: int, one: str) -> str:
 
 def _tiles(report: Report) -> Iterator[Tile]:
     e2e, accepted, saved = report.speedup.by["e2e"], _accepted(report), report.saved
-    yield Tile("Speed-up", times(e2e.ratio), f"whole answers, {share(e2e.comparable_share)} comparable")
+    yield Tile("Speed-up", times(e2e.ratio), f"end to end, {share(e2e.comparable_share)} comparable")
     yield Tile(
         "Acceptance",
         share(accepted.rate if accepted else None),
-        f"{words.rate(accepted.length)} tokens a step"
+        f"{tables.rate(accepted.length)} tokens a step"
         if accepted and accepted.length
         else "of drafted tokens",
     )
     saving = saved.without_server_hours - saved.server_hours if saved else None
-    yield Tile("Server-hours saved", words.hours(saving), "at comparable load")
+    yield Tile("Server-hours saved", tables.hours(saving), "at comparable load")
     if saved is not None and saved.money is not None:
-        yield Tile("Saved", words.money(saved.money), saved.currency or "")
+        yield Tile("Saved", tables.money(saved.money), saved.currency or "")
     yield _incidents_tile(report.incidents)
     yield _fallbacks_tile(report.fallbacks)
 
 
 def _incidents_tile(incidents: list[Incident] | None) -> Tile:
     if incidents is None:
-        return Tile("Incidents", NONE, "not known")
+        return Tile("Incidents", NONE, "unknown")
     still = sum(one.end is None for one in incidents)
     return Tile("Incidents", str(len(incidents)), f"{still} still open" if still else "none open")
 
 
 def _fallbacks_tile(fallbacks: list[Fallback] | None) -> Tile:
     if fallbacks is None:
-        return Tile("Fall-backs", NONE, "not known")
+        return Tile("Fall-backs", NONE, "unknown")
     off = sum(one.seconds for one in fallbacks)
-    return Tile("Fall-backs", str(len(fallbacks)), f"{lasted(off)} in all" if off else "never off")
+    return Tile("Fall-backs", str(len(fallbacks)), f"{lasted(off)} in total" if off else "never off")
 
 
 def _step(one: Recommendation) -> Step:
     if one.value is None or one.threshold is None:
-        return Step(_capital(one.told), f"By {one.source}.", one.command)
+        return Step(_capital(one.message), f"Source: {one.source}.", one.command)
     return Step(
-        _capital(one.told),
+        _capital(one.message),
         f"{_capital(one.rule)} {one.value:.3g}, threshold {one.threshold:.3g} ({one.source}).",
         one.command,
     )
@@ -161,36 +174,36 @@ def _sections(report: Report) -> Iterator[Section]:
         yield Section(
             "Speed-up against the baseline",
             (_compared(report),),
-            pictures.speedup(report),
+            speedup(report),
             (tables.speedups(report), tables.days(report)),
         )
     accepted = _accepted(report)
     if accepted is not None:
         by_position = tuple(tables.acceptance(report))
-        yield Section("Acceptance", (), pictures.acceptance(report), by_position)
+        yield Section("Acceptance", (), acceptance(report), by_position)
     if report.pools:
         by_class = (tables.classes(report),) if report.classes else ()
         latencies = (tables.traffic(report), tables.latencies(report), *by_class)
-        yield Section("Traffic and latencies", (), pictures.traffic(report), latencies)
+        yield Section("Traffic and latencies", (), traffic(report), latencies)
         events = tuple(tables.troubles(report))
-        yield Section("Incidents and fall-backs", (), pictures.timeline(report), events)
-        yield Section("Memory", (), pictures.memory(report), tuple(tables.memory(report)))
+        yield Section("Incidents and fall-backs", (), timeline(report), events)
+        yield Section("Memory", (), memory(report), tuple(tables.memory(report)))
     if report.saved is not None:
-        yield Section("What it saved", (report.saved.assumption,), (), (tables.saved(report.saved),))
+        yield Section("Savings", (report.saved.assumption,), (), (tables.saved(report.saved),))
     if report.drift:
         yield Section("Drift", (), (), (tables.drift(report),))
     if report.missing:
-        yield Section("What is not known", (), (), (tables.missing(report),))
+        yield Section("Missing data", (), (), (tables.missing(report),))
 
 
 def _compared(report: Report) -> str:
     if report.speedup.source is None:
-        return "There is no baseline to compare with."
+        return "No baseline to compare with."
     loads = report.speedup.loads
     return (
-        f"Against {report.speedup.source}, measured with {loads[0]} to {loads[-1]} requests at a time: of"
-        " every hour, the time its requests would have taken at the load they met, over the time they took."
-        " Hours at a load outside of these are left out."
+        f"Compared with {report.speedup.source}, measured at {loads[0]} to {loads[-1]} concurrent requests."
+        " The speed-up of an hour is the baseline's time at the hour's load over the measured time."
+        " Hours at a load outside this range are left out."
     )
 
 
@@ -199,5 +212,127 @@ def _foot(result: Result) -> tuple[str, ...]:
     made = f"Made {result.created:%Y-%m-%d %H:%M} UTC by specops {result.specops}"
     return (
         f"{made} from Prometheus{f' and {read}' if read else ''}.",
-        "Counters' increases are exact: differences of samples, across resets, in the hour of the later one.",
+        "Increases of counters are exact differences of samples, across resets, in the later sample's hour.",
     )
+
+
+ORDER: tuple[PoolName, ...] = ("speculative", "standard")
+
+
+def axis(report: Report) -> Axis:
+    pool = report.pools.get("speculative")
+    unknown = [gap for gap in pool.gaps if gap.server is None] if pool else []
+    return Axis(report.window.hours, _ticks(report), tuple(_span(report, gap) for gap in unknown))
+
+
+def _ticks(report: Report) -> tuple[tuple[float, str], ...]:
+    """At most about ten ticks: hours for windows up to two days, else days."""
+    begins = [datetime.fromisoformat(begin) for begin in report.window.begins]
+    if len(begins) <= 48:
+        apart = math.ceil(len(begins) / 8)
+        return tuple((at, f"{begins[at]:%a %H:%M}") for at in range(0, len(begins), apart))
+    days = [at for at, begin in enumerate(begins) if at == 0 or begin.date() != begins[at - 1].date()]
+    if days[1] < 8:
+        del days[0]  # a sliver of a day has no room for its name
+    form = "%a %d" if len(days) <= 10 else "%d %b"
+    return tuple((at, f"{begins[at]:{form}}") for at in days[:: math.ceil(len(days) / 10)])
+
+
+def speedup(report: Report) -> tuple[Chart, ...]:
+    e2e = report.speedup.by["e2e"]
+    if e2e.ratio is None:
+        return ()
+    description = f"by hour, {times(e2e.ratio)} over the window"
+    lines = (
+        Line("end to end", tuple(e2e.by_hour)),
+        Line("per output token", tuple(report.speedup.by["tpot"].by_hour)),
+    )
+    return (
+        OverTime("Speed-up against the baseline", description, "speed-up", lines, (Level("equal", 1.0),)),
+    )
+
+
+def acceptance(report: Report) -> tuple[Chart, ...]:
+    pool = report.pools.get("speculative")
+    accepted = pool.acceptance if pool else None
+    if accepted is None or accepted.rate is None:
+        return ()
+    description = f"by hour, {share(accepted.rate)} over the window"
+    limits = tuple(
+        Level(f"{one.threshold:.2f}", one.threshold)
+        for one in report.recommendations
+        if one.rule == "acceptance" and one.threshold is not None
+    )
+    charts: list[Chart] = [
+        OverTime(
+            "Acceptance of drafted tokens", description, "accepted / drafted",
+            (Line("acceptance", tuple(accepted.by_hour)),), limits, most=1,
+        )
+    ]  # fmt: skip
+    if accepted.per_position:
+        said = ", ".join(share(each) for each in accepted.per_position)
+        lines = [Line("this window", tuple(accepted.per_position))]
+        then = tuple(one.then for one in report.drift if one.what.startswith(AT_POSITION))
+        if then:
+            lines.append(Line(BEFORE, then))
+        charts.append(Curve("Acceptance by position", said, tuple(lines)))
+    return tuple(charts)
+
+
+def traffic(report: Report) -> tuple[Chart, ...]:
+    pools = [(name, report.pools[name]) for name in ORDER if name in report.pools]
+    requests = tuple(Line(f"{name} pool", _between_gaps(report, pool)) for name, pool in pools)
+    token = tuple(
+        Line(
+            f"{name} pool",
+            tuple(None if s is None else s * 1000 for s in pool.latencies["tpot"].by_hour),
+        )
+        for name, pool in pools
+    )
+    return (
+        OverTime("Requests", "finished requests by hour and pool", "requests an hour", requests),
+        OverTime("Time per output token", "mean by hour and pool", "ms", token),
+    )
+
+
+def _between_gaps(report: Report, pool: Pool) -> tuple[float | None, ...]:
+    """Without the counts of hours that a gap reaches into: they are of more time, or of less."""
+    spans = [_hours(report, gap.start, gap.end) for gap in pool.gaps if gap.server is None]
+    return tuple(
+        None if any(begin < hour + 1 and end > hour for begin, end in spans) else n
+        for hour, n in enumerate(pool.requests_by_hour)
+    )
+
+
+def memory(report: Report) -> tuple[Chart, ...]:
+    lines = tuple(
+        Line(f"{name} pool", tuple(None if used is None else used * 100 for used in pool.kv_by_hour))
+        for name, pool in ((name, report.pools[name]) for name in ORDER if name in report.pools)
+        if pool.kv_usage is not None
+    )
+    chart = OverTime("KV cache in use", "the fullest server, by hour", "%", lines, most=100)
+    return (chart,) if lines else ()
+
+
+def timeline(report: Report) -> tuple[Chart, ...]:
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for incident in report.incidents or []:
+        end = incident.end or report.window.end
+        rows.setdefault(incident.alert, []).append(_hours(report, incident.start, end))
+    for fallback in report.fallbacks or []:
+        end = fallback.ended or report.window.end
+        rows.setdefault("speculation off", []).append(_hours(report, fallback.at, end))
+    if not rows:
+        return ()
+    description = "times of alerts, and of speculation being off; the tables below give them as text"
+    return (Timeline("Times", description, tuple((name, tuple(spans)) for name, spans in rows.items())),)
+
+
+def _span(report: Report, gap: Gap) -> tuple[float, float]:
+    return _hours(report, gap.start, gap.end)
+
+
+def _hours(report: Report, start: str, end: str) -> tuple[float, float]:
+    origin = datetime.fromisoformat(report.window.start).timestamp()
+    first, last = ((datetime.fromisoformat(each).timestamp() - origin) / 3600 for each in (start, end))
+    return max(first, 0.0), min(last, float(report.window.hours))

@@ -1,43 +1,105 @@
-"""A pool over the window: what it did, how fast, and what of its drafts was accepted. Pure."""
+"""Pools, traffic classes and GPUs over the window: traffic, latencies, load, memory, acceptance. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specops.phases.report import buckets
-from specops.phases.report.gaps import gaps, servers
-from specops.phases.report.grown import Floats, Grown
-from specops.phases.report.ratios import divided, extreme, extremes, hours, ratio
-from specops.phases.report.report import Acceptance, EngineLatency, KvUsage, Pool
-from specops.phases.report.seen import Gauge, SeenPool
+from specops.phases.report.counter_increase import Floats, Increases
+from specops.phases.report.events import gaps, servers
+from specops.phases.report.prometheus_data import Gauge, PoolData, PrometheusData
+from specops.phases.report.report import (
+    Acceptance,
+    EngineLatency,
+    Extreme,
+    Gpu,
+    Hours,
+    KvUsage,
+    LatencyOf,
+    OfClass,
+    Pool,
+    Quantile,
+)
 from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES, Latency
+from specops.prometheus.series import ROUTE_DURATION, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
 from specops.render.prometheus.conditions import MIN_DRAFTED
 from specops.serving import Drafts
 
 
-def pool(seen: SeenPool, window: Window) -> Pool | None:
-    """None where Prometheus has nothing of it in the window."""
+@dataclass(frozen=True)
+class Ratio:
+    value: float
+    error: float | None
+    """With hours as what was sampled: those next to each other are alike, so it is rather too small."""
+
+    n: int
+    """Hours."""
+
+
+def ratio(parts: Floats, wholes: Floats) -> Ratio | None:
+    """Sum over sum, of the hours that have both and a whole above 0; never a mean of hourly ratios."""
+    both = ~np.isnan(parts) & ~np.isnan(wholes) & (wholes > 0)
+    part, whole = parts[both], wholes[both]
+    n = int(both.sum())
+    if n == 0:
+        return None
+    value = math.fsum(part) / math.fsum(whole)
+    if n == 1:
+        return Ratio(value, None, n)
+    missed = math.fsum((part - value * whole) ** 2)
+    return Ratio(value, math.sqrt(missed * n / (n - 1)) / math.fsum(whole), n)
+
+
+def divided(parts: Floats, wholes: Floats) -> Floats:
+    """Hour for hour; NaN where there is no whole."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(wholes > 0, parts / wholes, np.nan)
+
+
+def extremes(
+    window: Window, values: Floats, counted: NDArray[np.bool_]
+) -> tuple[Extreme | None, Extreme | None]:
+    """The lowest and the highest of the hours that are `counted`, the first of equals."""
+    which = np.flatnonzero(counted & ~np.isnan(values))
+    if which.size == 0:
+        return None, None
+    low, high = (int(which[at]) for at in (values[which].argmin(), values[which].argmax()))
+    return extreme(window, values, low), extreme(window, values, high)
+
+
+def extreme(window: Window, values: Floats, hour: int) -> Extreme:
+    return Extreme(value=float(values[hour]), at=window.iso(window.start + hour * 3600))
+
+
+def hours(values: Floats) -> Hours:
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def pool(observed: PoolData, window: Window) -> Pool | None:
+    """The pool's figures over the window; None if Prometheus has no data of it."""
     now = slice(window.hours, None)
-    running = tuple(part for part in (during(gauge, window) for gauge in seen.running) if part.at.size)
-    finished = grown(seen, seen.names.finished, now)
+    running = tuple(part for part in (during(gauge, window) for gauge in observed.running) if part.at.size)
+    finished = increases(observed, observed.names.finished, now)
     if not running and finished.total is None:
         return None
-    kv, usage = kv_usage(seen.kv_usage, window)
+    kv, usage = kv_usage(observed.kv_usage, window)
     return Pool(
         servers=servers(running),
         gaps=gaps(window, running),
         requests=finished.total,
-        generated_tokens=grown(seen, seen.names.generated, now).total,
-        preemptions=grown(seen, seen.names.preemptions, now).total,
-        latencies={latency: _latency(seen, latency, now) for latency in LATENCIES},
+        generated_tokens=increases(observed, observed.names.generated, now).total,
+        preemptions=increases(observed, observed.names.preemptions, now).total,
+        latencies={latency: _latency(observed, latency, now) for latency in LATENCIES},
         requests_by_hour=hours(finished.hourly),
-        load_by_hour=hours(load(seen, window, now)),
+        load_by_hour=hours(load(observed, window, now)),
         kv_usage=usage,
         kv_by_hour=hours(kv),
-        acceptance=acceptance(seen, window, now),
+        acceptance=acceptance(observed, window, now),
     )
 
 
@@ -46,16 +108,17 @@ def during(gauge: Gauge, window: Window) -> Gauge:
     return Gauge(gauge.labels, gauge.at[inside], gauge.values[inside])
 
 
-def grown(seen: SeenPool, name: str, which: slice) -> Grown:
-    return seen.counters[name].during(which)
+def increases(observed: PoolData, name: str, which: slice) -> Increases:
+    return observed.counters[name].during(which)
 
 
-def acceptance(seen: SeenPool, window: Window, which: slice) -> Acceptance | None:
-    counted = seen.names.acceptance
+def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance | None:
+    counted = observed.names.acceptance
     if not isinstance(counted, Drafts):
         return None
     drafts, drafted, accepted = (
-        grown(seen, name, which) for name in (counted.drafts, counted.draft_tokens, counted.accepted_tokens)
+        increases(observed, name, which)
+        for name in (counted.drafts, counted.draft_tokens, counted.accepted_tokens)
     )
     if drafted.total is None:
         return None
@@ -64,7 +127,7 @@ def acceptance(seen: SeenPool, window: Window, which: slice) -> Acceptance | Non
     enough = drafted.hourly >= MIN_DRAFTED
     lowest, highest = extremes(window, by_hour, enough)
     length = ratio(accepted.hourly, drafts.hourly)
-    reached = _by_position(grown(seen, counted.per_position, which))
+    reached = _by_position(increases(observed, counted.per_position, which))
     shares = [ratio(counts, drafts.hourly) for counts in reached]
     by_position = [extremes(window, divided(counts, drafts.hourly), enough) for counts in reached]
     return Acceptance(
@@ -85,52 +148,52 @@ def acceptance(seen: SeenPool, window: Window, which: slice) -> Acceptance | Non
     )
 
 
-def _by_position(counted: Grown) -> list[Floats]:
+def _by_position(counted: Increases) -> list[Floats]:
     """Drafts accepted that far, hour for hour, from the first position."""
     positions = {int(at): of.hourly for at, of in counted.by("position").items() if at.isdigit()}
     unknown = np.full(counted.rows.shape[1], np.nan)
     return [positions.get(at, unknown) for at in range(max(positions, default=-1) + 1)]
 
 
-def sums(seen: SeenPool, latency: Latency, which: slice) -> tuple[Floats, Floats]:
+def sums(observed: PoolData, latency: Latency, which: slice) -> tuple[Floats, Floats]:
     """Seconds in all, and of how many, hour for hour: requests, or output tokens where the engine has no
     time per token of a request."""
-    name: str = getattr(seen.names, latency)
-    seconds = grown(seen, f"{name}_sum", which).hourly
-    if latency == "tpot" and seen.names.tpot_of_events:
-        first = grown(seen, f"{seen.names.ttft}_count", which).hourly
-        return seconds, grown(seen, seen.names.generated, which).hourly - first
-    return seconds, grown(seen, f"{name}_count", which).hourly
+    name: str = getattr(observed.names, latency)
+    seconds = increases(observed, f"{name}_sum", which).hourly
+    if latency == "tpot" and observed.names.tpot_of_events:
+        first = increases(observed, f"{observed.names.ttft}_count", which).hourly
+        return seconds, increases(observed, observed.names.generated, which).hourly - first
+    return seconds, increases(observed, f"{name}_count", which).hourly
 
 
-def _latency(seen: SeenPool, latency: Latency, which: slice) -> EngineLatency:
-    seconds, n = sums(seen, latency, which)
+def _latency(observed: PoolData, latency: Latency, which: slice) -> EngineLatency:
+    seconds, n = sums(observed, latency, which)
     mean = ratio(seconds, n)
-    name: str = getattr(seen.names, latency)
-    of_requests = not (latency == "tpot" and seen.names.tpot_of_events)
-    counted = buckets.counts(seen.buckets[f"{name}_bucket"]) if of_requests else {}
+    name: str = getattr(observed.names, latency)
+    of_requests = not (latency == "tpot" and observed.names.tpot_of_events)
+    counted = counts(observed.buckets[f"{name}_bucket"]) if of_requests else {}
     return EngineLatency(
         n=float(np.nansum(n)),
         mean=mean.value if mean else None,
-        p50=buckets.quantile(counted, 0.5),
-        p95=buckets.quantile(counted, 0.95),
+        p50=quantile(counted, 0.5),
+        p95=quantile(counted, 0.95),
         by_hour=hours(divided(seconds, n)),
     )
 
 
-def load(seen: SeenPool, window: Window, which: slice) -> Floats:
+def load(observed: PoolData, window: Window, which: slice) -> Floats:
     """Σn²/Σn over the scrapes of an hour, n requests running or waiting at a server: each instant counts by
     the requests that meet it. Where no scrape caught any though some ended, by Little's law; at least 1."""
     squares, firsts, seen_in = (np.zeros(window.hours) for _ in range(3))
-    waiting = {_own(gauge.labels): gauge for gauge in seen.waiting}
-    for whole in seen.running:
+    waiting = {_own(gauge.labels): gauge for gauge in observed.waiting}
+    for whole in observed.running:
         gauge = during(whole, window)
         n = gauge.values + _at(waiting.get(_own(gauge.labels)), gauge.at)
         hour = gauge.hour_of(window)
         squares += np.bincount(hour, n**2, window.hours)
         firsts += np.bincount(hour, n, window.hours)
         seen_in[np.unique(hour)] += 1
-    taken, answered = sums(seen, "e2e", which)
+    taken, answered = sums(observed, "e2e", which)
     littles = np.where(answered > 0, taken / HOUR_S / np.maximum(seen_in, 1), np.nan)
     found = np.where(firsts > 0, divided(squares, firsts), littles)
     return np.where(np.isnan(found), np.nan, np.maximum(found, 1.0))
@@ -159,3 +222,85 @@ def kv_usage(gauges: Sequence[Gauge], window: Window) -> tuple[Floats, KvUsage |
         return most, None
     mean = float(np.concatenate(samples).mean())
     return most, KvUsage(mean=mean, highest=extreme(window, most, int(np.nanargmax(most))))
+
+
+def counts(buckets: Increases) -> dict[float, float]:
+    """By upper bound: how many were at most that, over the window, all series together."""
+    found = {}
+    for bound, series in buckets.by("le").items():
+        total = series.total
+        if total is not None:
+            found[float(bound)] = total
+    return found
+
+
+def quantile(counted: Mapping[float, float], q: float) -> Quantile | None:
+    """The bounds of the bucket that the `q`-th of all values lies in; None where there are none."""
+    bounds = sorted(counted)
+    total = counted[bounds[-1]] if bounds else 0.0
+    if not total > 0:
+        return None
+    at = next(number for number, bound in enumerate(bounds) if counted[bound] >= q * total)
+    upper = bounds[at]
+    return Quantile(above=bounds[at - 1] if at else 0.0, to=None if math.isinf(upper) else upper)
+
+
+def gpus(observed: PrometheusData) -> list[Gpu]:
+    """By name; only of those of which both what is used and what is free is known."""
+    free = {_gpu(gauge): gauge for gauge in observed.gpu_free}
+    found = []
+    for used in observed.gpu_used:
+        left = free.get(_gpu(used))
+        if left is None or not used.at.size or not left.at.size:
+            continue
+        whole = float(used.values.mean() + left.values.mean())
+        found.append(
+            Gpu(
+                name=_gpu(used),
+                mean_used_gib=float(used.values.mean()) / 1024,
+                most_used_gib=float(used.values.max()) / 1024,
+                most_share=float(used.values.max()) / whole if whole else 0.0,
+            )
+        )
+    return sorted(found, key=lambda gpu: gpu.name)
+
+
+def _gpu(gauge: Gauge) -> str:
+    where = gauge.labels.get("Hostname") or gauge.labels.get("instance", "")
+    return f"{where} GPU {gauge.labels.get('gpu', '?')}"
+
+
+def classes(router: Mapping[str, Increases]) -> list[OfClass]:
+    """Latencies are of what the pool answered, requests and failures of what was sent to it."""
+    found = []
+    for name, of_class in router[ROUTE_REQUESTS].by("class").items():
+        for pool, sent in of_class.by("pool").items():
+            total = sent.total
+            if not total or pool == "none":
+                continue
+            duration, first = (
+                _router_latency(router, histogram, name, pool)
+                for histogram in (ROUTE_DURATION, ROUTE_FIRST_BYTE)
+            )
+            failed = sent.only(status="5xx").total or 0.0
+            found.append(
+                OfClass(
+                    name=name, pool=pool, requests=total, failed=failed, duration=duration, first_byte=first
+                )
+            )
+    return found
+
+
+def _router_latency(router: Mapping[str, Increases], histogram: str, name: str, pool: str) -> LatencyOf:
+    seconds, n, counted = (
+        router[f"{histogram}_{part}"].only(**{"class": name, "pool": pool})
+        for part in ("sum", "count", "bucket")
+    )
+    mean = ratio(seconds.hourly, n.hourly)
+    by_bound = counts(counted)
+    return LatencyOf(
+        n=n.total or 0.0,
+        mean=mean.value if mean else None,
+        p50=quantile(by_bound, 0.5),
+        p95=quantile(by_bound, 0.95),
+    )

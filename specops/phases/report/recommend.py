@@ -11,9 +11,8 @@ from specops import economics
 from specops.config import Rollout
 from specops.economics import StepCost
 from specops.phases.monitor.before import Before
-from specops.phases.report.drift import LEAST
-from specops.phases.report.earlier import Paid
-from specops.phases.report.fallbacks import GUARD
+from specops.phases.report.comparison import LEAST, Paid
+from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
     Acceptance,
     Drift,
@@ -23,8 +22,8 @@ from specops.phases.report.report import (
     Recommendation,
     Speedup,
 )
+from specops.phases.report.tables import when
 from specops.phases.report.window import Window
-from specops.phases.report.words import when
 from specops.prometheus.exposed import PoolName
 
 PLAYBOOK, OURS = "the playbook", "a default of specops"
@@ -77,7 +76,7 @@ def _off(found: Found) -> Iterator[Recommendation]:
             value=standing.seconds / 3600,
             threshold=None,
             source="the guard's journal",
-            told=f"speculation has been {left} since {when(standing.at)}, by {standing.by}: {standing.why}",
+            message=f"speculation is {left} since {when(standing.at)}, by {standing.by}: {standing.why}",
             command=f"specops guard status {found.path}",
         )
 
@@ -90,7 +89,7 @@ def _firing(found: Found) -> Iterator[Recommendation]:
             value=len(still),
             threshold=0.0,
             source=OURS,
-            told=f"{', '.join(sorted(still))} still fired at the end: follow the runbook",
+            message=f"{', '.join(sorted(still))} still fired at the end: follow the runbook",
             command=f"specops diagnose {found.path}",
         )
 
@@ -103,7 +102,7 @@ def _idle(found: Found) -> Iterator[Recommendation]:
             value=None,
             threshold=None,
             source=OURS,
-            told="no request ended at the speculative pool, so nothing is known of speculation",
+            message="no request ended at the speculative pool, so nothing is known of speculation",
             command=f"specops monitor check {found.path}",
         )
 
@@ -126,7 +125,7 @@ def _acceptance(found: Found) -> Iterator[Recommendation]:
         value=accepted.rate,
         threshold=limit,
         source=_by(found, "min_acceptance"),
-        told=f"only {accepted.rate:.2f} of the drafted tokens are accepted: try another draft, or train an"
+        message=f"only {accepted.rate:.2f} of the drafted tokens are accepted: try another draft, or train an"
         " EAGLE-3 head on this traffic",
         command=f"specops sweep {found.path}",
     )
@@ -141,7 +140,7 @@ def _speedup(found: Found) -> Iterator[Recommendation]:
             value=e2e.ratio,
             threshold=limit,
             source=_by(found, "min_speedup"),
-            told=f"answers are {e2e.ratio:.2f}× as fast as the baseline's: "
+            message=f"answers are {e2e.ratio:.2f}× as fast as the baseline's: "
             + ("speculation costs time" if slower else "ask whether that is worth what it costs"),
             command=f"specops diagnose {found.path}",
         )
@@ -161,7 +160,7 @@ def _heavy(found: Found) -> Iterator[Recommendation]:
         value=load,
         threshold=float(paid.up_to),
         source=paid.source,
-        told=f"requests met {load:.1f} at a time on average, and speculation was shown to pay {shown}",
+        message=f"requests met {load:.1f} at a time on average, and speculation was shown to pay {shown}",
         command=f"specops route render {found.path}  # its in-flight limit is the load that pays",
     )
 
@@ -177,7 +176,7 @@ def _unmeasured_load(found: Found, uncompared: float) -> Recommendation:
         value=uncompared,
         threshold=UNCOMPARED,
         source=OURS,
-        told=f"{uncompared:.0%} of the requests came at a load that the baseline was not measured at"
+        message=f"{uncompared:.0%} of the requests came at a load that the baseline was not measured at"
         if measured
         else "there is no baseline, so nothing is known of the speed-up",
         command=f"specops run {found.path} --only baseline  # with measure.concurrency: {more}",
@@ -194,7 +193,7 @@ def _fallbacks(found: Found) -> Iterator[Recommendation]:
             value=len(by_guard),
             threshold=limit,
             source=_by(found, "max_fallbacks"),
-            told=f"the guard fell back {len(by_guard)} times: check the draft against today's traffic",
+            message=f"the guard fell back {len(by_guard)} times: check the draft against today's traffic",
             command=f"specops guard status {found.path}",
         )
 
@@ -208,7 +207,7 @@ def _watching(found: Found) -> Iterator[Recommendation]:
             value=hours,
             threshold=0.0,
             source=OURS,
-            told=f"nobody watched for {hours:.1f} h: the guard was down",
+            message=f"nobody watched for {hours:.1f} h: the guard was down",
             command=f"specops guard status {found.path}",
         )
     if "speculative" not in found.pools:
@@ -226,7 +225,7 @@ def _unseen(found: Found, pool: PoolName, share: float) -> Recommendation:
         value=share,
         threshold=UNSEEN,
         source=OURS,
-        told=f"nothing is known of the {pool} pool for {share:.0%} of the time",
+        message=f"nothing is known of the {pool} pool for {share:.0%} of the time",
         command=f"specops monitor check {found.path}",
     )
 
@@ -243,13 +242,13 @@ def _memory(found: Found) -> Iterator[Recommendation]:
             )
 
 
-def _full(told: str, most: float, found: Found) -> Recommendation:
+def _full(what: str, most: float, found: Found) -> Recommendation:
     return Recommendation(
         rule="memory",
         value=most,
         threshold=FULL,
         source=PLAYBOOK,
-        told=f"{told}: draft fewer tokens (the playbook says 3), or give the pool more memory",
+        message=f"{what}: draft fewer tokens (the playbook says 3), or give the pool more memory",
         command=f"specops sweep {found.path}",
     )
 
@@ -262,7 +261,7 @@ def _drift(found: Found) -> Iterator[Recommendation]:
                 value=one.now - one.then,
                 threshold=-max(one.noise or 0.0, LEAST),
                 source=f"{OURS}: more than twice its standard error, and than {LEAST:g}",
-                told=f"{one.what} fell from {one.then:.2f} to {one.now:.2f}, against {one.source}",
+                message=f"{one.what} fell from {one.then:.2f} to {one.now:.2f}, against {one.source}",
                 command=f"specops diagnose {found.path}",
             )
 
@@ -282,7 +281,7 @@ def _shorter(found: Found) -> Iterator[Recommendation]:
             value=len(curve),
             threshold=pays,
             source="acceptance by position, and the costs of sweep.json",
-            told=f"of {len(curve)} drafted tokens only the first {pays} bring more than they cost"
+            message=f"of {len(curve)} drafted tokens only the first {pays} bring more than they cost"
             if pays
             else "no drafted token brings more than it costs",
             command=f"specops sweep {found.path}",

@@ -17,11 +17,11 @@ from specops.prometheus.promql import Latency
 Hours = list[float | None]
 
 
-class _Kept(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Times(_Kept):
+class Times(_Part):
     zone: str
     start: str
     end: str
@@ -30,7 +30,7 @@ class Times(_Kept):
     """Of every hour."""
 
 
-class Gap(_Kept):
+class Gap(_Part):
     """Nothing was scraped."""
 
     start: str
@@ -40,13 +40,13 @@ class Gap(_Kept):
     """None: of the whole pool."""
 
 
-class Extreme(_Kept):
+class Extreme(_Part):
     value: float
     at: str
     """When its hour began."""
 
 
-class Acceptance(_Kept):
+class Acceptance(_Part):
     """By increases of counters over the window; `rate` and `length` are null where nothing was drafted."""
 
     drafts: float | None
@@ -76,7 +76,7 @@ class Acceptance(_Kept):
     """Of hours that drafted anything."""
 
 
-class Quantile(_Kept):
+class Quantile(_Part):
     """Between the bounds of a bucket."""
 
     above: float
@@ -84,7 +84,7 @@ class Quantile(_Kept):
     """None: in the last bucket, which has no upper bound."""
 
 
-class LatencyOf(_Kept):
+class LatencyOf(_Part):
     n: float
     """What it is a mean of: requests, or output tokens."""
 
@@ -97,12 +97,12 @@ class EngineLatency(LatencyOf):
     by_hour: Hours
 
 
-class KvUsage(_Kept):
+class KvUsage(_Part):
     mean: float
     highest: Extreme
 
 
-class Pool(_Kept):
+class Pool(_Part):
     servers: int
     gaps: list[Gap]
     requests: float | None
@@ -121,7 +121,7 @@ class Pool(_Kept):
     """None where no drafted tokens are counted: nothing is drafted, or the engine has no counter for it."""
 
 
-class SpeedupOf(_Kept):
+class SpeedupOf(_Part):
     """How many times as fast as the baseline at the load that there was: expected over measured time."""
 
     ratio: float | None
@@ -136,7 +136,7 @@ class SpeedupOf(_Kept):
     why_not: str | None
 
 
-class Speedup(_Kept):
+class Speedup(_Part):
     source: str | None
     loads: list[int]
     """That the baseline was measured at: between the first and the last is comparable."""
@@ -144,7 +144,7 @@ class Speedup(_Kept):
     by: dict[Latency, SpeedupOf]
 
 
-class Day(_Kept):
+class Day(_Part):
     """Of the speculative pool, on one day of the zone."""
 
     date: str
@@ -157,7 +157,7 @@ class Day(_Kept):
     """End to end, of its comparable hours."""
 
 
-class OfClass(_Kept):
+class OfClass(_Part):
     """By the routers: requests of a class that a pool answered."""
 
     name: str
@@ -168,7 +168,7 @@ class OfClass(_Kept):
     first_byte: LatencyOf
 
 
-class Incident(_Kept):
+class Incident(_Part):
     alert: str
     severity: str | None
     labels: dict[str, str]
@@ -185,7 +185,7 @@ class Incident(_Kept):
     """The window."""
 
 
-class Fallback(_Kept):
+class Fallback(_Part):
     at: str
     by: str
     """The guard, or who pinned the standard pool."""
@@ -202,14 +202,14 @@ class Fallback(_Kept):
     """When all was."""
 
 
-class Gpu(_Kept):
+class Gpu(_Part):
     name: str
     mean_used_gib: float
     most_used_gib: float
     most_share: float
 
 
-class Saved(_Kept):
+class Saved(_Part):
     """Of the requests at comparable load; null where there are none."""
 
     requests: float
@@ -227,7 +227,7 @@ class Saved(_Kept):
     assumption: str
 
 
-class Drift(_Kept):
+class Drift(_Part):
     what: str
     then: float
     now: float
@@ -238,22 +238,22 @@ class Drift(_Kept):
     source: str
 
 
-class Recommendation(_Kept):
+class Recommendation(_Part):
     rule: str
     value: float | None
     threshold: float | None
     source: str
-    told: str
+    message: str
     command: str
 
 
-class Missing(_Kept):
+class Missing(_Part):
     what: str
     why: str
-    mend: str
+    fix: str
 
 
-class Report(_Kept):
+class Report(_Part):
     rollout: str
     folder: str
     window: Times

@@ -1,30 +1,17 @@
-"""A report's tables. Every figure in them is in its JSON."""
+"""The report's tables and number formats. A value that is unknown is a dash; "Missing data" says why."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
 
-from specops.phases.report.report import Incident, Pool, Report, Saved
-from specops.phases.report.words import (
-    NONE,
-    at,
-    bounds,
-    hours,
-    lasted,
-    money,
-    rate,
-    seconds,
-    share,
-    times,
-    when,
-    whole,
-)
+from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, Saved
 from specops.prometheus.promql import LATENCIES
 from specops.render.prometheus.conditions import MIN_DRAFTED
 from specops.render.report.document import Table
 
-NAMES = {"ttft": "first token", "tpot": "token after it", "e2e": "whole answer"}
+NAMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "end to end"}
 
 
 def speedups(report: Report) -> Table:
@@ -34,7 +21,7 @@ def speedups(report: Report) -> Table:
         for latency, one in report.speedup.by.items()
     )  # fmt: skip
     return Table(
-        "", ("", "times as fast", "slowest hour", "fastest hour", "hours", "of the requests", ""), rows
+        "", ("", "speed-up", "slowest hour", "fastest hour", "hours", "of the requests", "note"), rows
     )
 
 
@@ -47,8 +34,8 @@ def acceptance(report: Report) -> Iterator[Table]:
     )  # fmt: skip
     columns = ("", "accepted / drafted", "rate", "tokens a step", "lowest hour", "highest hour", "hours")
     note = (
-        f"Lowest and highest are of the hours with at least {MIN_DRAFTED} drafted tokens. The rate is of the"
-        " window's sums, not a mean of hours."
+        f"Lowest and highest count hours with at least {MIN_DRAFTED} drafted tokens. The rate is a"
+        " ratio of the window's sums, not a mean of hours."
     )
     yield Table("", columns, rows, note)
     positions = tuple(
@@ -68,7 +55,7 @@ def traffic(report: Report) -> Table:
          whole(pool.preemptions), _unseen(pool))
         for name, pool in report.pools.items()
     )  # fmt: skip
-    return Table("", ("", "servers", "requests", "tokens", "preemptions", "not seen"), rows)
+    return Table("", ("", "servers", "requests", "tokens", "preemptions", "not scraped"), rows)
 
 
 def _unseen(pool: Pool) -> str:
@@ -84,8 +71,8 @@ def latencies(report: Report) -> Table:
         for name, pool in report.pools.items()
         for latency, one in ((latency, pool.latencies[latency]) for latency in LATENCIES)
     )
-    note = "A quantile lies between its bucket's bounds; nothing finer is known of it."
-    return Table("By the engines", ("", "of", "mean", "median", "95%"), rows, note)
+    note = "A quantile lies between the bounds of its bucket; the histogram has no finer resolution."
+    return Table("Reported by the engines", ("", "n", "mean", "p50", "p95"), rows, note)
 
 
 def classes(report: Report) -> Table:
@@ -94,8 +81,8 @@ def classes(report: Report) -> Table:
          seconds(one.duration.mean), bounds(one.duration.p50), bounds(one.duration.p95))
         for one in report.classes
     )  # fmt: skip
-    columns = ("class, pool", "requests", "failed", "first byte", "mean", "median", "95%")
-    return Table("By class, at the routers", columns, rows)
+    columns = ("class, pool", "requests", "failed", "first byte", "mean", "p50", "p95")
+    return Table("By class, from the routers", columns, rows)
 
 
 def troubles(report: Report) -> Iterator[Table]:
@@ -106,22 +93,20 @@ def troubles(report: Report) -> Iterator[Table]:
             for one in report.incidents
         )  # fmt: skip
         note = (
-            "Each counts once. What was not scraped for a while does not split one; where it began before it"
-            " could be seen, its length is from then."
+            "Each incident counts once; a gap in the scrapes does not split it. If it began before the first"
+            " sample, its length counts from that sample."
         )
-        yield Table("Incidents", ("alert", "severity", "from", "to", "length", "of"), rows, note)
+        yield Table("Incidents", ("alert", "severity", "from", "to", "length", "labels"), rows, note)
     if report.fallbacks:
         rows = tuple(
             (when(one.at), one.by, f"{one.percent}%", "still" if one.ended is None else lasted(one.seconds),
              NONE if one.full is None else when(one.full), one.why)
             for one in report.fallbacks
         )  # fmt: skip
-        yield Table("Fall-backs", ("at", "by", "left", "for", "all back", "why"), rows)
+        yield Table("Fall-backs", ("at", "by", "traffic left", "length", "fully back", "reason"), rows)
     if not report.incidents and not report.fallbacks:
         found = (("alerts that fired", report.incidents), ("fall-backs", report.fallbacks))
-        yield Table(
-            "", ("", ""), tuple((name, "not known" if one is None else "none") for name, one in found)
-        )
+        yield Table("", ("", ""), tuple((name, "unknown" if one is None else "none") for name, one in found))
 
 
 def _labels(one: Incident) -> str:
@@ -136,14 +121,14 @@ def memory(report: Report) -> Iterator[Table]:
         if pool.kv_usage is not None
     )
     if rows:
-        yield Table("KV cache in use", ("", "mean", "most, of any server"), rows)
+        yield Table("KV cache in use", ("", "mean", "highest server"), rows)
     if report.gpus:
         gpus = tuple(
             (gpu.name, f"{gpu.mean_used_gib:.1f} GiB", f"{gpu.most_used_gib:.1f} GiB", share(gpu.most_share))
             for gpu in report.gpus
         )
-        note = "An engine takes its share when it starts: this is what it holds, not what requests need."
-        yield Table("GPU memory", ("", "mean", "most", "of all"), gpus, note)
+        note = "An engine allocates its share at start: this is what it holds, not what requests need."
+        yield Table("GPU memory", ("", "mean", "highest", "share"), gpus, note)
 
 
 def saved(saved: Saved) -> Table:
@@ -151,11 +136,11 @@ def saved(saved: Saved) -> Table:
     worth = NONE if saved.money is None else f"{money(saved.money)} {saved.currency}"
     rows = (
         ("requests at comparable load", whole(saved.requests)),
-        ("their tokens", whole(saved.tokens)),
-        ("server-hours that they took", hours(saved.server_hours)),
+        ("tokens of these requests", whole(saved.tokens)),
+        ("server-hours used", hours(saved.server_hours)),
         ("server-hours without speculation", hours(saved.without_server_hours)),
         ("saved", f"{hours(saving)} server-hours"),
-        ("in money", worth),
+        ("value", worth),
     )
     return Table("", ("", ""), rows)
 
@@ -166,21 +151,98 @@ def days(report: Report) -> Table:
          share(day.acceptance), "" if day.hours == 24 else f"{day.hours} h")
         for day in report.days
     )  # fmt: skip
-    return Table("By day", ("", "requests", "times as fast", "acceptance", ""), rows)
+    return Table("By day", ("", "requests", "speed-up", "acceptance", "note"), rows)
 
 
 def drift(report: Report) -> Table:
     rows = tuple(
         (one.what, rate(one.then), rate(one.now), f"{one.now - one.then:+.3f}",
-         "not known" if one.noise is None else f"±{one.noise:.3f}", "yes" if one.beyond else "no",
+         "unknown" if one.noise is None else f"±{one.noise:.3f}", "yes" if one.beyond else "no",
          one.source)
         for one in report.drift
     )  # fmt: skip
-    columns = ("", "then", "now", "change", "noise", "beyond it", "then is of")
-    note = "Noise is twice the standard error of the difference, with hours as they differed."
+    columns = ("", "then", "now", "change", "noise", "beyond noise", "source of then")
+    note = "Noise is twice the standard error of the difference, with hours as samples."
     return Table("", columns, rows, note)
 
 
 def missing(report: Report) -> Table:
-    rows = tuple((one.what, one.why, one.mend) for one in report.missing)
-    return Table("", ("", "why", "how to get it"), rows)
+    rows = tuple((one.what, one.why, one.fix) for one in report.missing)
+    return Table("", ("", "why", "how to fix"), rows)
+
+
+NONE = "–"
+
+
+def share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1%}"
+
+
+def rate(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"
+
+
+def times(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}×"
+
+
+def whole(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """Of a latency."""
+    if value is None:
+        return NONE
+    if value < 0.01:
+        return f"{value * 1000:.2f} ms"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def hours(value: float | None) -> str:
+    """Of servers; saved ones may be less than none."""
+    if value is None:
+        return NONE
+    text = f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def money(value: float | None) -> str:
+    """An amount without its currency: whole from 100 on, else to the hundredth, below 0.1 to two digits."""
+    if value is None:
+        return NONE
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if value and abs(value) < 0.1:
+        return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}"
+    return f"{value:.2f}"
+
+
+def lasted(value: float) -> str:
+    minutes = round(value / 60)
+    if value < 60:
+        return f"{value:.0f} s"
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def when(iso: str) -> str:
+    return f"{datetime.fromisoformat(iso):%a %d %b %H:%M}"
+
+
+def bounds(quantile: Quantile | None) -> str:
+    if quantile is None:
+        return NONE
+    if quantile.to is None:
+        return f"> {seconds(quantile.above)}"
+    return (
+        f"{seconds(quantile.above)} to {seconds(quantile.to)}"
+        if quantile.above
+        else f"≤ {seconds(quantile.to)}"
+    )
+
+
+def at(extreme: Extreme | None, form: str = ".3f", unit: str = "") -> str:
+    return NONE if extreme is None else f"{extreme.value:{form}}{unit} ({when(extreme.at)})"

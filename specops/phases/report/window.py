@@ -48,6 +48,10 @@ class Window:
     def local(self, ts: float) -> datetime:
         return datetime.fromtimestamp(ts, self.zone)
 
+    def iso(self, ts: float) -> str:
+        """`ts` by the zone's clock, in ISO 8601 with its offset."""
+        return self.local(ts).isoformat(timespec="seconds")
+
     def full_hour(self, ts: float) -> datetime:
         """The end of the hour that `ts` is in, by this window's hours."""
         return self.local(self.end + math.ceil((ts - self.end) / HOUR_S) * HOUR_S)

@@ -145,5 +145,5 @@ def _for_page(text: str, chart: Chart, number: int) -> str:
     name = f"c{number}-title"
     opening = re.sub(r' (width|height)="[^"]*"', "", body[: body.index(">")])
     opening = f'{opening} role="img" aria-labelledby="{name}"'
-    title = f'<title id="{name}">{escape(chart.title)}: {escape(chart.told)}</title>'
+    title = f'<title id="{name}">{escape(chart.title)}: {escape(chart.description)}</title>'
     return f"{opening}>{title}{body[body.index('>') + 1 :]}".strip()

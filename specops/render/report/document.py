@@ -36,8 +36,8 @@ class Level:
 @dataclass(frozen=True)
 class OverTime:
     title: str
-    told: str
-    """What it shows, in words: for those who do not see it."""
+    description: str
+    """The text alternative: what the chart shows."""
 
     unit: str
     lines: tuple[Line, ...]
@@ -49,7 +49,7 @@ class OverTime:
 @dataclass(frozen=True)
 class Timeline:
     title: str
-    told: str
+    description: str
     rows: tuple[tuple[str, tuple[tuple[float, float], ...]], ...]
     """What, and from which hour to which."""
 
@@ -59,7 +59,7 @@ class Curve:
     """By position in the draft, from 1."""
 
     title: str
-    told: str
+    description: str
     lines: tuple[Line, ...]
 
 
@@ -99,7 +99,7 @@ class Tile:
 class Step:
     """Something to do."""
 
-    told: str
+    action: str
     why: str
     command: str
 

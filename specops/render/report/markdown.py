@@ -22,7 +22,7 @@ def _lines(document: Document) -> Iterator[str]:
     if document.steps:
         yield from ("## To do", "")
         for number, step in enumerate(document.steps, start=1):
-            yield f"{number}. {_text(step.told)} ({_text(step.why)})  "
+            yield f"{number}. {_text(step.action)} ({_text(step.why)})  "
             yield f"   {_code(step.command)}"
         yield ""
     for section in document.sections:

@@ -1,11 +1,11 @@
-"""What counters grew by, hour for hour, exactly: PromQL's increase() extrapolates, so it is not asked.
+"""Exact hourly increases of counters. PromQL's increase() extrapolates, so it is not used.
 
 The increase is defined once: between two samples that follow each other it is their difference; where the
 second is smaller, the counter was reset, and it is the second; the first sample of a series counts nothing.
 It belongs to the hour in which the second lies, so what happened in a gap belongs to the hour that ends it.
 
 In an hour that follows one with samples, and with no reset in the two, that is the difference of the last
-values of both. Only elsewhere are the samples themselves asked for.
+values of both. Only elsewhere are the samples themselves queried.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ Key = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Grown:
-    """The series of one counter, a row each."""
+class Increases:
+    """Hourly increases of one counter: one row for each of its series."""
 
     labels: tuple[Mapping[str, str], ...]
     rows: Floats
     """[series, hours]; NaN where there is no sample: nothing is known, which is not 0."""
 
-    def only(self, **labels: str) -> Grown:
+    def only(self, **labels: str) -> Increases:
         """The series that have `labels`."""
         which = [n for n, own in enumerate(self.labels) if labels.items() <= own.items()]
-        return Grown(tuple(self.labels[n] for n in which), self.rows[which])
+        return Increases(tuple(self.labels[n] for n in which), self.rows[which])
 
-    def by(self, label: str) -> dict[str, Grown]:
+    def by(self, label: str) -> dict[str, Increases]:
         values = sorted({own.get(label, "") for own in self.labels})
         return {value: self.only(**{label: value}) for value in values if value}
 
-    def during(self, hours: slice) -> Grown:
-        return Grown(self.labels, self.rows[:, hours])
+    def during(self, hours: slice) -> Increases:
+        return Increases(self.labels, self.rows[:, hours])
 
     @property
     def hourly(self) -> Floats:
@@ -67,13 +67,13 @@ class Grown:
         return None if np.isnan(self.rows).all() else float(np.nansum(self.rows))
 
 
-def nothing(hours: int) -> Grown:
-    return Grown((), np.empty((0, hours)))
+def nothing(hours: int) -> Increases:
+    return Increases((), np.empty((0, hours)))
 
 
 def read(
     api: Api, names: Sequence[str], labels: Mapping[str, str], start: int, hours: int
-) -> dict[str, Grown]:
+) -> dict[str, Increases]:
     """Of the counters `names` with `labels`, over `hours` from `start`; what there is not has no rows."""
     which = _any_of(names, labels)
     # The hour before the first says from which value that one starts.
@@ -104,9 +104,9 @@ def differences(last: Floats, reset: NDArray[np.bool_]) -> Floats:
     `reset` says whether there was a reset in an hour, or from the hour before to it.
     """
     before, after = last[:-1], last[1:]
-    grown = after - before
-    unclear = ~np.isnan(after) & (np.isnan(before) | reset | (grown < 0))
-    return np.where(unclear, np.inf, grown + np.where(np.isnan(after), np.nan, 0.0))
+    difference = after - before
+    unclear = ~np.isnan(after) & (np.isnan(before) | reset | (difference < 0))
+    return np.where(unclear, np.inf, difference + np.where(np.isnan(after), np.nan, 0.0))
 
 
 def rises(values: Sequence[float], before: float | None) -> float:
@@ -163,8 +163,8 @@ def _key(labels: Mapping[str, str]) -> Key:
     return frozenset(labels.items())
 
 
-def _named(name: str, rows: Mapping[Key, Floats], hours: int) -> Grown:
+def _named(name: str, rows: Mapping[Key, Floats], hours: int) -> Increases:
     ours = [(dict(key), row) for key, row in rows.items() if ("__name__", name) in key]
     if not ours:
         return nothing(hours)
-    return Grown(tuple(labels for labels, _ in ours), np.array([row for _, row in ours]))
+    return Increases(tuple(labels for labels, _ in ours), np.array([row for _, row in ours]))

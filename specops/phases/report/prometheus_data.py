@@ -1,4 +1,4 @@
-"""What a Prometheus has of a rollout over a window and the one before it: read once, judged elsewhere."""
+"""All queries to Prometheus: the data of a rollout over a window and the window before it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.config import Rollout
-from specops.phases.report import grown
-from specops.phases.report.grown import Floats, Grown
+from specops.phases.report import counter_increase
+from specops.phases.report.counter_increase import Floats, Increases
 from specops.phases.report.window import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
@@ -48,12 +48,12 @@ class Gauge:
 
 
 @dataclass(frozen=True)
-class SeenPool:
+class PoolData:
     names: Series
-    counters: Mapping[str, Grown]
+    counters: Mapping[str, Increases]
     """Over the window before and this one."""
 
-    buckets: Mapping[str, Grown]
+    buckets: Mapping[str, Increases]
     """Of this window alone."""
 
     running: tuple[Gauge, ...]
@@ -65,13 +65,13 @@ class SeenPool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PrometheusData:
     prometheus: str
-    """Which was asked."""
+    """Its URL."""
 
     window: Window
-    pools: Mapping[PoolName, SeenPool]
-    router: Mapping[str, Grown]
+    pools: Mapping[PoolName, PoolData]
+    router: Mapping[str, Increases]
     """Of this window alone."""
 
     up: tuple[Gauge, ...]
@@ -81,13 +81,13 @@ class Seen:
     gpu_used: tuple[Gauge, ...]
     gpu_free: tuple[Gauge, ...]
     scraped_from: float | None = None
-    """Where nothing of the window is there: when Prometheus scraped a server of the pools first, after it."""
+    """Set if the window has no data: the time of the first scrape of a pool's server after the window."""
 
 
-def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen:
-    """Raises EndpointError where Prometheus does not answer."""
+def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> PrometheusData:
+    """Query all data. Raises EndpointError if Prometheus does not answer."""
     labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
-    progress.start("asking Prometheus", len(POOLS) + 2)
+    progress.start("querying Prometheus", len(POOLS) + 2)
     pools = {}
     for pool in POOLS:
         pools[pool] = _pool(exposed(rollout, pool), labels | {POOL: pool}, window, api)
@@ -95,11 +95,11 @@ def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen
     routed = [ROUTE_REQUESTS, ROUTE_FAILOVERS]
     for name in (ROUTE_DURATION, ROUTE_FIRST_BYTE):
         routed += [f"{name}_{part}" for part in ("sum", "count", "bucket")]
-    router = grown.read(api, routed, labels, window.start, window.hours)
+    router = counter_increase.read(api, routed, labels, window.start, window.hours)
     progress.advance()
     long = Window(window.previous.start, window.end, window.zone)
     firing = {"alertstate": "firing"} | labels
-    seen = Seen(
+    observed = PrometheusData(
         api.url,
         window,
         pools,
@@ -109,10 +109,10 @@ def look(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Seen
         gpu_used=_gauges(api, f"{GPU_USED}{selector(labels)}", window),
         gpu_free=_gauges(api, f"{GPU_FREE}{selector(labels)}", window),
     )
-    if not any(pool.running for pool in seen.pools.values()):
-        seen = replace(seen, scraped_from=_scraped_from(api, labels, window))
+    if not any(pool.running for pool in observed.pools.values()):
+        observed = replace(observed, scraped_from=_scraped_from(api, labels, window))
     progress.advance()
-    return seen
+    return observed
 
 
 def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float | None:
@@ -126,14 +126,16 @@ def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float 
     return min((point[0] for one in api.raw(of_pools, begin, now) for point in one.points), default=None)
 
 
-def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> SeenPool:
+def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> PoolData:
     before = window.previous
-    counters = grown.read(api, counters_of(names), labels, before.start, before.hours + window.hours)
+    counters = counter_increase.read(
+        api, counters_of(names), labels, before.start, before.hours + window.hours
+    )
     histograms = [f"{getattr(names, latency)}_bucket" for latency in LATENCIES]
-    buckets = grown.read(api, histograms, labels, window.start, window.hours)
+    buckets = counter_increase.read(api, histograms, labels, window.start, window.hours)
     which = selector(labels)
     long = Window(before.start, window.end, window.zone)
-    return SeenPool(
+    return PoolData(
         names,
         counters,
         buckets,
@@ -157,7 +159,7 @@ def counters_of(names: Series) -> list[str]:
 
 def _gauges(api: Api, which: str, window: Window) -> tuple[Gauge, ...]:
     """A day at a time: an answer stays of a size that a proxy lets through."""
-    parts: dict[grown.Key, list[prometheus.Series]] = {}
+    parts: dict[counter_increase.Key, list[prometheus.Series]] = {}
     for begin in range(window.start, window.end, DAY_S):
         for one in api.raw(which, begin, min(begin + DAY_S, window.end)):
             if one.points:

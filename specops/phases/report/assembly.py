@@ -1,0 +1,220 @@
+"""From Prometheus data and the run folder to a Result. Only `query` sends requests; the rest reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import SpecopsError
+from specops.guard import journal
+from specops.phases.monitor.before import Before, before
+from specops.phases.report import comparison, events, pools, recommend
+from specops.phases.report.counter_increase import Floats
+from specops.phases.report.prometheus_data import PoolData, PrometheusData, query
+from specops.phases.report.report import Fallback, Missing, Report, Saved, Times
+from specops.phases.report.window import Window
+from specops.phases.yardsticks import left_out, version_of
+from specops.progress import Progress
+from specops.prometheus.api import Api
+from specops.results import Result
+from specops.serving import Drafts
+
+JOURNAL = Path("guard") / journal.FILE
+
+
+def report(
+    rollout: Rollout, path: Path, folder: Path, window: Window, api: Api, progress: Progress
+) -> Result:
+    """The report on `window`. `path` is the rollout file, for commands; `folder` is the run folder.
+
+    The verdict is undecided if Prometheus has no data of either pool. Raises EndpointError if Prometheus
+    does not answer.
+    """
+    observed = query(rollout, window, api, progress)
+    return assemble(rollout, path, folder, observed)
+
+
+def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusData) -> Result:
+    """The report on data that was queried before. Reads the run folder."""
+    known = before(rollout, folder, left_out(rollout, folder, version_of(rollout)))
+    data = _report(rollout, path, folder, observed, known)
+    return Result(
+        phase="report",
+        inputs=dict(known.read),
+        settings={
+            "report": rollout.report.model_dump(mode="json"),
+            "costs": rollout.costs.model_dump(mode="json") if rollout.costs else None,
+            "prometheus": observed.prometheus,
+        },
+        environment=results.environment(),
+        verdict="yes" if data.pools else "undecided",
+        reason=_reason(data, observed, path),
+        summary=_summary(data),
+        data=data.model_dump(mode="json"),
+    )
+
+
+def _report(rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, known: Before) -> Report:
+    window, spec = observed.window, observed.pools["speculative"]
+    now, then = slice(window.hours, None), slice(0, window.hours)
+    found = {name: pools.pool(each, window) for name, each in observed.pools.items()}
+    there = {name: pool for name, pool in found.items() if pool is not None}
+    pool = there.get("speculative")
+    faster = comparison.speedup(spec, window, now, known.loads, known.baseline)
+    met = _mean_load(pools.load(spec, window, now), pools.sums(spec, "e2e", now)[1])
+    drifted = comparison.drift(
+        pool.acceptance if pool else None,
+        pools.acceptance(spec, window.previous, then),
+        known.acceptance,
+        faster,
+        comparison.speedup(spec, window.previous, then, known.loads, known.baseline),
+        comparison.compared(folder),
+        met,
+    )
+    fired = events.incidents(window, observed.firing, observed.up) if observed.up else None
+    fell, no_journal = _fallbacks(window, folder / JOURNAL)
+    memory = pools.gpus(observed)
+    basis = recommend.Found(
+        rollout=rollout,
+        path=path,
+        window=window,
+        before=known,
+        pools=there,
+        speedup=faster,
+        incidents=fired,
+        fallbacks=fell,
+        drift=drifted,
+        gpu_share=max((gpu.most_share for gpu in memory), default=None),
+        cost=comparison.step_cost(folder),
+        load=met,
+        paid=comparison.paid(folder),
+    )
+    advice = recommend.recommendations(basis) if there else []
+    return Report(
+        rollout=rollout.rollout,
+        folder=str(folder),
+        window=_times(window),
+        pools=there,
+        speedup=faster,
+        days=comparison.days(spec, window, now, known.loads) if pool else [],
+        classes=pools.classes(observed.router),
+        incidents=fired,
+        fallbacks=fell,
+        gpus=memory,
+        saved=_saved(rollout, spec, window, now, known),
+        drift=drifted,
+        recommendations=advice,
+        missing=list(missing_data(rollout, path, observed, known, no_journal)),
+        first_report=_first_report(observed),
+        status="no data" if not there else "look" if advice else "good",
+    )
+
+
+def _fallbacks(window: Window, path: Path) -> tuple[list[Fallback] | None, str | None]:
+    """The fall-backs, or why they are unknown: a damaged journal does not stop the report."""
+    try:
+        entries = list(journal.history(path))
+    except SpecopsError as error:
+        return None, error.message
+    if not entries:
+        return None, "the run folder has no guard journal"
+    return events.fallbacks(window, entries), None
+
+
+def _times(window: Window) -> Times:
+    return Times(
+        zone=window.zone.key,
+        start=window.iso(window.start),
+        end=window.iso(window.end),
+        hours=window.hours,
+        begins=[begin.isoformat(timespec="seconds") for begin in window.begins()],
+    )
+
+
+def _mean_load(load: Floats, n: Floats) -> float | None:
+    both = ~np.isnan(load) & (n > 0)
+    return float(np.average(load[both], weights=n[both])) if both.any() else None
+
+
+def _saved(rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Before) -> Saved | None:
+    taken = comparison.taken(spec, "e2e", window, now, known.loads)
+    return comparison.saved(taken, pools.increases(spec, spec.names.generated, now).hourly, rollout.costs)
+
+
+def _first_report(observed: PrometheusData) -> str | None:
+    if observed.scraped_from is None:
+        return None
+    return observed.window.full_hour(observed.scraped_from).isoformat(timespec="seconds")
+
+
+def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
+    if data.status == "no data":
+        nothing = (
+            f"Prometheus at {observed.prometheus} has no data of rollout {data.rollout} from"
+            f" {data.window.start} to {data.window.end}"
+        )
+        if observed.scraped_from is None or data.first_report is None:
+            return nothing
+        since = observed.window.local(observed.scraped_from)
+        return (
+            f"{nothing}: it scrapes the pools since {since:%Y-%m-%d %H:%M}, and a report covers full"
+            " hours. The first report is possible at"
+            f" {datetime.fromisoformat(data.first_report):%Y-%m-%d %H:%M} {data.window.zone}:"
+            f" specops report {path}"
+        )
+    number = len(data.recommendations)
+    if number == 0:
+        return "no action needed"
+    return "1 recommendation" if number == 1 else f"{number} recommendations"
+
+
+def _summary(data: Report) -> dict[str, float | int | str | None]:
+    pool = data.pools.get("speculative")
+    accepted = pool.acceptance if pool else None
+    return {
+        "status": data.status,
+        "acceptance": accepted.rate if accepted else None,
+        "e2e_speedup": data.speedup.by["e2e"].ratio,
+        "incidents": None if data.incidents is None else len(data.incidents),
+        "fallbacks": None if data.fallbacks is None else len(data.fallbacks),
+        "server_hours_saved": data.saved.without_server_hours - data.saved.server_hours
+        if data.saved
+        else None,
+        "money_saved": data.saved.money if data.saved else None,
+        "recommendations": len(data.recommendations),
+    }
+
+
+def missing_data(
+    rollout: Rollout, path: Path, observed: PrometheusData, known: Before, no_journal: str | None
+) -> Iterator[Missing]:
+    """`no_journal`: why nothing is known of the guard; None where something is."""
+    check = f"specops monitor check {path}"
+    for name, each in observed.pools.items():
+        if not each.running:
+            yield Missing(what=f"the {name} pool", why="Prometheus has no series of it", fix=check)
+    for phase, text in known.missing.items():
+        why, _, fix = text.rpartition(": ")  # as `before` writes it
+        yield Missing(what=phase, why=why, fix=fix.replace("ROLLOUT", str(path)))
+    if not isinstance(observed.pools["speculative"].names.acceptance, Drafts):
+        why = "its engine counts no drafted tokens"
+        yield Missing(what="acceptance", why=why, fix="use the engine's own gauge in Grafana")
+    if not any(series.labels for series in observed.router.values()):
+        fix = f"specops route render {path}, and addresses.routers in the rollout file"
+        yield Missing(what="latencies by class", why="no router is scraped", fix=fix)
+    if not observed.gpu_used:
+        fix = "addresses.gpus in the rollout file"
+        yield Missing(what="GPU memory", why="no DCGM exporter is scraped", fix=fix)
+    if no_journal is not None:
+        yield Missing(what="fall-backs", why=no_journal, fix=f"specops guard run {path}")
+    if not observed.up:
+        yield Missing(what="incidents", why="Prometheus has no `up` of the rollout's targets", fix=check)
+    if rollout.costs is None:
+        yield Missing(
+            what="cost", why="the rollout file has no costs", fix="add costs.standard_per_hour to it"
+        )

@@ -1,0 +1,303 @@
+"""The window against earlier measurements: speed-up and savings, days, drift. The last part reads files.
+
+The speed-up of an hour is expected time over measured time. The expected time is the baseline's mean at the
+load that the hour's requests met. It is interpolated between the measured loads, never extrapolated. The
+speed-up of the window is the ratio of the sums over all hours at a comparable load. The last part reads the
+results of `ab` and `sweep` in the run folder; the rest is pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from specops import results
+from specops.config.report import Costs
+from specops.economics import StepCost
+from specops.errors import SpecopsError
+from specops.phases.ab import report as ab_report
+from specops.phases.monitor.before import Figure
+from specops.phases.report.counter_increase import Floats
+from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
+from specops.phases.report.prometheus_data import PoolData
+from specops.phases.report.report import Acceptance, Day, Drift, Saved, Speedup, SpeedupOf
+from specops.phases.report.window import Window
+from specops.prometheus.promql import LATENCIES, Latency
+from specops.render.prometheus.baseline import Load
+from specops.render.prometheus.conditions import MIN_REQUESTS
+from specops.serving import Drafts
+
+ASSUMED = (
+    "A server counts only while it has requests, and without speculation it would have had as many at a time:"
+    " so it is worth money where the number of servers follows the load."
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Of one latency, hour for hour: seconds in all, as they were, and by the baseline at that load."""
+
+    was: Floats
+    expected: Floats
+    """NaN at a load that was not measured."""
+
+    n: Floats
+    load: Floats
+
+
+def speedup(
+    observed: PoolData, window: Window, which: slice, loads: Sequence[Load], source: str | None
+) -> Speedup:
+    return Speedup(
+        source=source,
+        loads=[each.concurrency for each in loads],
+        by={
+            latency: _of(taken(observed, latency, window, which, loads), window, bool(loads))
+            for latency in LATENCIES
+        },
+    )
+
+
+def taken(observed: PoolData, latency: Latency, window: Window, which: slice, loads: Sequence[Load]) -> Taken:
+    met = load(observed, window, which)
+    was, n = sums(observed, latency, which)
+    if latency == "e2e":
+        answers = increases(observed, observed.names.finished, which).hourly
+        tokens = divided(increases(observed, observed.names.generated, which).hourly, answers)
+        first = _interpolated(met, [(each.concurrency, each.seconds.get(("ttft", "mean"))) for each in loads])
+        later = _interpolated(met, [(each.concurrency, each.token_s) for each in loads])
+        each_s = first + later * np.maximum(tokens - 1, 0)
+    else:
+        each_s = _interpolated(
+            met, [(each.concurrency, each.seconds.get((latency, "mean"))) for each in loads]
+        )
+    return Taken(was, each_s * n, n, met)
+
+
+def _interpolated(at: Floats, points: Sequence[tuple[int, float | None]]) -> Floats:
+    known = sorted((load, value) for load, value in points if value is not None)
+    if not known:
+        return np.full(at.size, np.nan)
+    loads, values = zip(*known, strict=True)
+    return np.asarray(np.interp(at, loads, values, left=np.nan, right=np.nan), dtype=np.float64)
+
+
+def _of(of: Taken, window: Window, measured: bool) -> SpeedupOf:
+    found = ratio(of.expected, of.was)
+    by_hour = divided(of.expected, of.was)
+    comparable = ~np.isnan(by_hour)
+    lowest, highest = extremes(window, by_hour, of.n >= MIN_REQUESTS)
+    busy = np.nan_to_num(of.n)
+    return SpeedupOf(
+        ratio=found.value if found else None,
+        error=found.error if found else None,
+        lowest=lowest,
+        highest=highest,
+        by_hour=hours(by_hour),
+        comparable_hours=int(comparable.sum()),
+        comparable_share=float(busy[comparable].sum() / busy.sum()) if busy.sum() > 0 else None,
+        why_not=None if found else _why_not(of, measured, float(busy.sum())),
+    )
+
+
+def _why_not(of: Taken, measured: bool, busy: float) -> str:
+    if not measured:
+        return "there is no baseline"
+    if not busy:
+        return "there were no requests"
+    met = of.load[~np.isnan(of.load)]
+    between = f"{met.min():.3g} to {met.max():.3g}" if met.size else "unknown"
+    return f"no hour had a load that the baseline was measured at: it was {between} requests at a server"
+
+
+def saved(of: Taken, tokens: Floats, costs: Costs | None) -> Saved | None:
+    """`of` end to end. A server's time is its requests' seconds over how many it has at a time."""
+    comparable = ~np.isnan(of.expected) & (of.was > 0)
+    if not comparable.any():
+        return None
+    was = float((of.was[comparable] / of.load[comparable]).sum()) / 3600
+    without = float((of.expected[comparable] / of.load[comparable]).sum()) / 3600
+    money = None if costs is None else without * costs.standard_per_hour - was * costs.speculative
+    return Saved(
+        requests=float(of.n[comparable].sum()),
+        tokens=float(np.nansum(tokens[comparable])),
+        server_hours=was,
+        without_server_hours=without,
+        currency=costs.currency if costs else None,
+        money=money,
+        assumption=ASSUMED,
+    )
+
+
+def days(observed: PoolData, window: Window, which: slice, loads: Sequence[Load]) -> list[Day]:
+    finished = increases(observed, observed.names.finished, which).hourly
+    accepted, drafted = _drafts(observed, which)
+    e2e = taken(observed, "e2e", window, which, loads)
+    return [
+        Day(
+            date=day.isoformat(),
+            hours=hours.stop - hours.start,
+            requests=None if np.isnan(finished[hours]).all() else float(np.nansum(finished[hours])),
+            acceptance=_value(accepted[hours], drafted[hours]),
+            speedup=_value(e2e.expected[hours], e2e.was[hours]),
+        )
+        for day, hours in window.days()
+    ]
+
+
+def _drafts(observed: PoolData, which: slice) -> tuple[Floats, Floats]:
+    """Accepted and drafted tokens; of an engine that does not count them, not known."""
+    counted = observed.names.acceptance
+    if not isinstance(counted, Drafts):
+        unknown = np.full_like(increases(observed, observed.names.finished, which).hourly, np.nan)
+        return unknown, unknown
+    accepted, drafted = (
+        increases(observed, name, which) for name in (counted.accepted_tokens, counted.draft_tokens)
+    )
+    return accepted.hourly, drafted.hourly
+
+
+def _value(parts: Floats, wholes: Floats) -> float | None:
+    found = ratio(parts, wholes)
+    return found.value if found else None
+
+
+LEAST = 0.02
+"""Of a share, or of a ratio: less is nothing that anyone would act on, however surely it is there."""
+BEFORE = "the window before"
+AT_POSITION = "acceptance at position"
+BEYOND = 1.25
+"""Times the heaviest load of the comparison, above which its speed-ups are not compared with the window's."""
+
+
+def drift(
+    now: Acceptance | None,
+    then: Acceptance | None,
+    recorded: Figure | None,
+    faster: Speedup,
+    faster_then: Speedup,
+    compared: Sequence[Compared],
+    load: float | None,
+) -> list[Drift]:
+    """`load`: the one that the window's requests met on average; the comparison's nearest to it is taken."""
+    found = [*_acceptance(now, then, recorded)]
+    e2e, e2e_then = faster.by["e2e"], faster_then.by["e2e"]
+    if e2e.ratio is not None:
+        if e2e_then.ratio is not None:
+            noise = _noise(e2e.error, e2e_then.error)
+            found.append(_drift("speed-up end to end", e2e_then.ratio, e2e.ratio, noise, BEFORE))
+        found += _against_comparison(e2e, compared, load)
+    return found
+
+
+def _acceptance(now: Acceptance | None, then: Acceptance | None, recorded: Figure | None) -> Iterator[Drift]:
+    if now is None or now.rate is None:
+        return
+    if then is not None and then.rate is not None:
+        yield _drift("acceptance", then.rate, now.rate, _noise(now.error, then.error), BEFORE)
+        pairs = zip(then.per_position, now.per_position, strict=False)
+        for at, (before, after) in enumerate(pairs, start=1):
+            if before is not None and after is not None:
+                yield _drift(f"{AT_POSITION} {at}", before, after, None, BEFORE)
+    if recorded is not None:
+        yield _drift("acceptance", recorded.value, now.rate, _noise(now.error, 0.0), recorded.source)
+
+
+def _against_comparison(e2e: SpeedupOf, compared: Sequence[Compared], load: float | None) -> Iterator[Drift]:
+    if not compared or load is None or e2e.ratio is None:
+        return
+    if load > BEYOND * max(each.concurrency for each in compared):
+        return  # a speed-up at a light load says nothing of a heavier one
+    nearest = min(compared, key=lambda each: abs(each.concurrency - load))
+    source = f"{nearest.speedup.source}, {nearest.concurrency} at a time"
+    yield _drift("speed-up end to end", nearest.speedup.value, e2e.ratio, _noise(e2e.error, 0.0), source)
+
+
+def _noise(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else 2 * math.hypot(one, other)
+
+
+def _drift(what: str, then: float, now: float, noise: float | None, source: str) -> Drift:
+    beyond = noise is not None and abs(now - then) > max(noise, LEAST)
+    return Drift(what=what, then=then, now=now, noise=noise, beyond=beyond, source=source)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The speed-up end to end that was measured at one load."""
+
+    concurrency: int
+    speedup: Figure
+
+
+@dataclass(frozen=True)
+class Paid:
+    """Up to which load of a server the comparison deploys speculation, for any class."""
+
+    up_to: int
+    """Streams; 0 where it deploys it nowhere."""
+
+    source: str
+
+
+def compared(folder: Path) -> list[Compared]:
+    """The rollout's own challenger, else the best one, by load; empty where there is no finished comparison.
+    That it is missing or damaged is said where acceptance is read."""
+    found = _challenger(folder)
+    if found is None:
+        return []
+    challenger, source = found
+    return [
+        Compared(each.speedups.level.concurrency, Figure(each.speedups.e2e.estimate, source))
+        for each in challenger.levels
+        if each.speedups.e2e is not None and each.speedups.level.concurrency is not None
+    ]
+
+
+def paid(folder: Path) -> Paid | None:
+    """None where there is no finished comparison, or it was measured at rates only."""
+    found = _challenger(folder)
+    if found is None:
+        return None
+    challenger, source = found
+    if all(each.speedups.level.concurrency is None for each in challenger.levels):
+        return None
+    streams = [one.level.concurrency for one in challenger.deploy if one.level.concurrency is not None]
+    return Paid(max(streams, default=0), source)
+
+
+def _challenger(folder: Path) -> tuple[ab_report.Challenger, str] | None:
+    path = folder / "ab.json"
+    try:
+        result = results.read(path)
+        if result.phase != "ab" or result.verdict == "partial":
+            return None
+        found = ab_report.read(result, str(path))
+    except SpecopsError:
+        return None
+    arm = "speculative" if "speculative" in found.challengers else found.best
+    return (found.challengers[arm], f"ab.json of {result.created:%Y-%m-%d}") if arm is not None else None
+
+
+class _Cost(BaseModel):
+    target_ms: float
+    draft_ms: float
+
+
+class _Recommended(BaseModel):
+    cost: _Cost
+
+
+def step_cost(folder: Path) -> StepCost | None:
+    """That the sweep measured; None where there is no sweep, or it could not fit one."""
+    try:
+        result = results.read(folder / "sweep.json")
+        found = _Recommended.model_validate(result.recommendation).cost
+    except (SpecopsError, ValidationError):
+        return None
+    return StepCost(found.target_ms, found.draft_ms, None, ())

@@ -1,0 +1,159 @@
+"""Delivery of the report: JSON, Markdown and HTML files; a webhook; schedules for cron and systemd.
+
+The webhook gets one POST of JSON: `text`, as Slack, Mattermost and most others read it, and the figures for
+programs. Its address is a secret: it stands in no file and no error.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+import requests
+
+from specops import results
+from specops.config import Rollout
+from specops.errors import EndpointError, UsageError
+from specops.phases.measurement import checked
+from specops.phases.rendered import RENDERED
+from specops.phases.report.document import document
+from specops.phases.report.report import Report
+from specops.phases.report.window import Window
+from specops.render import files
+from specops.render import files as rendered_files
+from specops.render import schedule as render
+from specops.render.report.document import Document
+from specops.render.report.html import html
+from specops.render.report.markdown import markdown
+from specops.results import Result
+
+REPORTS = "reports"
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    json: Path
+    markdown: Path
+    html: Path
+    document: Document
+
+
+def read(result: Result) -> Report:
+    return checked(Report, result.data, "the report is damaged: data")
+
+
+def write(folder: Path, window: Window, result: Result) -> ReportFiles:
+    """Into `folder`/reports, by the window's last day; one of the same day is replaced. Raises FileError."""
+    reports, name = folder / REPORTS, f"{window.last_day:%Y-%m-%d}"
+    results.write(reports / f"{name}.json", result)
+    made = document(read(result), result)
+    files.write(reports, {f"{name}.md": markdown(made), f"{name}.html": html(made)})
+    return ReportFiles(reports / f"{name}.json", reports / f"{name}.md", reports / f"{name}.html", made)
+
+
+WEBHOOK = "SPECOPS_REPORT_WEBHOOK"
+TIMEOUT_S = 10.0
+PAUSES_S = (1.0, 3.0)
+"""Before it tries again, where nobody answered, or that may be over in a moment."""
+
+_PASSING = (429, 500, 502, 503, 504)
+
+
+def body(document: Document, result: Result) -> dict[str, Any]:
+    lines = [f"*{document.title}*, {document.subtitle}", f"{document.headline} {document.summary}"]
+    lines += [
+        f"{number}. {step.action}: `{step.command}`" for number, step in enumerate(document.steps, start=1)
+    ]
+    return {"text": "\n".join(lines), "specops": {"phase": "report", **result.summary}}
+
+
+def post(url: str, message: Mapping[str, Any], pauses_s: tuple[float, ...] = PAUSES_S) -> None:
+    """Raises UsageError for what is no address, EndpointError where it was not taken."""
+    host = _host(url)
+    why = ""
+    for pause in (*pauses_s, None):
+        try:
+            # A redirect would be followed with a GET, and the message lost.
+            answer = requests.post(url, json=message, timeout=TIMEOUT_S, allow_redirects=False)
+        except requests.Timeout:
+            why = f"it did not answer within {TIMEOUT_S:g} s"
+        except (requests.RequestException, ValueError) as error:  # urllib3's of a name that cannot be one
+            why = f"it could not be reached ({type(error).__name__})"
+        else:
+            if answer.ok and not answer.is_redirect:
+                return
+            why = f"it answered {answer.status_code}"
+            if answer.status_code not in _PASSING:
+                break
+        if pause is not None:
+            time.sleep(pause)
+    raise EndpointError(
+        f"could not post the report to the webhook at {host}: {why}",
+        hint=f"is --post, or {WEBHOOK} in the environment, its whole address?",
+    )
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return parts.hostname
+    except ValueError:
+        pass
+    raise UsageError("the webhook is no address", hint=f"--post https://…, or {WEBHOOK} in the environment")
+
+
+FOLDER = f"{RENDERED}/schedule"
+SECRETS = Path("/etc/specops")
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    folder: Path
+    names: tuple[str, ...]
+    cron_name: str
+    calendar: str
+
+
+def schedule(rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo, now: datetime) -> Scheduled:
+    """Write the files into `folder`/rendered/schedule. The report will be made by this Python, as this user,
+    from here, of what the rollout file says by then. Raises UsageError, FileError."""
+    day, _, clock = at.rpartition(" ")
+    hour, minute = clock.split(":")
+    name = f"specops-report-{rollout.rollout}"
+    words = [
+        sys.executable,
+        "-m",
+        "specops",
+        "report",
+        str(path.resolve()),
+        "--out",
+        str(folder.resolve()),
+        "--quiet",
+        *(() if zone.key == rollout.report.timezone else ("--tz", zone.key)),
+    ]
+    if any(not word.isprintable() for word in words):
+        raise UsageError("a path has characters that no schedule can carry", hint="rename the folder")
+    made = render.Schedule(
+        name=name,
+        about=f"Report on speculative decoding: {rollout.rollout}",
+        day=day or None,
+        hour=int(hour),
+        minute=int(minute),
+        zone=zone,
+        user=getpass.getuser(),
+        folder=Path.cwd(),
+        command=words,
+        environment=SECRETS / f"{rollout.rollout}.env",
+    )
+    texts = render.files(made, now)
+    rendered_files.write(folder / FOLDER, texts)
+    return Scheduled(folder / FOLDER, tuple(texts), made.cron_name, made.calendar)

@@ -1,0 +1,210 @@
+"""Events of the window: gaps in the scrapes, alerts that fired, fall-backs of the guard. Pure.
+
+Prometheus stores a sample of ALERTS at each evaluation while an alert fires. Adjacent samples are one
+incident. A hole between samples splits it only if targets of the rollout were scraped during the hole: then
+Prometheus ran, and the alert did not fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from specops.guard.journal import Entry
+from specops.guard.state import FULL
+from specops.phases.report.counter_increase import Floats
+from specops.phases.report.prometheus_data import Gauge
+from specops.phases.report.report import Fallback, Gap, Incident
+from specops.phases.report.window import Window
+
+LONGER = 2.5
+"""Times the usual interval between samples: one scrape that fails is no gap, two in a row are."""
+
+Span = tuple[float, float]
+
+
+def gaps(window: Window, gauges: Sequence[Gauge]) -> list[Gap]:
+    """The gaps of the pool in order, then those of each server that are not inside a gap of the pool.
+
+    The pool's reach to the window's ends; a server's lie between its own first and last sample, since it may
+    have been added or taken away.
+    """
+    times = {name: np.concatenate(parts) for name, parts in _by_server(gauges).items()}
+    usual = interval(gauges)
+    if usual is None:
+        return [_gap(window, (window.start, window.end), None)]
+    edges = (window.start, *_within(window, np.concatenate(list(times.values()))), window.end)
+    whole = list(_between(edges, usual))
+    found = [_gap(window, span, None) for span in whole]
+    for name in sorted(times):
+        for span in _between(_within(window, times[name]), usual):
+            if not any(begin <= span[0] and span[1] <= end for begin, end in whole):
+                found.append(_gap(window, span, name))
+    return found
+
+
+def servers(gauges: Iterable[Gauge]) -> int:
+    return len(_by_server(gauges))
+
+
+def interval(gauges: Iterable[Gauge]) -> float | None:
+    """Seconds between samples of one series: the median."""
+    apart = [np.diff(gauge.at) for gauge in gauges if gauge.at.size > 1]
+    return float(np.median(np.concatenate(apart))) if apart else None
+
+
+def _by_server(gauges: Iterable[Gauge]) -> dict[str, list[Floats]]:
+    found: dict[str, list[Floats]] = {}
+    for gauge in gauges:
+        found.setdefault(gauge.labels.get("instance", ""), []).append(gauge.at)
+    return found
+
+
+def _within(window: Window, times: Floats) -> list[float]:
+    """Sorted, each once."""
+    return [float(at) for at in np.unique(times[(times > window.start) & (times <= window.end)])]
+
+
+def _between(times: Sequence[float], usual: float) -> Iterator[Span]:
+    return (pair for pair in pairwise(times) if pair[1] - pair[0] > LONGER * usual)
+
+
+def _gap(window: Window, span: Span, server: str | None) -> Gap:
+    begin, end = span
+    return Gap(start=window.iso(begin), end=window.iso(end), seconds=end - begin, server=server)
+
+
+_NOT_OURS = ("__name__", "alertname", "alertstate", "severity")
+DEFAULT_S = 60.0
+"""Between two evaluations, where nothing shows it."""
+LOOKBACK_S = 300.0
+"""Prometheus': what it evaluates more seldom is gone in between. An alert whose samples are further apart has
+fired for an instant each time."""
+
+
+def incidents(window: Window, firing: Sequence[Gauge], up: Sequence[Gauge]) -> list[Incident]:
+    """Those that fired within the window, as they began. `firing` and `up` reach back beyond its start, so
+    that one that began before is known as such."""
+    alive = np.unique(np.concatenate([gauge.at for gauge in up])) if up else np.empty(0)
+    found = []
+    for gauge in firing:
+        usual = _between_evaluations(gauge, firing, up)
+        for begin, end in _runs(gauge.at, alive, usual):
+            if end > window.start and begin <= window.end:
+                found.append(_incident(window, gauge.labels, begin, end, usual, alive))
+    return sorted(found, key=lambda one: (one.start, one.alert))
+
+
+def _between_evaluations(gauge: Gauge, firing: Sequence[Gauge], up: Sequence[Gauge]) -> float:
+    """By the alert's own samples; else by those of the others, as far as they can tell."""
+    own = interval([gauge])
+    if own is not None and own <= LOOKBACK_S:
+        return own
+    others = [apart for apart in (interval([other]) for other in firing) if apart is not None]
+    return min(*others, LOOKBACK_S) if others else interval(up) or DEFAULT_S
+
+
+def _runs(times: Floats, alive: Floats, usual: float) -> Iterator[tuple[float, float]]:
+    begin = previous = float(times[0])
+    for at in map(float, times[1:]):
+        if at - previous > LONGER * usual and _any_between(alive, previous + usual, at - usual):
+            yield begin, previous
+            begin = at
+        previous = at
+    yield begin, previous
+
+
+def _any_between(times: Floats, low: float, high: float) -> bool:
+    return bool(np.searchsorted(times, high, "right") > np.searchsorted(times, low, "right"))
+
+
+def _incident(
+    window: Window, labels: Mapping[str, str], begin: float, end: float, usual: float, alive: Floats
+) -> Incident:
+    # Open, unless something was scraped after it and it was not there any more.
+    open_ = end >= window.end - LONGER * usual or not _any_between(alive, end + usual, window.end)
+    until = float(window.end) if open_ else end
+    return Incident(
+        alert=labels.get("alertname", ""),
+        severity=labels.get("severity"),
+        labels={name: value for name, value in sorted(labels.items()) if name not in _NOT_OURS},
+        start=window.iso(begin),
+        end=None if open_ else window.iso(end),
+        seconds=until - begin,
+        began_before=begin <= window.start,
+    )
+
+
+GUARD = "the guard"
+
+
+@dataclass
+class _Standing:
+    """A fall-back that is being read."""
+
+    at: float
+    by: str
+    why: str
+    percent: int
+    ended: float | None = None
+    full: float | None = None
+
+
+def fallbacks(window: Window, entries: Iterable[Entry]) -> list[Fallback]:
+    """Those that began within the window, and one that held when it began. While one is not over, falling
+    further is the same one; falling at a step back is another."""
+    found: list[_Standing] = []
+    for entry in _first_lines(entries):
+        if entry.ts > window.end:
+            break
+        _read(entry, found)
+    return [_record(window, one) for one in found if _overlaps(window, one)]
+
+
+def _first_lines(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """A decision's first line: what it came to has the same id, and a journal begins with old ones."""
+    seen: set[int] = set()
+    for entry in entries:
+        if entry.id not in seen:
+            seen.add(entry.id)
+            yield entry
+
+
+def _read(entry: Entry, found: list[_Standing]) -> None:
+    last = found[-1] if found else None
+    wanted = entry.state.wanted
+    if last is not None and last.full is None and wanted > last.percent:
+        last.ended = last.ended or entry.ts
+        if wanted == FULL:
+            last.full = entry.ts
+    pinned = entry.state.override
+    by_person = "override" in entry.evidence.events and pinned is not None and pinned.pool == "standard"
+    if by_person or "fell_back" in entry.evidence.events:
+        holds = last is not None and last.ended is None
+        if by_person and holds:
+            return  # nothing changes: it was off already
+        by = pinned.by if by_person and pinned is not None else GUARD
+        found.append(_Standing(entry.ts, by, entry.evidence.why, wanted))
+    elif last is not None and last.ended is None and wanted < last.percent:
+        last.percent = wanted
+
+
+def _overlaps(window: Window, one: _Standing) -> bool:
+    return window.start < one.at <= window.end or (
+        one.at <= window.start and (one.ended or window.end) > window.start
+    )
+
+
+def _record(window: Window, one: _Standing) -> Fallback:
+    return Fallback(
+        at=window.iso(one.at),
+        by=one.by,
+        why=one.why,
+        percent=one.percent,
+        ended=None if one.ended is None else window.iso(one.ended),
+        seconds=(window.end if one.ended is None else one.ended) - one.at,
+        full=None if one.full is None else window.iso(one.full),
+    )
