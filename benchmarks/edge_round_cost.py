@@ -87,7 +87,7 @@ def serve(ports: Any, spent: SynchronizedArray[Any], batching: Batching) -> None
     from specops.edge.verifying import verify_in_process
     from specops.engine.step import Engine
     from specops.engine.tokenizer import load_tokenizer
-    from specops.serve.binding import bind
+    from specops.serve.admission import bind
 
     def make() -> Engine:
         engine = load_verifier(EngineSettings(TARGET, max_batch=MAX_BATCH, max_length=512, threads=1))

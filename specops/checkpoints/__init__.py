@@ -1,9 +1,8 @@
-"""What a model's files say, read without loading it: no weights, no torch.
+"""A model's files, read without loading it: no weights, no torch.
 
-source.py      where the files lie: a local folder, or a repository of the hub
-headers.py     safetensors headers: which tensors there are, and how large
-config.py      config.json: shapes, vocabulary, what the KV cache holds
-kind.py        what kind of draft a checkpoint is
-tokenizer.py   the tokenizer as data, and as something that encodes
-templates.py   chat templates, rendered as transformers renders them
+source.py        the files of a local folder or a hub repository; names and sizes of tensors
+model_config.py  config.json: shapes, vocabulary, bytes of the KV cache
+draft_kind.py    the kind of draft that a checkpoint is
+tokenizer.py     the tokenizer, as data and as an encoder
+templates.py     chat templates, rendered as transformers renders them
 """

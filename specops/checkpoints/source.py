@@ -1,17 +1,20 @@
-"""Where a checkpoint's files lie: a local folder, or a repository of the hub.
+"""The files of a checkpoint: in a local folder, or in a repository of the hub.
 
-Of a repository only what is asked for is downloaded: small files whole, into the hub's usual cache, and of
-weights the headers alone, by range requests. The token of a gated repository is huggingface_hub's to find
-(HF_TOKEN or a login); it is never seen here.
+Of a repository, only requested files are downloaded: small files whole, into the hub's usual cache, and of
+weights the headers alone, by range requests. huggingface_hub finds the token of a gated repository itself
+(HF_TOKEN or a login). It is imported only where a repository is read, since a folder does not need it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from os import SEEK_END
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from specops.errors import ModelError, UsageError
 
@@ -21,32 +24,70 @@ LONGEST_HEADER = 100_000_000
 LFS_POINTER = b"version "
 """The first 8 bytes of a file that Git LFS left in place of its content."""
 
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+WIDTHS = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"), 1),
+}
+"""Bytes of one number, by safetensors dtype. Others, such as 4-bit ones, are not checked."""
+
+T = TypeVar("T")
 
 
 class Checkpoint(Protocol):
+    """Read access to a checkpoint's files. Each method raises ModelError if a file cannot be read."""
+
     @property
     def name(self) -> str:
-        """As it was given."""
+        """The path or hub id, as it was given."""
 
     @property
     def revision(self) -> str | None:
-        """The commit of a repository; a folder has none."""
+        """The commit of a repository; None for a folder."""
 
     def file(self, name: str) -> Path | None:
-        """A small file, whole and on this disk; None where the checkpoint has none of that name."""
+        """The path of a small file, whole and on this disk; None if the checkpoint has none of that name."""
 
     def names(self) -> list[str]:
-        """Of all its files, sorted."""
+        """The names of all files, sorted."""
 
     def header(self, name: str) -> dict[str, Any]:
         """The header of a safetensors file: {tensor: {dtype, shape, data_offsets}}."""
 
     def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
-        """One small tensor's bytes, by its data_offsets; None where only headers are read (the hub)."""
+        """The bytes of a small tensor at `offsets` behind the header of file `name`.
+
+        None for a repository, of which only headers are read.
+        """
+
+
+def find(name: str) -> Checkpoint:
+    """The checkpoint that `name` means: a folder if there is one, else a hub id.
+
+    Raises UsageError if `name` can be neither, ModelError if the hub does not have or give it.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return Folder(path)
+    if path.exists():
+        raise UsageError(
+            f"could not read a model from {name}: it is a file", hint="give the folder that it lies in"
+        )
+    if not HUB_ID.fullmatch(name) or name.startswith("."):
+        raise UsageError(
+            f"there is no folder {name}",
+            hint="give a folder with a config.json, or a hub id such as ORG/NAME",
+        )
+    return _repository(name)
 
 
 class Folder:
+    """A checkpoint in a local folder."""
+
     revision = None
 
     def __init__(self, path: Path, name: str | None = None) -> None:
@@ -69,47 +110,6 @@ class Folder:
             return file.read(offsets[1] - offsets[0])
 
 
-def find(name: str) -> Checkpoint:
-    """The checkpoint that `name` means: a folder where there is one, else a hub id.
-
-    Raises UsageError where it can be neither, ModelError where the hub does not have or give it.
-    """
-    path = Path(name)
-    if path.is_dir():
-        return Folder(path)
-    if path.exists():
-        raise UsageError(
-            f"could not read a model from {name}: it is a file", hint="give the folder that it lies in"
-        )
-    if not HUB_ID.fullmatch(name) or name.startswith("."):
-        raise UsageError(
-            f"there is no folder {name}",
-            hint="give a folder with a config.json, or a hub id such as ORG/NAME",
-        )
-    from specops.checkpoints.hub import repository
-
-    return repository(name)
-
-
-def read_json(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
-    """A JSON object of the checkpoint; None where it has no such file. ModelError where it is damaged."""
-    path = checkpoint.file(name)
-    if path is None:
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(
-            f"could not read {name} of {checkpoint.name}: {error}", hint="copy or download the model again"
-        ) from error
-    if not isinstance(content, dict):
-        raise ModelError(
-            f"could not read {name} of {checkpoint.name}: it is no JSON object",
-            hint="copy or download the model again",
-        )
-    return content
-
-
 def _read_header(path: Path) -> dict[str, Any]:
     """The file begins with the header's length, 8 bytes, little-endian, and the header, a JSON object
     (https://huggingface.co/docs/safetensors)."""
@@ -125,7 +125,7 @@ def _read_header(path: Path) -> dict[str, Any]:
             size = file.seek(0, SEEK_END)
         if not isinstance(header, dict):
             raise ValueError("its header is not a JSON object")
-        ends = [end for _, end in map(offsets_of, _tensors(header).values())]
+        ends = [_offsets(entry)[1] for name, entry in header.items() if name != "__metadata__"]
         expected = 8 + length + max(ends, default=0)
         if size < expected:
             raise ValueError(f"the file has {size:,} bytes, its header describes {expected:,}")
@@ -136,14 +136,234 @@ def _read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _tensors(header: dict[str, Any]) -> dict[str, Any]:
-    return {name: described for name, described in header.items() if name != "__metadata__"}
-
-
-def offsets_of(described: Any) -> tuple[int, int]:
-    """data_offsets of a tensor in a safetensors header. ValueError unless two ascending numbers."""
-    found = described.get("data_offsets") if isinstance(described, dict) else None
+def _offsets(entry: Any) -> tuple[int, int]:
+    """data_offsets of a tensor in a header. Raises ValueError unless they are two ascending numbers."""
+    found = entry.get("data_offsets") if isinstance(entry, dict) else None
     match found:
         case [int(begin), int(end)] if 0 <= begin <= end:
             return begin, end
     raise ValueError(f"invalid data_offsets {found!r}: expected two ascending numbers")
+
+
+class Repository:
+    """One commit of a repository of the hub: all later reads are of that commit."""
+
+    def __init__(self, name: str) -> None:
+        from huggingface_hub import HfApi
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        disable_progress_bars()
+        self.name = name
+        self._api = HfApi()
+        info = _from_hub(name, lambda: self._api.model_info(name))
+        self.revision = info.sha
+        self._files = {sibling.rfilename for sibling in info.siblings or []}
+
+    def file(self, name: str) -> Path | None:
+        if name not in self._files:
+            return None
+        return Path(
+            _from_hub(self.name, lambda: self._api.hf_hub_download(self.name, name, revision=self.revision))
+        )
+
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
+    def header(self, name: str) -> dict[str, Any]:
+        found = _from_hub(
+            self.name,
+            lambda: self._api.parse_safetensors_file_metadata(self.name, name, revision=self.revision),
+        )
+        return {
+            tensor: {"dtype": info.dtype, "shape": info.shape, "data_offsets": info.data_offsets}
+            for tensor, info in found.tensors.items()
+        }
+
+    def tensor(self, name: str, offsets: tuple[int, int]) -> bytes | None:
+        return None
+
+
+def _repository(name: str) -> Checkpoint:
+    """The repository; with HF_HUB_OFFLINE set, its newest commit in the hub's cache."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    try:
+        return Repository(name)
+    except OfflineModeIsEnabled:
+        cached = _cached(name)
+        if cached is None:
+            raise ModelError(
+                f"could not read {name}: HF_HUB_OFFLINE is set, and the hub's cache has nothing of it",
+                hint="unset HF_HUB_OFFLINE, or give a local folder",
+            ) from None
+        return Folder(cached, name)
+
+
+def _cached(name: str) -> Path | None:
+    """The newest cached commit. The cache is scanned, since files requested by commit have no branch name."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repos = [repo for repo in scan_cache_dir().repos if (repo.repo_type, repo.repo_id) == ("model", name)]
+    except CacheNotFound:
+        return None
+    commits = [commit for repo in repos for commit in repo.revisions]
+    newest = max(commits, key=lambda commit: commit.last_modified, default=None)
+    return Path(newest.snapshot_path) if newest else None
+
+
+def _from_hub(name: str, request: Callable[[], T]) -> T:
+    """The answer to `request`, with huggingface_hub's errors as UsageError or ModelError."""
+    from huggingface_hub import errors
+
+    try:
+        return request()
+    except errors.OfflineModeIsEnabled:
+        raise
+    except errors.HFValidationError:
+        raise UsageError(
+            f"there is no folder {name}, and it is no hub id either", hint="a hub id is ORG/NAME"
+        ) from None
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"could not read {name} from the hub: its owners give access on request",
+            hint="ask for it on the model's page, then set HF_TOKEN",
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"could not read {name}: there is no such folder, and the hub has no model of that name",
+            hint="check the spelling; a private model needs HF_TOKEN",
+        ) from error
+    except errors.SafetensorsParsingError as error:
+        raise ModelError(f"could not read the weights' header of {name}: {error}") from error
+    except Exception as error:  # those of its HTTP client, which differs between its major versions
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(
+            f"could not read {name} from the hub: {first_line}",
+            hint="check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 reads what was downloaded before",
+        ) from error
+
+
+def read_json(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
+    """A JSON object of the checkpoint; None if it has no such file. Raises ModelError if it is damaged."""
+    path = checkpoint.file(name)
+    if path is None:
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            f"could not read {name} of {checkpoint.name}: {error}", hint="copy or download the model again"
+        ) from error
+    if not isinstance(content, dict):
+        raise ModelError(
+            f"could not read {name} of {checkpoint.name}: it is not a JSON object",
+            hint="copy or download the model again",
+        )
+    return content
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor as its header describes it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    """Bytes."""
+
+    file: str = ""
+    offsets: tuple[int, int] = (0, 0)
+    """Its first and last byte in `file`, counted from the end of the header."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The tensors of a checkpoint, without their values."""
+
+    size: int
+    """Bytes of all tensors."""
+
+    tensors: dict[str, Tensor]
+    """By name. Empty if the index of a sharded checkpoint is here and its shards are not."""
+
+    @property
+    def dtypes(self) -> dict[str, int]:
+        """Bytes of each dtype, the largest first."""
+        sizes: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size
+        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+    def ends_with(self, name: str) -> Tensor | None:
+        """The tensor of that name under any prefix; the first by name if there are several."""
+        for full in sorted(self.tensors):
+            if full == name or full.endswith("." + name):
+                return self.tensors[full]
+        return None
+
+
+def weights_of(checkpoint: Checkpoint) -> Weights | None:
+    """The tensors of a checkpoint, sharded or not, from its safetensors headers.
+
+    None if it has no safetensors. Raises ModelError if a header or the index is damaged, or if some of the
+    shards are missing.
+    """
+    names = checkpoint.names()
+    if SINGLE in names:
+        return _weights(checkpoint, [SINGLE], f"{SINGLE} of {checkpoint.name}")
+    index = read_json(checkpoint, INDEX)
+    if index is not None:
+        return _sharded(checkpoint, index, set(names))
+    loose = [name for name in names if name.endswith(".safetensors")]
+    if loose:  # such as a head's, under a name of its own
+        return _weights(checkpoint, loose, f"the weights of {checkpoint.name}")
+    return None
+
+
+def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> Weights:
+    """From all shards, or from the index alone if none of them is here (a download of the small files)."""
+    what = f"{INDEX} of {checkpoint.name}"
+    try:
+        shards = sorted(set(index["weight_map"].values()))
+        here = sorted(names.intersection(shards))
+        if len(here) == len(shards):
+            return _weights(checkpoint, shards, what)
+        if not here:
+            return Weights(int(index["metadata"]["total_size"]), {})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(what, error) from error
+    missing = next(shard for shard in shards if shard not in names)
+    raise ModelError(
+        f"could not use the weights of {checkpoint.name}: {len(here)} of {len(shards)} shards are here, "
+        f"{missing} is missing",
+        hint="the download is not complete: download the model again",
+    )
+
+
+def _weights(checkpoint: Checkpoint, files: list[str], what: str) -> Weights:
+    tensors = {}
+    try:
+        for file in files:
+            for name, entry in checkpoint.header(file).items():
+                if name != "__metadata__":
+                    tensors[name] = _tensor(file, name, entry)
+        return Weights(sum(tensor.size for tensor in tensors.values()), tensors)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(what, error) from error
+
+
+def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
+    begin, end = _offsets(entry)
+    dtype, shape = str(entry["dtype"]), tuple(map(int, entry["shape"]))
+    width = WIDTHS.get(dtype)
+    if width is not None and end - begin != math.prod(shape) * width:
+        raise ValueError(f"{name} of shape {list(shape)} and type {dtype} cannot have {end - begin:,} bytes")
+    return Tensor(dtype, shape, end - begin, file, (begin, end))
+
+
+def _damaged(what: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"could not read {what}: {type(error).__name__} {error}", hint="copy or download the weights again"
+    )

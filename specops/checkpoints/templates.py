@@ -1,6 +1,6 @@
 """Chat templates, rendered as transformers renders them (5.x, utils/chat_template_utils.py).
 
-A template is a program of whoever published the model: it runs in jinja2's sandbox.
+A template is a program by the model's publisher, so it runs in jinja2's sandbox.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
-"""What `strftime_now` tells every template, so that two of them can be compared."""
+"""The result of `strftime_now` in `compiled` templates, so that two of them can be compared."""
 
 SECONDS = 2
 BYTES = 1 << 30
@@ -82,9 +82,10 @@ def work() -> None:
 def rendering(
     template: str, special: Mapping[str, str], now: Callable[[], datetime] = datetime.now
 ) -> Render:
-    """A function (messages, add_generation_prompt) -> text. It raises what the template raises.
+    """Compile a template to a function (messages, add_generation_prompt) -> text. It raises what the template
+    raises.
 
-    special: what the template may use beside the messages, such as bos_token. now: for `strftime_now`.
+    special: variables of the template beside the messages, such as bos_token. now: for `strftime_now`.
     Raises jinja2.TemplateError for a template with a wrong syntax.
     """
     from jinja2 import TemplateError, nodes
@@ -95,7 +96,8 @@ def rendering(
     from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """`{% generation %}` marks what the assistant said; its text is the block's, in its own scope."""
+        """`{% generation %}` marks the assistant's text. The block renders as its own content, in its
+        scope."""
 
         tags = {"generation"}  # noqa: RUF012
 

@@ -1,7 +1,7 @@
-"""A checkpoint's tokenizer, as data and as something that encodes.
+"""A checkpoint's tokenizer, as data and as an encoder.
 
-`tokenizer.json` is read with `tokenizers`, without torch or transformers. Other formats (sentencepiece,
-tiktoken, tekken) are transformers' to convert, where it is installed.
+`tokenizer.json` is read with `tokenizers`, without torch or transformers. transformers converts other
+formats (sentencepiece, tiktoken, tekken), if it is installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specops.errors import ModelError
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "spiece.model", "tekken.json", "vocab.json", "vocab.txt")
-"""What transformers can make a tokenizer of; and any NAME.tiktoken or NAME.model of tiktoken's."""
+"""Files that transformers can convert, beside any NAME.tiktoken and NAME.model."""
 
 BESIDE = (
     "config.json",
@@ -32,20 +32,22 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 
 @dataclass(frozen=True)
 class Tokenizer:
+    """A tokenizer's files, and an encoder made of them."""
+
     content: dict[str, Any]
     """tokenizer.json, whole."""
 
     config: dict[str, Any]
-    """tokenizer_config.json; empty where there is none."""
+    """tokenizer_config.json; empty if there is none."""
 
     special: dict[str, str]
-    """bos_token and its like, as text."""
+    """Special tokens by name, such as bos_token, as text."""
 
     template: str | None
-    """Of chats."""
+    """The chat template."""
 
     read_from: str
-    """The file, and what read it where that was not `tokenizers`."""
+    """The file that it was read from, and the converter if there was one."""
 
     encoder: Any
     """A tokenizers.Tokenizer."""
@@ -67,7 +69,7 @@ class Tokenizer:
 
     @cached_property
     def tokens(self) -> dict[int, str]:
-        """Every id that has a token, added ones included."""
+        """The token of each id, added tokens included."""
         vocab = self.model["vocab"]
         if isinstance(vocab, dict):
             found = {index: token for token, index in vocab.items()}
@@ -76,7 +78,10 @@ class Tokenizer:
         return found | {index: token["content"] for index, token in self.added.items()}
 
     def merges(self) -> list[tuple[str, str]]:
-        """In order; older files write a merge as one text with a space between its halves."""
+        """Merges of a BPE model, in order.
+
+        Older files write a merge as one text with a space between its halves.
+        """
         halves = [
             merge.split(" ", 1) if isinstance(merge, str) else merge
             for merge in self.model.get("merges") or []
@@ -84,7 +89,8 @@ class Tokenizer:
         return [(first, second) for first, second in halves]
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
-        """Ids of each text; `special` adds what the post-processor adds, such as a first token."""
+        """Token ids of each text. `special`: with the tokens that the post-processor adds, such as a first
+        one."""
         return [
             encoding.ids
             for encoding in self.encoder.encode_batch_fast(list(texts), add_special_tokens=special)
@@ -92,7 +98,8 @@ class Tokenizer:
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
-    """None where the checkpoint has no tokenizer at all, as most heads have not. ModelError for damage."""
+    """The checkpoint's tokenizer; None if it has none, as most heads. Raises ModelError if it is damaged, or
+    if only transformers could convert it and is not installed."""
     from tokenizers import Tokenizer as Encoder
 
     path = checkpoint.file(FAST)
@@ -126,7 +133,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
 
 
 def _converted(checkpoint: Checkpoint, name: str) -> str:
-    """tokenizer.json's text as transformers would write it. Takes seconds: it imports torch where it is."""
+    """tokenizer.json's text as transformers would write it. Takes seconds: it imports torch if installed."""
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -141,7 +148,7 @@ def _converted(checkpoint: Checkpoint, name: str) -> str:
     try:
         loaded = AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False)
         text: str = loaded.backend_tokenizer.to_str()
-    except Exception as error:  # whatever sentencepiece, tiktoken and their absence raise
+    except Exception as error:  # sentencepiece and tiktoken raise many kinds, and ImportError without them
         package = "tiktoken" if name.endswith(".tiktoken") else "sentencepiece"
         if find_spec(package) is None:
             raise ModelError(
@@ -166,7 +173,7 @@ def _special(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, str]:
 
 
 def _template(checkpoint: Checkpoint, config: dict[str, Any]) -> str | None:
-    """From a file of its own, which newer checkpoints have, or from tokenizer_config.json."""
+    """The chat template: from its own file, which newer checkpoints have, or from tokenizer_config.json."""
     path = checkpoint.file("chat_template.jinja")
     if path is not None:
         try:

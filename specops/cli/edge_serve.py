@@ -88,9 +88,9 @@ def serve(
     with extra("edge", "start the server"):
         from specops.edge.client_metrics import edge_series
         from specops.engine.tokenizer import load_tokenizer
-        from specops.serve.binding import bind
-        from specops.serve.run import ServeSettings, serve_engine
-        from specops.serve.worker import in_process
+        from specops.serve.admission import bind
+        from specops.serve.engine_worker import in_process
+        from specops.serve.server import ServeSettings, serve_engine
 
     def announce(url: str) -> None:
         print(f"serving {settings.model} on {url} (verified at {server})", file=sys.stderr, flush=True)

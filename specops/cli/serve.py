@@ -83,8 +83,8 @@ def serve(
     SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
     SPECOPS_API_KEY is set in the environment, clients must send it.
     """
-    from specops.serve.binding import bind
-    from specops.serve.worker import starting
+    from specops.serve.admission import bind
+    from specops.serve.engine_worker import starting
 
     if no_speculation and draft is not None:
         raise UsageError("--draft and --no-speculation exclude each other", hint="leave one of them out")
@@ -128,7 +128,7 @@ def serve(
             import jinja2.sandbox  # noqa: F401  # the first chat would wait for it
 
             from specops.engine.tokenizer import load_tokenizer
-            from specops.serve.run import ServeSettings, serve_engine
+            from specops.serve.server import ServeSettings, serve_engine
         settings = ServeSettings(
             model=served_model_name or name,
             capacity=max_batch + max_queue,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specops.errors import FileError, UsageError
-from specops.serve.bearer import bearer_token
+from specops.serve.admission import bearer_token
 
 METADATA = "authorization"
 """Where a client sends `Bearer TOKEN`."""

@@ -27,7 +27,7 @@ from specops.edge.sessions import Sessions
 from specops.edge.wire import SERVICE
 from specops.errors import EnvironmentFailure, FileError, ServerError
 from specops.serve.metrics import CONTENT_TYPE
-from specops.serve.process import Worker
+from specops.serve.worker_process import Worker
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.session import Answer, Effects, Ruled
 from specops.edge.sessions import Sessions
 from specops.edge.wire import SERVICE, description_of, refusal_response, turn_response, verdict_response
-from specops.serve.process import Worker
+from specops.serve.worker_process import Worker
 
 log = logging.getLogger(__name__)
 

@@ -38,8 +38,8 @@ from specops.edge.remote import Remote
 from specops.engine.request import Emission
 from specops.engine.step import Engine
 from specops.errors import UsageError
-from specops.serve import process
-from specops.serve.process import Worker, obey
+from specops.serve import worker_process
+from specops.serve.worker_process import Worker, obey
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ def verify_in_process(
     The connection takes Commands and gives what is Said, both packed (packed.py); Failed or nothing is the
     last. What is `ready` is a Ready.
     """
-    return process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
+    return worker_process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
 
 
 def verify_in_thread(engine: Engine, *, max_batch: int = 8, batching: Batching = DYNAMIC) -> Worker:
-    return process.in_thread(Verifying(engine, max_batch, batching), _work)
+    return worker_process.in_thread(Verifying(engine, max_batch, batching), _work)
 
 
 def _work(verifying: Verifying, connection: Connection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -18,8 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from specops.engine.request import Emission
-from specops.serve.generation import Sequence
-from specops.serve.worker import Load, Turn
+from specops.serve.engine_worker import Load, Turn
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,11 +36,14 @@ TOKENS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.
 
 
 ExtraSeries: TypeAlias = Callable[[Any, dict[str, str]], Iterable[Metric]]
-"""From `Load.extra` and the labels of every series."""
+"""Makes series from `Load.extra` and the labels that every series has."""
 
 
 class Histogram:
-    """Counts by bucket. prometheus_client's own takes locks and adds `_created` series, which vLLM lacks."""
+    """Counts of values by bucket.
+
+    prometheus_client's own takes locks and adds `_created` series, which vLLM lacks.
+    """
 
     def __init__(self, name: str, help_text: str, edges: tuple[float, ...] = SECONDS) -> None:
         self.name = name
@@ -61,12 +64,23 @@ class Histogram:
         return family
 
 
+@dataclass
+class Timeline:
+    """When what happened to one sequence, in seconds of time.perf_counter."""
+
+    arrived: float
+    scheduled: float | None = None  # began to run
+    first_output: float | None = None
+    last_output: float | None = None
+    tokens: int = 0  # generated so far
+
+
 class ServerMetrics(Collector):
-    """What the server has measured of itself."""
+    """The server's measurements of itself, as Prometheus scrapes them."""
 
     def __init__(self, model_name: str, *, speculative: bool, extra: ExtraSeries | None = None) -> None:
         """`speculative`: the spec_decode series exist only where speculation is configured, as in vLLM.
-        `extra`: makes series of what only the engine's own kind counts."""
+        `extra` makes the series that only this kind of engine has."""
         self._extra = extra
         self.load = Load()
         self.finished = {"stop": 0, "length": 0, "abort": 0}
@@ -91,32 +105,33 @@ class ServerMetrics(Collector):
         self._registry.register(self)
 
     def turn(self, turn: Turn) -> None:
-        """The engine has made a step."""
+        """Record a step of the engine."""
         self.load = turn.load
         if turn.tokens:
             self._step_tokens.observe(turn.tokens)
 
-    def output(self, sequence: Sequence, emission: Emission, now: float) -> None:
-        """`sequence` has got `emission` at `now`; notes the instant on the sequence."""
-        if sequence.first_output is None:
-            sequence.first_output = now
-            self._ttft.observe(now - sequence.arrived)
-        elif sequence.last_output is not None:
-            self._gap.observe(now - sequence.last_output)
-        sequence.last_output = now
-        sequence.generated += len(emission.tokens)
+    def output(self, timeline: Timeline, emission: Emission, now: float) -> None:
+        """Record that a sequence got `emission` at `now` (seconds of time.perf_counter), here and in its
+        timeline."""
+        if timeline.first_output is None:
+            timeline.first_output = now
+            self._ttft.observe(now - timeline.arrived)
+        elif timeline.last_output is not None:
+            self._gap.observe(now - timeline.last_output)
+        timeline.last_output = now
+        timeline.tokens += len(emission.tokens)
         if emission.finish_reason is not None:
-            self._finish(sequence, sequence.first_output, now)
+            self._finish(timeline, timeline.first_output, now)
             self.finished[emission.finish_reason] += 1
 
-    def _finish(self, sequence: Sequence, first_output: float, now: float) -> None:
-        scheduled = first_output if sequence.scheduled is None else sequence.scheduled
-        self._e2e.observe(now - sequence.arrived)
-        self._queue.observe(scheduled - sequence.arrived)
+    def _finish(self, timeline: Timeline, first_output: float, now: float) -> None:
+        scheduled = first_output if timeline.scheduled is None else timeline.scheduled
+        self._e2e.observe(now - timeline.arrived)
+        self._queue.observe(scheduled - timeline.arrived)
         self._prefill.observe(first_output - scheduled)
         self._decode.observe(now - first_output)
-        if sequence.generated > 1:
-            self._tpot.observe((now - first_output) / (sequence.generated - 1))
+        if timeline.tokens > 1:
+            self._tpot.observe((now - first_output) / (timeline.tokens - 1))
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""

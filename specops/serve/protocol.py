@@ -1,26 +1,30 @@
-"""What clients may ask for: the requests of OpenAI's API, with vLLM's extensions to them.
+"""The requests of OpenAI's API with vLLM's extensions, and which of their parameters the engine supports.
 
 Types are strict (a number in quotes is refused), null stands for the default, and a field that neither
 OpenAI nor vLLM gives a meaning here is ignored, as both do.
+
+Load generators and client libraries send many parameters that the embedded engine lacks, at a value that
+requests nothing. Such a request is answered. Any other value is refused by the parameter's name: an answer
+without the parameter's effect would be measured as if it had it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from specops.engine.request import LEAST_TEMPERATURE, Sampling
-from specops.serve.refusal import Refusal
-from specops.serve.unsupported import refuse_unsupported
+from specops.serve.admission import Refusal
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_STOPS, MAX_STOP_CHARACTERS = 64, 2048
-"""Of a request: `stop` strings, and their characters in all. Each of its tokens is matched against all of
-them, in the process that computes for everybody."""
+"""Limits of a request's `stop` strings and of their total length. Each new token is matched against all of
+them, in the process that computes for all requests."""
 
 MAX_STOP_TOKENS = 1024
 _INT64 = 2**63
@@ -39,7 +43,7 @@ def _listed(value: Any) -> Any:
 
 
 def _few_stops(value: Any) -> Any:
-    """Counted before each one is looked at: a body has room for a million."""
+    """Check the limits before each string is validated: a body has room for a million."""
     value = _listed(value)
     if isinstance(value, list):
         characters = sum(len(stop) for stop in value if isinstance(stop, str))
@@ -52,7 +56,7 @@ def _few_stops(value: Any) -> Any:
 
 
 def _joined_text(value: Any) -> str:
-    """A message's content: a string, or OpenAI's list of parts, all of them text."""
+    """The text of a message's content: a string, or OpenAI's list of parts, all of them text."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -82,7 +86,7 @@ class Message(_Body):
 
 
 class GenerationRequest(_Body):
-    """What the chat and the completions endpoint have in common."""
+    """The fields that the chat and the completions endpoint share."""
 
     prompt_field: ClassVar[str]
 
@@ -120,16 +124,16 @@ class GenerationRequest(_Body):
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens that each choice may have, where the client set it."""
+        """The most tokens of each choice; None if the client set no limit."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
     @abstractmethod
     def top_count(self) -> int | None:
-        """How many alternatives are wanted beside each token's own log-probability; None: not even that."""
+        """Number of alternatives beside each token's own log-probability; None: no log-probabilities."""
 
     def sampling(self, choice: int, max_tokens: int) -> Sampling:
-        """How choice number `choice` of each prompt is sampled. Its seed is the request's plus its number."""
+        """Sampling of choice number `choice` of each prompt. Its seed is the request's plus its number."""
         return Sampling(
             temperature=0.0 if self.temperature < LEAST_TEMPERATURE else self.temperature,
             top_k=max(self.top_k, 0),
@@ -165,7 +169,7 @@ class ChatRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     prompt_field = "prompt"
 
-    prompt: Any  # four shapes: prompts.py tells them apart
+    prompt: Any  # four shapes, which prompt_encoder.py distinguishes
     add_special_tokens: bool = True
     max_tokens: int | None = Field(16, ge=1)
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
@@ -176,7 +180,7 @@ class CompletionRequest(GenerationRequest):
 
 
 def parse(kind: type[Request], body: bytes) -> Request:
-    """Read a request body; whatever is wrong with it is refused with 400 and the field's name."""
+    """Read a request body. Raises Refusal (400), with the field's name, for anything wrong with it."""
     try:
         request = kind.model_validate_json(body)
     except ValidationError as error:
@@ -196,3 +200,63 @@ def _refusal(error: ErrorDetails) -> Refusal:
     if not where:  # a rule between fields: its text begins with the name of the one that breaks it
         return Refusal(400, reason, param=reason.split(" ", 1)[0])
     return Refusal(400, f"{where}: {reason}", param=str(error["loc"][0]))
+
+
+# The values of each parameter that request nothing; null always requests nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
+    "allowed_token_ids": ([],),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "logits_processors": ([],),
+    "min_p": (0,),
+    "modalities": (["text"], []),
+    "presence_penalty": (0,),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "skip_special_tokens": (True,),
+    "structured_outputs": ({},),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+}
+
+
+def refuse_unsupported(extra: Mapping[str, Any], *, ignores_end: bool) -> None:
+    """Raise Refusal (400) for the first of the `extra` fields that requests what the engine lacks.
+
+    `min_tokens` requests nothing if the sequence cannot end early anyway (`ignores_end`).
+    """
+    for name, value in extra.items():
+        neutral = _NEUTRAL.get(name)
+        if neutral is not None and value is not None and value not in neutral:
+            raise _unsupported(name)
+    if extra.get("min_tokens") not in (None, 0) and not ignores_end:
+        raise _unsupported("min_tokens", hint=" unless ignore_eos is true and stop is empty")
+
+
+def _unsupported(name: str, hint: str = "") -> Refusal:
+    return Refusal(
+        400, f"the embedded engine does not support {name}{hint}", param=name, code="unsupported_parameter"
+    )

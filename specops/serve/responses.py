@@ -1,16 +1,22 @@
-"""What clients get back: OpenAI's objects, with vLLM's additions, whole or in chunks."""
+"""Answers: OpenAI's objects with vLLM's additions, whole or as a stream of server-sent events."""
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from secrets import token_hex
 from typing import Any, ClassVar
 
+from aiohttp import web
+
 from specops.engine.request import Emission, TokenLogprob
+from specops.serve.admission import FAULT, Refusal
+from specops.serve.engine_loop import Generation
 from specops.serve.protocol import GenerationRequest
 
 _LEAST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM writes this
@@ -18,7 +24,7 @@ _LEAST_LOGPROB = -9999.0  # JSON has no -Infinity; vLLM writes this
 
 @dataclass
 class Choice:
-    """One answer as it grows."""
+    """The output of one choice so far."""
 
     tokens: list[int] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
@@ -68,7 +74,7 @@ class Answer(ABC):
         return {**self._head, "object": self.chunk_kind, "choices": [], "usage": usage}
 
     def add(self, index: int, emission: Emission) -> None:
-        """Keep `emission` for `whole`."""
+        """Store `emission` for `whole`."""
         self._choices[index].add(emission)
 
     def whole(self) -> dict[str, Any]:
@@ -222,3 +228,51 @@ class CompletionAnswer(Answer):
     def _top(self, entry: TokenLogprob) -> dict[str, float]:
         pairs = (*entry.top, (entry.token, entry.logprob))
         return {self._token_text(token): max(logprob, _LEAST_LOGPROB) for token, logprob in pairs}
+
+
+log = logging.getLogger(__name__)
+
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # NGINX would hold the chunks back
+}
+_DONE = b"data: [DONE]\n\n"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+async def send_stream(
+    request: web.Request, generation: Generation, answer: Answer, *, include_usage: bool
+) -> web.StreamResponse:
+    """Send `answer` as it grows; all output that is available at one time goes out in one write.
+
+    Raises Refusal for an error before the first output, so that it gets a status of its own. Later the
+    status has been sent, so the error is an event, as in vLLM.
+    """
+    batch = await generation.next()
+    response = web.StreamResponse(headers=_HEADERS)
+    await response.prepare(request)
+    payload = _events(answer.opening())
+    try:
+        while True:
+            payload += _events(answer.chunk(index, emission) for index, emission in batch)
+            if generation.finished:
+                break
+            await response.write(payload)
+            batch = await generation.next()
+            payload = b""
+        if include_usage:
+            payload += _events([answer.usage_chunk()])
+    except Refusal as refusal:
+        payload = _events([refusal.body()])
+    except ConnectionError:  # the client has gone
+        raise
+    except Exception:
+        log.exception("a stream of %s broke off", request.path)
+        payload = _events([FAULT.body()])
+    await response.write_eof(payload + _DONE)
+    return response
+
+
+def _events(objects: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(b"data: %b\n\n" % _encode(item).encode() for item in objects)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from specops.checkpoints.kind import Kind
+from specops.checkpoints.draft_kind import Kind
 
 Version = tuple[int, int, int]
 Does = Literal["works", "needs_setting", "refused"]

@@ -30,7 +30,7 @@ from specops.load.settings import BaselineSettings
 from specops.phases.canary import conform
 from specops.progress import Silent
 from specops.results import Result
-from specops.serve import stream
+from specops.serve import responses
 from specops.serve.responses import Answer
 
 PAIR = Path(__file__).parents[2] / "playbooks" / "embedded"
@@ -230,14 +230,14 @@ class Servers:
     @contextmanager
     def _streamed(self, change: Callable[[list[Any]], list[Any]]) -> Iterator[None]:
         """`change` gets the chunks with text that go out at one time."""
-        right = stream._events
+        right = responses._events
 
         def changed(objects: Iterable[dict[str, Any]]) -> bytes:
             events = list(objects)
             ours = bool(events) and events[0].get("model") == SPECULATIVE
             return right(change(events) if ours and events[0].get("choices") else events)
 
-        with patch.object(stream, "_events", changed):
+        with patch.object(responses, "_events", changed):
             yield
 
     def duplicated_chunk(self) -> Any:

@@ -19,7 +19,7 @@ from specops.edge.proposal import Proposal
 from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.wire import SERVICE, close_request, event_of, mode_request, open_request, round_request
 from specops.engine.request import Sampling
-from specops.serve.binding import bind
+from specops.serve.admission import bind
 
 DEADLINE = 60.0  # seconds for what a correct server does at once
 

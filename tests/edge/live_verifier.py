@@ -21,7 +21,7 @@ from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.serving import EngineSettings, load_verifier
 from specops.edge.settings import Drafting
 from specops.edge.verifying import verify_in_thread
-from specops.serve.binding import bind
+from specops.serve.admission import bind
 
 
 class LiveVerifier:

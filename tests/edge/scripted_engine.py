@@ -29,7 +29,7 @@ from specops.edge.messages import (
 from specops.edge.packed import Packed
 from specops.edge.proposal import Proposal
 from specops.engine.request import Sampling
-from specops.serve.process import Channel, Worker
+from specops.serve.worker_process import Channel, Worker
 
 VOCABULARY, EOS, LENGTH = 97, 96, 4000
 UNFIT = 95  # a prompt that begins with it is refused by the engine

@@ -194,7 +194,7 @@ def test_a_tokenizer_and_the_api_are_loaded_without_torch() -> None:
 from specops.assets import asset
 from specops.engine.tokenizer import load_tokenizer
 from specops.engine import Sampling
-import specops.serve.run, specops.serve.worker
+import specops.serve.server, specops.serve.engine_worker
 load_tokenizer(asset("playbooks", "embedded", "target")).apply_chat_template(
     [{"role": "user", "content": "a"}], tokenize=False
 )

@@ -14,8 +14,7 @@ for name in (
     "specops.engine.offload",
     "specops.engine.ranks",
     "specops.engine.tokenizer",
-    "specops.serve.binding",
-    "specops.serve.run",
-    "specops.serve.worker",
+    "specops.serve.engine_worker",
+    "specops.serve.server",
 ):
     import_module(name)

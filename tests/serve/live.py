@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
-from specops.serve.binding import bind
-from specops.serve.run import Server, ServeSettings
-from specops.serve.worker import in_thread
+from specops.serve.admission import bind
+from specops.serve.engine_worker import in_thread
+from specops.serve.server import Server, ServeSettings
 
 DEADLINE = 30.0  # seconds; a condition that a correct server meets at once
 

@@ -91,7 +91,7 @@ def test_an_engine_that_loses_what_it_stands_on_says_so_in_one_sentence(
     live.engine.fault = EnvironmentFailure("could not receive from rank 1: a rank has ended")
     assert live.ask("/v1/completions", ENDLESS).status == 500
     assert live.ask("/health").text.endswith("failed: could not receive from rank 1: a rank has ended\n")
-    [record] = [record for record in caplog.records if record.name == "specops.serve.process"]
+    [record] = [record for record in caplog.records if record.name == "specops.serve.worker_process"]
     assert record.exc_info is None
 
 

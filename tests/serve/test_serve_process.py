@@ -28,7 +28,7 @@ def start(tiny_pair: tuple[Path, Path]) -> Iterator[Start]:
     target, draft = tiny_pair
 
     def run(*arguments: str, patience: float | None = None) -> subprocess.Popen[str]:
-        program = "from specops.cli.app import main; from specops.serve import process\n"
+        program = "from specops.cli.app import main; from specops.serve import worker_process\n"
         if patience is not None:
             program += f"process._PATIENCE = {patience}\n"
         program += "main()"

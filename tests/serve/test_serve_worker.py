@@ -12,16 +12,15 @@ import time
 import pytest
 
 from specops.engine import Sampling
-from specops.serve.generation import Job
-from specops.serve.loop import EngineLoop
+from specops.serve.admission import Refusal
+from specops.serve.engine_loop import EngineLoop, Job
+from specops.serve.engine_worker import Load, Ready
 from specops.serve.metrics import ServerMetrics
-from specops.serve.process import Worker
-from specops.serve.refusal import Refusal
-from specops.serve.worker import Load, Ready
+from specops.serve.worker_process import Worker
 
 LOADING = """
 import os, time
-from specops.serve.worker import in_process
+from specops.serve.engine_worker import in_process
 
 def break_off():
     raise LookupError("no such layer")
@@ -58,7 +57,7 @@ def test_an_engine_that_does_not_load() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "RuntimeError LookupError: no such layer\n"
-        died = "ServerError could not load the engine: its process ended without a word\n"
+        died = "ServerError could not load the engine: its process ended without a message\n"
         assert process.stdout.readline() == died
         assert process.stdout.readline() == "loading\n"
         process.send_signal(signal.SIGTERM)

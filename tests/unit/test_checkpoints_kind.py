@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.checkpoints.config import Config, KvCache, config_of
-from specops.checkpoints.headers import Tensor, Weights, weights_of
-from specops.checkpoints.kind import kind_of
-from specops.checkpoints.source import Folder, find
+from specops.checkpoints.draft_kind import kind_of
+from specops.checkpoints.model_config import Config, KvCache, config_of
+from specops.checkpoints.source import Folder, Tensor, Weights, find, weights_of
 from specops.checkpoints.templates import rendered
 from specops.checkpoints.tokenizer import tokenizer_of
 from specops.errors import ModelError, SpecopsError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 import made_pairs as made
 import pytest
 
-from specops.checkpoints.kind import WORDS, Draft
+from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import ModelError, UsageError
 from specops.phases.verify_draft.engine import Engine, finding, path_finding
 from specops.phases.verify_draft.guide import advise

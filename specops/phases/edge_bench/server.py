@@ -25,7 +25,7 @@ from specops.engine.tokenizer import load_tokenizer
 from specops.errors import SpecopsError
 from specops.phases.edge_bench.records import ServerEffort
 from specops.prometheus.exposition import Scrape, scrape
-from specops.serve.binding import bind
+from specops.serve.admission import bind
 
 GRACE_S = 1.0
 """For sessions that run when the bench ends: all of them are cut short."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specops import results
-from specops.checkpoints.kind import WITHOUT_MODEL
+from specops.checkpoints.draft_kind import WITHOUT_MODEL
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, ModelError, ServerError
 from specops.launch.pools import serving

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from specops.checkpoints.config import Config
+from specops.checkpoints.model_config import Config
 from specops.checkpoints.templates import Message, Rendered, rendered
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.phases.verify_draft.findings import Finding, Severity

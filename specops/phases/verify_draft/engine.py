@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.checkpoints.kind import WORDS, Draft
+from specops.checkpoints.draft_kind import WORDS, Draft
 from specops.errors import UsageError
 from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.pair import ServingEngine

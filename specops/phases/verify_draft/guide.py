@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.checkpoints.kind import WORDS, Draft, Kind
+from specops.checkpoints.draft_kind import WORDS, Draft, Kind
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.pair import ServingEngine
 

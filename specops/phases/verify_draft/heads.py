@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.checkpoints.config import Config
-from specops.checkpoints.headers import Tensor, Weights
-from specops.checkpoints.kind import FUSE, WORDS, Draft, Kind
+from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind
+from specops.checkpoints.model_config import Config
+from specops.checkpoints.source import Tensor, Weights
 from specops.phases.verify_draft.engine import Engine
 from specops.phases.verify_draft.findings import Finding, Severity
 from specops.phases.verify_draft.pair import Side

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.checkpoints.config import BYTES
-from specops.checkpoints.kind import Draft, Kind
+from specops.checkpoints.draft_kind import Draft, Kind
+from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
 from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.pair import Side

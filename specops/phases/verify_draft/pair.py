@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from specops import results
-from specops.checkpoints.config import Config, config_of
-from specops.checkpoints.headers import Weights, weights_of
-from specops.checkpoints.source import Checkpoint, read_json
+from specops.checkpoints.model_config import Config, config_of
+from specops.checkpoints.source import Checkpoint, Weights, read_json, weights_of
 from specops.checkpoints.tokenizer import Tokenizer, tokenizer_of
 from specops.config import Pool
 from specops.serving import ENGINES

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.checkpoints.kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
+from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
 from specops.checkpoints.source import find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from specops import __version__
 from specops.assets import asset
-from specops.checkpoints.kind import Kind
+from specops.checkpoints.draft_kind import Kind
 from specops.errors import ConfigError, UsageError
 from specops.section import Draft, ExistingPath, Section, Tree
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair

@@ -7,7 +7,7 @@ metrics.py    the names of its series
 
 from __future__ import annotations
 
-from specops.checkpoints.kind import Kind
+from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
 from specops.serving.sglang.command import COMMAND_LINE, VERSION

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from specops.checkpoints.kind import Kind
+from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import (
     FIRST,
     DraftRule,

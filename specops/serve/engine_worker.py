@@ -1,4 +1,4 @@
-"""The engine's side of the server: a loop that computes, and is spoken to over a connection."""
+"""The engine's side of the server: the loop that computes, and its messages over the connection."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from socket import socket
 from specops.engine.request import Counters, Emission, Sampling
 from specops.engine.streaming import Streaming
 from specops.errors import UsageError
-from specops.serve import process
-from specops.serve.process import Worker, obey
+from specops.serve import worker_process
+from specops.serve.worker_process import Worker, obey
 
 
 @dataclass(frozen=True)
 class Submit:
-    """The sequences of a request: all of them, or none where the engine refuses one."""
+    """Start the sequences of a request: all of them, or none if the engine refuses one."""
 
     sequences: list[tuple[int, list[int], Sampling]]  # key, prompt, sampling
 
 
 @dataclass(frozen=True)
 class Cancel:
+    """Stop a sequence. One that has ended, or was never submitted, is ignored."""
+
     key: int
 
 
@@ -36,18 +38,20 @@ Command = Submit | Cancel | None
 
 @dataclass(frozen=True)
 class Load:
-    """How full the engine is, and its totals."""
+    """How full the engine is, and its counters since it started."""
 
     running: int = 0
     waiting: int = 0
     kv_usage: float = 0.0  # 0 to 1
     counters: Counters = field(default_factory=Counters)
     unavailable: str | None = None  # why nothing can be generated
-    extra: object = None  # what only this kind of engine counts
+    extra: object = None  # counters that only this kind of engine has
 
 
 @dataclass(frozen=True)
 class Ready:
+    """The first message: the engine is loaded."""
+
     max_length: int  # prompt and output tokens of one sequence
     load: Load
     model: str | None = None  # where only the engine knows
@@ -55,19 +59,19 @@ class Ready:
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of a step: taken at one instant, so that it is consistent."""
+    """The result of a step, all read at one instant, so that it is consistent."""
 
     started: float  # seconds of time.perf_counter, which all processes of a machine share
     ended: float
     tokens: int  # prompt tokens read and tokens generated
-    scheduled: list[int]  # keys of what began to run
+    scheduled: list[int]  # keys of sequences that began to run
     emissions: list[tuple[int, Emission]]  # by key
     load: Load
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A request, by the key of its first sequence."""
+    """The engine refuses a request, named by the key of its first sequence."""
 
     key: int
     message: str
@@ -75,27 +79,27 @@ class Refused:
 
 @dataclass(frozen=True)
 class Failed:
-    """The engine is broken; nothing follows."""
+    """The engine is broken; the last message."""
 
     error: str
 
 
 def in_thread(engine: Streaming) -> Worker:
-    """Its connection takes commands; it gives Turn and Refused, and at the end Failed or nothing. What is
-    `ready` is a Ready."""
-    return process.in_thread(engine, _work)
+    """A worker whose connection takes commands and gives Turn and Refused, and Failed if the engine breaks.
+    Its `ready` is a Ready."""
+    return worker_process.in_thread(engine, _work)
 
 
 def in_process(make: Callable[[], Streaming], inherited: list[socket]) -> AbstractContextManager[Worker]:
-    """As `in_thread`, of an engine that `make` loads in a process of its own (process.py)."""
-    return process.in_process(make, _work, inherited)
+    """As `in_thread`, with an engine that `make` loads in a process of its own (worker_process.py)."""
+    return worker_process.in_process(make, _work, inherited)
 
 
 def starting(
     make: Callable[[], Streaming], inherited: list[socket]
 ) -> AbstractContextManager[Callable[[], Worker]]:
-    """As `in_process`, and does not wait: it gives a function that does (process.py)."""
-    return process.starting(make, _work, inherited)
+    """As `in_process`, but gives a function that waits for the worker (worker_process.py)."""
+    return worker_process.starting(make, _work, inherited)
 
 
 def _work(engine: Streaming, connection: Connection) -> None:
@@ -116,7 +120,7 @@ class _Working:
             self._connection.send(self._turn())
 
     def _obey(self, commands: queue.SimpleQueue[Command]) -> bool:
-        """Carry out what has been asked, waiting for it when there is nothing to compute. False: stop."""
+        """Carry out all commands; wait for one if there is nothing to compute. False: stop."""
         wait = self._engine.idle
         while True:
             try:
@@ -166,7 +170,6 @@ class _Working:
             self._queued.append(key)
 
     def _cancel(self, key: int) -> None:
-        """What has ended meanwhile, or was never submitted, is not there."""
         identity = self._ids.pop(key, None)
         if identity is not None:
             del self._keys[identity]

@@ -1,12 +1,12 @@
-"""From what a client sent to token ids."""
+"""Encodes the prompts and conversations that clients send to token ids."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+from specops.serve.admission import Refusal
 from specops.serve.protocol import Message
-from specops.serve.refusal import Refusal
 
 LONG_TEXT = 32_768  # characters; encoding more than that would hold up every other stream for milliseconds
 
@@ -27,7 +27,10 @@ class PromptEncoder:
         self._backend.no_padding()
 
     async def completion(self, prompt: Any, add_special_tokens: bool) -> list[list[int]]:
-        """The prompts in the `prompt` field of /v1/completions, in their order."""
+        """Token ids of each prompt in the `prompt` field of /v1/completions, in order.
+
+        Raises Refusal (400) for any other shape.
+        """
         if isinstance(prompt, str):
             return [await self._encode(prompt, add_special_tokens)]
         if not isinstance(prompt, list) or not prompt:
@@ -41,7 +44,10 @@ class PromptEncoder:
         raise Refusal(400, _SHAPES, param="prompt")
 
     async def chat(self, messages: list[Message], add_special_tokens: bool) -> list[int]:
-        """The conversation in the model's own template, up to where the assistant's answer begins."""
+        """Token ids of the conversation in the model's own template, up to the assistant's answer.
+
+        Raises Refusal (400) if the model has no template, or the template refuses the messages.
+        """
         if not self._tokenizer.chat_template:
             raise Refusal(400, "this model has no chat template: use /v1/completions", param="messages")
         conversation = [message.model_dump() for message in messages]
@@ -68,7 +74,7 @@ class PromptEncoder:
 
 
 def count_prompts(prompt: Any) -> int:
-    """How many prompts the `prompt` field of /v1/completions holds, without a look at each."""
+    """How many prompts the `prompt` field of /v1/completions holds, judged by the first item only."""
     several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
     return len(prompt) if several else 1
 

@@ -1,8 +1,8 @@
-"""Work in a process of its own, over a connection: it is told what to do, and says what came of it.
+"""A worker in a process of its own: commands go to it over a connection, and results come back.
 
 Computing gets a process because in one process the thread that writes to clients and the one that computes
-take the interpreter from each other at every chunk. What is there already is worked with from a thread, over
-the same connection.
+take the interpreter from each other at every chunk. A test's engine, which exists already, gets a thread
+with the same connection.
 """
 
 from __future__ import annotations
@@ -27,36 +27,37 @@ from specops.errors import ServerError, SpecopsError
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 15.0  # seconds that a process has to end in; one with ranks of its own gives those 10
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_END_WITHIN_S = 15.0  # after that a process is killed; one with ranks of its own waits 10 for those
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Someone at work somewhere else."""
+    """A worker in another process or thread, ready for commands."""
 
     connection: Connection
-    """Takes commands, None as the last; gives what came of them."""
+    """Takes commands, None as the last; gives their results."""
 
     ready: Any
-    """The first that it said."""
+    """Its first message."""
 
     join: Callable[[], None]
-    """Wait for its end, once it was told to stop or the connection was closed."""
+    """Wait for its end, after the last command or after the connection was closed."""
 
 
 class Channel(Protocol):
-    """One end of a connection, whatever its messages are packed in. Both raise OSError, and EOFError, where
-    the other end is gone."""
+    """One end of a connection, in any encoding. Both methods raise OSError or EOFError if the other end is
+    gone."""
 
-    def send(self, said: Any, /) -> None: ...
+    def send(self, message: Any, /) -> None: ...
 
     def recv(self) -> Any: ...
 
 
 def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
+    """Run `work` on `made` in a thread of this process."""
     ours, theirs = multiprocessing.Pipe()
     thread = threading.Thread(target=work, args=(made, theirs), name="engine", daemon=True)
     thread.start()
@@ -67,7 +68,7 @@ def in_thread(made: Made, work: Callable[[Made, Connection], None]) -> Worker:
 def in_process(
     make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
 ) -> Iterator[Worker]:
-    """As `starting`, once it is ready."""
+    """As `starting`; gives the worker once it is ready."""
     with starting(make, work, inherited) as wait:
         yield wait()
 
@@ -76,23 +77,23 @@ def in_process(
 def starting(
     make: Callable[[], Made], work: Callable[[Made, Connection], None], inherited: list[socket]
 ) -> Iterator[Callable[[], Worker]]:
-    """A process in which `make` loads what `work` works with, and a function that waits until it is ready.
+    """Start a process that runs `work(make(), connection)`; gives a function that waits until it is ready.
 
     The function raises the error of `make`. What the caller does before it calls that function, such as its
     own imports, runs at the same time as `make`.
     It forks: call it in the main thread, before there are others.
-    inherited: what that process is not to keep open.
+    inherited: sockets that the process must close.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_process, args=(make, work, theirs, [ours, *inherited]), name="engine")
     ready = False
-    before = signal.signal(signal.SIGTERM, _leave)  # or this process would die of it, and that one load on
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until either process is ready to answer them
+    before = signal.signal(signal.SIGTERM, _leave)  # its default would end this process and leave the other
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)  # until either process is ready to answer them
     try:
         process.start()
         theirs.close()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
 
         def wait() -> Worker:
             nonlocal ready
@@ -100,8 +101,8 @@ def starting(
                 first = ours.recv()
             except (EOFError, OSError) as error:
                 raise ServerError(
-                    "could not load the engine: its process ended without a word",
-                    hint="was it killed for the memory it takes? The system's log would say so",
+                    "could not load the engine: its process ended without a message",
+                    hint="the kernel may have killed it for its memory: run `dmesg` to check",
                 ) from error
             if isinstance(first, Exception):
                 raise first
@@ -110,10 +111,10 @@ def starting(
 
         yield wait
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # also where no process could be started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)  # also where no process could be started
         ours.close()
         if process.pid is not None:
-            if not ready:  # it hears of a closed connection only when it has loaded
+            if not ready:  # it notices a closed connection only after loading
                 process.terminate()
             _end(process)
         signal.signal(signal.SIGTERM, before)
@@ -122,19 +123,21 @@ def starting(
 def obey(
     channel: Channel, run: Callable[[queue.SimpleQueue[Any]], None], failed: Callable[[str], object]
 ) -> None:
-    """`run` with the commands that come, until it returns or whoever commands is gone. Where it breaks,
-    `failed` of the reason is the last that is said."""
+    """Call `run` with a queue of the commands from `channel`, until it returns or the other end is gone.
+
+    If it raises, the error is logged, and `failed(reason)` is sent as the last message.
+    """
     commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, commands), name="commands", daemon=True).start()
     try:
         run(commands)
         return
     except (BrokenPipeError, ConnectionResetError):
-        return  # the server is gone, and with it everyone who asked
-    except SpecopsError as error:  # what it stands on is gone: a rank, or a file of weights
+        return  # the server is gone, and its clients with it
+    except SpecopsError as error:  # a rank has ended, or a file of weights is gone
         log.error("the engine failed: %s", error.message)
         reason = error.message
-    except Exception as error:  # whatever it was, the engine's state can no longer be trusted
+    except Exception as error:  # the engine's state can no longer be trusted
         log.exception("the engine failed")
         reason = repr(error)
     with suppress(OSError):  # the server is gone as well
@@ -142,7 +145,7 @@ def obey(
 
 
 def _listen(channel: Channel, commands: queue.SimpleQueue[Any]) -> None:
-    """By itself, so that whoever commands never waits for a step."""
+    """In a thread of its own, so that a sender never waits for a step."""
     while True:
         try:
             command = channel.recv()
@@ -158,8 +161,8 @@ def _leave(number: int, frame: object) -> None:
 
 
 def _end(process: BaseProcess) -> None:
-    """Wait for a process that was told to end, or whose connection is closed, and no longer than that."""
-    process.join(_PATIENCE)
+    """Wait for a process that is to end, and kill it after `_END_WITHIN_S`."""
+    process.join(_END_WITHIN_S)
     if process.is_alive():
         process.kill()
         process.join()
@@ -171,9 +174,9 @@ def _process(
     connection: Connection,
     others: list[socket | Connection],
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: the server says when
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, to all processes: the server decides
     signal.signal(signal.SIGTERM, _leave)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
     for other in others:
         other.close()
     try:
@@ -181,10 +184,10 @@ def _process(
     except SpecopsError as error:
         connection.send(error)
         return
-    except Exception as error:  # whatever it is, the command line says it, as it does its own
+    except Exception as error:  # the command line reports it like its own
         fault = RuntimeError(f"{type(error).__name__}: {error}")
         fault.add_note(traceback.format_exc())
         connection.send(fault)
         return
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group's: running requests may finish
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to the whole group: running requests may finish
     work(made, connection)

@@ -1,4 +1,4 @@
-"""A server's life: take the address, answer, drain, end."""
+"""A server's life: start, answer, drain, stop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from typing import Any
 from aiohttp import web
 
 from specops.errors import ServerError
-from specops.serve.app import Api
-from specops.serve.binding import not_listening
-from specops.serve.loop import EngineLoop
+from specops.serve.admission import Refusal, not_listening
+from specops.serve.engine_loop import EngineLoop
 from specops.serve.metrics import ExtraSeries, ServerMetrics
-from specops.serve.process import Worker
-from specops.serve.refusal import Refusal
+from specops.serve.openai_api import Api
+from specops.serve.worker_process import Worker
 
 log = logging.getLogger(__name__)
 
-# aiohttp logs a traceback for bytes that are no HTTP; whatever fails in a handler, app.py logs itself.
+# aiohttp logs a traceback for bytes that are not HTTP; openai_api.py logs what fails in a handler.
 logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_PARTING = 1.0  # seconds that handlers have to send their last bytes in
+_LAST_BYTES_S = 1.0  # in which handlers send their last bytes
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class ServeSettings:
     speculative: bool
     api_key: str | None = None  # None: everyone may ask
     body_limit: int = 4 * 2**20  # bytes
-    grace: float = 30.0  # seconds that running requests have to finish in when the server drains
-    extra_series: ExtraSeries | None = None  # beside vLLM's, of what only the engine's own kind counts
+    grace: float = 30.0  # seconds for running requests to finish when the server drains
+    extra_series: ExtraSeries | None = None  # beside vLLM's: series that only this kind of engine has
 
 
 class Server:
@@ -63,11 +62,14 @@ class Server:
             self._api.application(settings.body_limit),
             handler_cancellation=True,
             access_log=None,
-            shutdown_timeout=_PARTING,
+            shutdown_timeout=_LAST_BYTES_S,
         )
 
     async def start(self, bound: socket.socket) -> str:
-        """Answer on `bound` (from `bind`); returns the base URL."""
+        """Answer on `bound` (from `admission.bind`); returns the base URL.
+
+        Raises EnvironmentFailure if another process has taken the port since.
+        """
         host, port = bound.getsockname()[:2]
         self.engine.start()
         await self._runner.setup()
@@ -84,11 +86,11 @@ class Server:
         await self._api.gate.empty()
 
     async def stop(self) -> int:
-        """End at once; returns how many sequences that cut short."""
+        """End at once; returns the number of unfinished sequences."""
         self._api.gate.close()
         cut = self.engine.refuse_all(Refusal(503, "the server was shut down", code="shut_down"))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._api.gate.empty(), _PARTING)
+            await asyncio.wait_for(self._api.gate.empty(), _LAST_BYTES_S)
         await self._runner.cleanup()
         await self.engine.stop()
         return cut
@@ -106,7 +108,7 @@ def serve_engine(
     SIGTERM and SIGINT drain: no new requests, and the running ones have `settings.grace` seconds. A second
     signal, or the end of the grace, ends the server at once.
 
-    Raises ServerError when the engine failed, so that whoever supervises the server starts it again.
+    Raises ServerError if the engine failed, so that a supervisor starts the server again.
     """
     asyncio.run(_serve(worker, tokenizer, settings, bound, ready))
 

@@ -1,6 +1,7 @@
-"""What kind of draft a checkpoint is, from its config; the weights' names where the config leaves it open.
+"""The kind of draft that a checkpoint is, from its config, or from its weights' names if the config is
+unclear.
 
-In the order in which vLLM would find out (0.33). vLLM also guesses from the path's text; that is no evidence.
+The checks follow the order of vLLM 0.33. vLLM also guesses from the path's text, which is not evidence.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specops.checkpoints.config import Config
-from specops.checkpoints.headers import Weights
+from specops.checkpoints.model_config import Config
+from specops.checkpoints.source import Weights
 
 Kind = Literal[
     "independent",
@@ -58,32 +59,34 @@ ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 """`model_type` of drafters that run on the target's own KV cache (vLLM PR #41745)."""
 
 FUSE = "fc.weight"
-"""Joins an embedding and the target's features: what tells a head of EAGLE's from a model."""
+"""Joins an embedding and the target's features: an EAGLE head has it, and a model does not."""
 
 
 @dataclass(frozen=True)
 class Draft:
+    """A checkpoint's kind, and the evidence for it."""
+
     kind: Kind
     evidence: str
-    """What in the files says so."""
+    """The fields or names in the files that show it."""
 
     ambiguous: bool = False
-    """The files would look the same if it were an EAGLE head of the first form."""
+    """Whether an EAGLE head of the first form would have the same files."""
 
     parallel: bool = False
-    """It drafts all its tokens in one pass (P-EAGLE)."""
+    """Whether it drafts all its tokens in one pass (P-EAGLE)."""
 
     speculators: bool = False
-    """In the speculators format."""
+    """Whether it is in the speculators format."""
 
     lacks: tuple[str, ...] = ()
-    """What its format requires and its config does not have."""
+    """Fields that its format requires and its config does not have."""
 
     tokens: int | None = None
-    """That it was made to draft at a time, where its config says so."""
+    """Tokens that it was trained to draft at a time; None if its config does not say."""
 
     verifier: str | None = None
-    """The target that its config names."""
+    """The target that its config names, if any."""
 
     verifier_architectures: tuple[str, ...] = ()
     """The target's architectures, where its config names them (speculators format)."""
@@ -92,11 +95,15 @@ class Draft:
     """Gemma 4's: it reads the target's last hidden state and KV cache, and has neither of its own."""
 
     layers: int | None = None
-    """Of the target, that it runs through (early exit)."""
+    """Layers of the target that an early exit runs; None for other kinds."""
 
 
 def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any], *, is_target: bool) -> Draft:
-    """`is_target`: the draft is the target's own checkpoint. `generation`: its generation_config.json."""
+    """The kind of a draft from its files.
+
+    weights: None if it has no safetensors. generation: its generation_config.json, or {}.
+    is_target: whether the draft is the target's own checkpoint.
+    """
     text, architecture = config.text, next(iter(config.architectures), "")
     found = _speculators(config)
     if found is not None:
@@ -134,8 +141,8 @@ def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any],
             if layers:
                 return Draft("mtp", f"the target's own {key} is {layers}", tokens=layers)
     if "assistant_early_exit" in generation:
-        told = generation["assistant_early_exit"]
-        return Draft("early_exit", f"assistant_early_exit is {told} in generation_config.json")
+        exit_layer = generation["assistant_early_exit"]
+        return Draft("early_exit", f"assistant_early_exit is {exit_layer} in generation_config.json")
     return _model_or_head(config, architecture, weights)
 
 
@@ -158,7 +165,7 @@ def _speculators(config: Config) -> Draft | None:
     }
     return Draft(
         SPECULATORS.get(named, "eagle3"),
-        f"the speculators format, speculators_model_type {named or 'not said'}",
+        f"the speculators format, speculators_model_type {named or 'missing'}",
         parallel=named == "peagle",
         speculators=True,
         lacks=tuple(key for key, value in required.items() if not value),
@@ -169,13 +176,13 @@ def _speculators(config: Config) -> Draft | None:
 
 
 def _model_or_head(config: Config, architecture: str, weights: Weights | None) -> Draft:
-    """EAGLE's first heads call themselves LlamaForCausalLM: the weights tell, or nothing does."""
-    told = f"architecture {architecture or 'not said'}, {config.layers} hidden layers"
+    """EAGLE's first heads have LlamaForCausalLM in their config: only the weights show the difference."""
+    described = f"architecture {architecture or 'missing'}, {config.layers} hidden layers"
     if weights is not None and weights.tensors:
         if FUSE in weights.tensors:
             return Draft("eagle", f"{FUSE} among its weights, though its config.json says {architecture}")
-        return Draft("independent", f"{told}, and no {FUSE} among its weights")
-    return Draft("independent", told, ambiguous=config.layers == 1)
+        return Draft("independent", f"{described}, and no {FUSE} among its weights")
+    return Draft("independent", described, ambiguous=config.layers == 1)
 
 
 NOT_GENERATIVE = re.compile(

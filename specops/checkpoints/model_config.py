@@ -1,4 +1,4 @@
-"""config.json: what a model says of itself. Sizes are those of the text model where there are several."""
+"""config.json of a model. Sizes of a multimodal model are its text model's."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config
 """Where multimodal configs, and drafts in the speculators format, keep the text model's section."""
 
 NO_CACHE = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp")
-"""Layer types that keep no keys and values: their state does not grow with the text."""
+"""Layer types without keys and values: their state does not grow with the text."""
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 @dataclass(frozen=True)
 class KvCache:
-    """What a text's tokens keep in the KV cache."""
+    """The size of a token's entries in the KV cache."""
 
     layers: int
-    """Those that keep something."""
+    """Layers with keys and values."""
 
     windowed: int
-    """Of these, those that keep only the last `window` tokens."""
+    """How many of these hold only the last `window` tokens."""
 
     window: int | None
     heads: int | None
-    """Of keys and of values: divided among GPUs. None for latent attention (MLA), whole on each GPU."""
+    """KV heads, which are divided among GPUs. None for latent attention (MLA), which is whole on each GPU."""
 
     values: int
-    """Numbers that one token keeps in one layer: of one head, or of the whole layer for MLA."""
+    """Numbers of one token in one layer: of one head, or of the whole layer for MLA."""
 
     def bytes_per_token(self, width: int, tensor_parallel: int = 1) -> int:
-        """On one GPU, in numbers of `width` bytes; a head that cannot be divided is kept more than once."""
+        """Bytes of one token on one GPU, with numbers of `width` bytes. A head that cannot be divided is
+        stored on several GPUs."""
         heads = 1 if self.heads is None else max(1, -(-self.heads // tensor_parallel))
         return self.layers * heads * self.values * width
 
 
 @dataclass(frozen=True)
 class Config:
+    """config.json, as it is and as typed properties. A property is None if the config does not have it."""
+
     raw: dict[str, Any]
     text: dict[str, Any]
-    """The text model's part, or all of it."""
+    """The text model's section, or all of `raw`."""
 
     name: str
-    """Of the checkpoint, for messages."""
+    """The checkpoint's name, for messages."""
 
     @property
     def architectures(self) -> list[str]:
@@ -80,7 +83,7 @@ class Config:
 
     @property
     def dtype(self) -> str | None:
-        """Of weights as published, such as bfloat16."""
+        """The dtype of the published weights, such as bfloat16."""
         for part in (self.raw, self.text):
             named = part.get("dtype") or part.get("torch_dtype")
             if isinstance(named, str):
@@ -93,7 +96,7 @@ class Config:
         return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else None
 
     def whole(self, key: str) -> int | None:
-        """A whole number of the config; None where it is not there. ModelError for anything else."""
+        """The whole number at `key`; None if there is none. Raises ModelError for any other value."""
         value = self.text.get(key, self.raw.get(key))
         if value is None:
             return None
@@ -105,7 +108,7 @@ class Config:
         return value
 
     def kv_cache(self) -> KvCache | None:
-        """None where the config does not say enough."""
+        """The KV cache of the text model; None if the config has too few fields to compute it."""
         layers = self.layers
         if layers is None:
             return None
@@ -137,7 +140,7 @@ class Config:
 
 
 def config_of(checkpoint: Checkpoint) -> Config:
-    """Raises ModelError where the checkpoint has no config.json, or a damaged one."""
+    """The checkpoint's config. Raises ModelError if it has no config.json, or a damaged one."""
     raw = read_json(checkpoint, "config.json")
     if raw is None:
         raise ModelError(

@@ -1,7 +1,7 @@
-"""The event loop's side of the engine, and the only door to it.
+"""The event loop's side of the engine: requests on their way, and the only connection to the worker.
 
-Commands go to the worker, which answers once a step with everything that the step produced, so that the two
-meet as seldom as possible.
+Commands go to the worker, which answers once a step with everything that the step produced. So the two
+processes exchange as few messages as possible.
 """
 
 from __future__ import annotations
@@ -10,13 +10,77 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 
-from specops.serve.generation import Generation, Job, Sequence
-from specops.serve.metrics import ServerMetrics
-from specops.serve.process import Worker
-from specops.serve.refusal import Refusal
-from specops.serve.worker import Cancel, Command, Failed, Refused, Submit, Turn
+from specops.engine.request import Emission, Sampling
+from specops.serve.admission import Refusal
+from specops.serve.engine_worker import Cancel, Command, Failed, Refused, Submit, Turn
+from specops.serve.metrics import ServerMetrics, Timeline
+from specops.serve.worker_process import Worker
+
+
+@dataclass(frozen=True)
+class Job:
+    """One sequence to generate."""
+
+    prompt: list[int]  # token ids
+    sampling: Sampling
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One sequence of a request."""
+
+    generation: Generation
+    key: int  # its name in the messages to and from the worker
+    index: int  # the choice that it becomes
+    job: Job
+    timeline: Timeline
+
+
+class Generation:
+    """The sequences of one request. Lives in the event loop; one handler reads it."""
+
+    def __init__(self, jobs: list[Job], keys: Iterator[int], arrived: float) -> None:
+        """`keys` gives unused keys. `arrived`: seconds of time.perf_counter."""
+        self.sequences = [
+            Sequence(self, next(keys), index, job, Timeline(arrived)) for index, job in enumerate(jobs)
+        ]
+        self._unfinished = len(jobs)  # sequences whose last emission has not been read
+        self._output: list[tuple[int, Emission]] = []
+        self._refusal: Refusal | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every sequence's last emission has been read."""
+        return self._unfinished == 0
+
+    def put(self, index: int, emission: Emission) -> None:
+        """Hand `emission` of choice `index` to the reader."""
+        self._output.append((index, emission))
+        self._news.set()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Raise `refusal` in the reader, after the output that was put before."""
+        self._refusal = refusal
+        self._news.set()
+
+    async def next(self) -> list[tuple[int, Emission]]:
+        """Wait for output and return all of it, as (choice index, emission).
+
+        Raises the Refusal of `refuse` once no output is left before it.
+        """
+        await self._news.wait()
+        if not self._output:
+            assert self._refusal is not None
+            raise self._refusal
+        output, self._output = self._output, []
+        self._unfinished -= sum(emission.finish_reason is not None for _, emission in output)
+        if self._refusal is None:
+            self._news.clear()
+        return output
 
 
 class EngineLoop:
@@ -35,51 +99,50 @@ class EngineLoop:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be generated at the moment; it may pass."""
+        """Why nothing can be generated at the moment; the reason may pass."""
         return self._metrics.load.unavailable
 
     def start(self) -> None:
         """Begin to listen to the worker, in the running event loop."""
         self._events = asyncio.get_running_loop()
-        self._events.add_reader(self._worker.connection, self._hear)
+        self._events.add_reader(self._worker.connection, self._read)
 
     async def stop(self) -> None:
-        """End the worker after the step that it is in. Once it has ended, there is nothing more to do."""
+        """End the worker after its current step. A second call does nothing."""
         if self._worker.connection.closed:
             return
         self._events.remove_reader(self._worker.connection)
-        self._tell(None)
+        self._send(None)
         await asyncio.to_thread(self._worker.join)
         self._worker.connection.close()
 
     @contextmanager
     def generation(self, jobs: list[Job]) -> Iterator[Generation]:
-        """Generate `jobs` together. Leaving the block takes back whatever is unfinished.
+        """Generate `jobs` together. Leaving the block cancels what is unfinished.
 
-        Raises Refusal: 429 when the queue is full, 503 when the engine has failed.
+        Raises Refusal: 429 if the queue is full, 503 if the engine has failed or is unavailable.
         """
         self._admit(len(jobs))
         generation = Generation(jobs, self._keys, arrived=time.perf_counter())
         self._active.update((sequence.key, sequence) for sequence in generation.sequences)
-        asked = [(s.key, s.job.prompt, s.job.sampling) for s in generation.sequences]
-        self._tell(Submit(asked))
+        self._send(Submit([(s.key, s.job.prompt, s.job.sampling) for s in generation.sequences]))
         try:
             yield generation
         finally:
             for sequence in generation.sequences:
                 if self._active.pop(sequence.key, None) is not None:
                     self._metrics.finished["abort"] += 1
-                    self._tell(Cancel(sequence.key))
+                    self._send(Cancel(sequence.key))
 
     def refuse_all(self, refusal: Refusal) -> int:
-        """End every request with `refusal`; returns how many sequences that cut short."""
+        """End every request with `refusal`; returns the number of unfinished sequences."""
         cut = len(self._active)
         for generation in {sequence.generation for sequence in self._active.values()}:
             generation.refuse(refusal)
         return cut
 
     def refuse_more_than_fits(self, count: int) -> None:
-        """Refuse a request of `count` sequences that could not be served even by an idle engine."""
+        """Raise Refusal (400) if even an idle engine could not hold a request of `count` sequences."""
         if count > self.capacity:
             raise Refusal(
                 400, f"{count} sequences in one request; this server holds {self.capacity}", param="n"
@@ -99,36 +162,36 @@ class EngineLoop:
                 headers={"Retry-After": "1"},
             )
 
-    def _tell(self, command: Command) -> None:
-        with suppress(OSError):  # a worker that has died is heard of by `_hear`
+    def _send(self, command: Command) -> None:
+        with suppress(OSError):  # `_read` notices a dead worker
             self._worker.connection.send(command)
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         try:
             while self._worker.connection.poll():
-                said = self._worker.connection.recv()
-                if isinstance(said, Turn):
-                    self._deliver(said)
-                elif isinstance(said, Refused):
-                    self._refuse(said)
+                message = self._worker.connection.recv()
+                if isinstance(message, Turn):
+                    self._deliver(message)
+                elif isinstance(message, Refused):
+                    self._refuse(message)
                 else:
-                    self._fail(said)
+                    self._fail(message)
         except (EOFError, OSError):
             self._fail(Failed("its process has ended"))
 
     def _deliver(self, turn: Turn) -> None:
         for key in turn.scheduled:
             if key in self._active:
-                self._active[key].scheduled = turn.started
+                self._active[key].timeline.scheduled = turn.started
         self._metrics.turn(turn)
         for key, emission in turn.emissions:
             sequence = self._active.get(key)
             if sequence is None:  # cancelled while the engine was in this step
                 continue
-            if emission.error is not None:  # it is not active any more once its reader has heard
+            if emission.error is not None:  # stays active until its reader has got the refusal
                 sequence.generation.refuse(Refusal(503, emission.error, code="cut_off"))
                 continue
-            self._metrics.output(sequence, emission, turn.ended)
+            self._metrics.output(sequence.timeline, emission, turn.ended)
             if emission.finish_reason is not None:
                 del self._active[key]
             sequence.generation.put(sequence.index, emission)

@@ -12,16 +12,12 @@ from typing import Any
 from aiohttp import web
 
 from specops import __version__
-from specops.serve.bearer import bearer_token
-from specops.serve.gate import Gate
-from specops.serve.generation import Job
-from specops.serve.loop import EngineLoop
+from specops.serve.admission import FAULT, Gate, Refusal, bearer_token
+from specops.serve.engine_loop import EngineLoop, Job
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
-from specops.serve.prompts import PromptEncoder, count_prompts
+from specops.serve.prompt_encoder import PromptEncoder, count_prompts
 from specops.serve.protocol import ChatRequest, CompletionRequest, GenerationRequest, Request, parse
-from specops.serve.refusal import FAULT, Refusal
-from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer
-from specops.serve.stream import send_stream
+from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer, send_stream
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Api:
-    """The handlers, and what they answer from."""
+    """The handlers of all routes, with the engine, tokenizer and metrics that they answer from."""
 
     model: str
     max_length: int  # prompt and output tokens of one sequence
@@ -45,7 +41,7 @@ class Api:
         self._encoder = PromptEncoder(self.tokenizer)
 
     def application(self, body_limit: int) -> web.Application:
-        """`body_limit`: the most bytes that a request body may have."""
+        """The routes as an aiohttp application. `body_limit`: most bytes of a request body."""
         app = web.Application(middlewares=[refuse, self._authorise], client_max_size=body_limit)
         app.add_routes(
             [
@@ -132,7 +128,7 @@ class Api:
         return web.json_response(answer.whole())
 
     def _token_limit(self, body: GenerationRequest, prompt: list[int]) -> int:
-        """How many tokens may follow `prompt`. Raises Refusal where the client asks for more than fit."""
+        """How many tokens may follow `prompt`. Raises Refusal (400) if the client requests more than fit."""
         if not prompt:
             raise Refusal(400, "the prompt is empty", param=body.prompt_field)
         room = self.max_length - len(prompt)
@@ -150,7 +146,7 @@ class Api:
         if limit > room:
             raise Refusal(
                 400,
-                f"{limit} tokens of output were asked for; with {len(prompt)} tokens of prompt, {room} are "
+                f"{limit} tokens of output were requested; with {len(prompt)} tokens of prompt, {room} are "
                 f"left of this model's context of {self.max_length} tokens",
                 param="max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
                 code="context_length_exceeded",
@@ -170,21 +166,21 @@ class Api:
 
 @web.middleware
 async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn whatever a handler raises into an error that OpenAI clients can read."""
+    """Turn every exception of a handler into an error that OpenAI clients can read."""
     try:
         return await handler(request)
     except Refusal as refusal:
-        pass_on = refusal
+        answer = refusal
     except web.HTTPRequestEntityTooLarge as error:
-        pass_on = Refusal(413, f"the request body is too large: {error.text}", code="body_too_large")
+        answer = Refusal(413, f"the request body is too large: {error.text}", code="body_too_large")
     except web.HTTPException as error:  # aiohttp's own: no such path, or not by this method
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-        pass_on = Refusal(error.status, f"{request.method} {request.path}: {error.reason}", headers=allow)
+        answer = Refusal(error.status, f"{request.method} {request.path}: {error.reason}", headers=allow)
     except web.RequestPayloadError as error:
-        pass_on = Refusal(400, f"the request body cannot be read: {error}")
+        answer = Refusal(400, f"the request body cannot be read: {error}")
     except ConnectionError:  # the client has gone; nobody reads an answer
         raise
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
-        pass_on = FAULT
-    return web.json_response(pass_on.body(), status=pass_on.status, headers=pass_on.headers)
+        answer = FAULT
+    return web.json_response(answer.body(), status=answer.status, headers=answer.headers)
