@@ -31,11 +31,17 @@ class Exit(IntEnum):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended a measurement whose partial results are in the file `path`."""
+    """Ctrl-C or SIGTERM ended work of which something is saved.
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
+    path: the file of partial results; None: the phase that was running saved none.
+    finished: phases of a walk that ended before, with their results in `folder`.
+    """
+
+    def __init__(self, path: Path | None, finished: tuple[str, ...] = (), folder: Path | None = None) -> None:
+        super().__init__(str(path or folder))
         self.path = path
+        self.finished = finished
+        self.folder = folder
 
 
 class SpecopsError(Exception):

@@ -67,7 +67,10 @@ def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt
     --fresh would discard the partial results, so it is left out where there are some.
     """
     name = "Ctrl-C" if by == signal.SIGINT else by.name
-    if isinstance(stopped, Stopped):
-        again = shlex.join(["specops", *(word for word in words if word != "--fresh")])
-        return f"stopped by {name}; partial results are in {stopped.path}\ngo on with: {again}"
-    return f"stopped by {name}; no partial results\ngo on with: {shlex.join(['specops', *words])}"
+    if not isinstance(stopped, Stopped):
+        return f"stopped by {name}; no partial results\ngo on with: {shlex.join(['specops', *words])}"
+    saved = [f"partial results are in {stopped.path}"] if stopped.path else []
+    if stopped.finished:
+        saved.append(f"results of {', '.join(stopped.finished)} are in {stopped.folder}")
+    again = shlex.join(["specops", *(word for word in words if word != "--fresh")])
+    return f"stopped by {name}; {'; '.join(saved)}\ngo on with: {again}"

@@ -222,6 +222,8 @@ class _Lines:
 
     def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
         self._work.set_phase(name, state, detail)
+        if state in ("skipped", "reused"):
+            return  # a note says why
         number, names = len(self._work.expected), list(self._work.expected)
         place = f" ({names.index(name) + 1} of {number})" if name in names else ""
         self.note(f"{name}{place}: {state}" + (f", {detail}" if detail else ""))

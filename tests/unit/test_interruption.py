@@ -81,6 +81,10 @@ def test_every_command_says_how_to_go_on(
 
 def test_fresh_is_left_out_where_it_would_discard_partial_results() -> None:
     words = ["sweep", "my rollout.yaml", "--fresh", "--k", "0,3"]
+    finished = message(signal.SIGINT, words, Stopped(None, ("baseline", "drafts"), Path("runs/a")))
+    assert "results of baseline, drafts are in runs/a" in finished
+    assert "partial" not in finished
+    assert "--fresh" not in finished
     said = message(signal.SIGTERM, words, Stopped(Path("runs/a/sweep.json")))
     assert said.splitlines() == [
         "stopped by SIGTERM; partial results are in runs/a/sweep.json",

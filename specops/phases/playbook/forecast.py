@@ -13,6 +13,7 @@ from statistics import fmean
 
 from specops import results
 from specops.config import Pool
+from specops.errors import FileError
 from specops.load.settings import BaselineSettings
 from specops.phases import PHASES, Phase
 from specops.phases.ab.settings import AbSettings, Arm
@@ -115,7 +116,10 @@ def _stands(at: Given, phase: Phase, inputs: Mapping[str, str]) -> bool:
     path = at.path(phase)
     if at.fresh or not path.exists():
         return False
-    previous = results.read(path)
+    try:
+        previous = results.read(path)
+    except FileError:
+        return False  # the phase itself says what is wrong with it
     return previous.verdict not in ("partial", "no") and changed(previous, dict(inputs)) is None
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specops.config import Rollout
-from specops.errors import Exit, SpecopsError
+from specops.errors import Exit, SpecopsError, Stopped
 from specops.phases import PHASES, Phase
 from specops.phases.commands import Commands
+from specops.phases.playbook.forecast import forecast
 from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
 from specops.phases.playbook.step import Given, Skipped, Step, set_aside
-from specops.progress import Progress
+from specops.progress import PhaseState, Progress
 
 
 @dataclass
@@ -56,22 +57,33 @@ def run(
     given = Given(rollout, file, folder, progress, fresh=fresh, by_name=only is not None)
     check_addresses(given)
     walk = Walk(rollout.rollout, folder)
+    progress.phases(_expected(given, only))
     order = PHASES if only is None else (only,)
     before = {phase: _stamp(given.path(phase)) for phase in order}
     for phase in order:
+        progress.phase(phase, "running")
         try:
             made = PHASE_RUNS[phase](given)
         except BaseException as error:
             _set_aside_later(given, phase, before)
+            if isinstance(error, KeyboardInterrupt) and walk.steps:
+                path = error.path if isinstance(error, Stopped) else None
+                raise Stopped(path, tuple(step.phase for step in walk.steps), folder) from None
             if walk.steps and isinstance(error, SpecopsError):
                 done = ", ".join(step.phase for step in walk.steps)
                 progress.note(f"{phase} failed; the same command goes on from there, after {done}")
             raise
         if isinstance(made, Skipped):
             walk.skipped.append(made)
+            progress.phase(phase, "skipped", made.reason)
             progress.note(f"{phase}: not run, since {made.reason}")
             continue
         walk.steps.append(made)
+        verdict = made.result.verdict
+        state: PhaseState = "reused" if made.reused else "undecided" if verdict == "partial" else verdict
+        progress.phase(phase, state, made.result.reason)
+        if phase == "baseline" and not made.reused:
+            progress.phases(_expected(given, only))  # now by what it measured
         if made.reused:
             why = "its own command left it" if made.by_hand else "its inputs have not changed"
             progress.note(f"{phase}: not run again, {why} ({made.path})")
@@ -82,6 +94,14 @@ def run(
             _set_aside_later(given, phase, before)
             break
     return walk
+
+
+def _expected(at: Given, only: Phase | None) -> Mapping[str, float | None]:
+    """Seconds by phase, for progress. What is wrong with a phase's settings, the phase itself says."""
+    try:
+        return forecast(at, only).known_s
+    except SpecopsError:
+        return dict.fromkeys(PHASES if only is None else (only,))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
