@@ -82,7 +82,7 @@ def _command(value: str) -> str:
 
 
 SECRET_FLAGS = ("--api-key", "--hf-token", "--admin-api-key", "--ssl-keyfile-password")
-"""Flags of vLLM and SGLang whose value is a secret."""
+"""Flags of serving engines whose value is a secret."""
 SECRET_VARIABLE = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$")
 _HINT = "leave it to the environment that the server is started in: VLLM_API_KEY, HF_TOKEN"
 

@@ -75,3 +75,12 @@ def released(package: str) -> dict[str, str]:
 def opened(url: str) -> Iterator[zipfile.ZipFile]:
     with zipfile.ZipFile(io.BufferedReader(Remote(url))) as wheel:
         yield wheel
+
+
+def sources(package: str) -> dict[str, str]:
+    """The URL of the source archive of every final release, by version."""
+    page = urllib.parse.urljoin(INDEX, f"{package}/")
+    with urllib.request.urlopen(urllib.request.Request(page, headers={"Accept": "text/html"})) as answer:
+        links = re.findall(r'href="([^"#]+\.tar\.gz)', answer.read().decode())
+    versions = {link.rsplit("/", 1)[1].rsplit("-", 1)[1].removesuffix(".tar.gz"): link for link in links}
+    return {v: urllib.parse.urljoin(page, link) for v, link in versions.items() if re.fullmatch(r"[\d.]+", v)}

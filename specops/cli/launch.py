@@ -63,7 +63,7 @@ def lint(
     quiet: QuietFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Find unsupported or wrong flags of vLLM or SGLang.
+    """Find unsupported or wrong flags of a serving engine.
 
     Exit 1 if an error is found.
 

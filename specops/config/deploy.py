@@ -49,7 +49,7 @@ class Deploy(Section):
     image: str | None = Field(
         default=None,
         pattern=r"^\S+$",
-        description="Left out: vLLM's or SGLang's own of the pool's version. Other engines have none.",
+        description="Left out: the engine's own of the pool's version, where it publishes one.",
     )
     standard_replicas: int = Field(default=1, ge=1, description="Servers of the standard pool.")
     speculative_replicas: int = Field(default=1, ge=1, description="Servers of the speculative pool.")

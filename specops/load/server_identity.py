@@ -26,8 +26,7 @@ from specops.serving import tables
 STARTED = "process_start_time_seconds"
 """Of prometheus_client's process collector, in hundredths of a second."""
 
-LLAMA_CPP_GENERATED = "llamacpp:tokens_predicted_total"
-GENERATED = (*dict.fromkeys(series.generated for series in tables()), LLAMA_CPP_GENERATED)
+GENERATED = tuple(dict.fromkeys(series.generated for series in tables()))
 """Counters of generated tokens: an engine has one, a gateway in front of engines has none of its own."""
 
 OF_ONE_ENGINE = {

@@ -94,7 +94,7 @@ class Signals:
         name: str = getattr(self.series, latency)
         if latency == "tpot" and self.series.tpot_of_events:
             later = f"{self._sum(self.series.generated)} - {self._sum(f'{self.series.ttft}_count')}"
-            return f"{self._sum(f'{name}_sum')} / ({later} > 0)"
+            return f"{self._sum(self.series.tpot_seconds)} / ({later} > 0)"
         return self._ratio(f"{name}_sum", f"{name}_count")
 
     def quantile(self, latency: Latency, q: float) -> str | None:
@@ -172,13 +172,15 @@ class Signals:
         """Generated, of all servers."""
         return self._sum(self.series.generated)
 
-    def kv_usage(self) -> str:
-        """Share of the KV cache in use, of the server where it is largest."""
+    def kv_usage(self) -> str | None:
+        """Share of the KV cache in use, of the server where it is largest. None where it has no gauge."""
+        if self.series.kv_usage is None:
+            return None
         return f"{self._aggregate('max')} (avg_over_time({self._of(self.series.kv_usage)}))"
 
-    def preemptions(self) -> str:
-        """A second, of all servers."""
-        return self._sum(self.series.preemptions)
+    def preemptions(self) -> str | None:
+        """A second, of all servers. None where it counts none."""
+        return self._sum(self.series.preemptions) if self.series.preemptions else None
 
     def aborted_share(self) -> str:
         """Of the requests that ended, those that the engine gave up."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specops.serving import command, embedded, endpoint, sglang, vllm
+from specops.serving import command, embedded, endpoint, llamacpp, sglang, vllm
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
@@ -53,6 +53,7 @@ ENGINES: dict[str, Engine] = {
         embedded.ENGINE,
         vllm.ENGINE,
         sglang.ENGINE,
+        llamacpp.ENGINE,
         command.ENGINE,
         endpoint.ENGINE,
     )

@@ -46,18 +46,19 @@ class Series:
     ttft: str
     """Histograms, in seconds, without _sum, _count, _bucket."""
     tpot: str
-    """Of a request: mean time per token after the first."""
+    """Of a request: mean time per token after the first. With `tpot_counts_seconds`, a counter."""
     e2e: str
     running: str
     """Gauges."""
     waiting: str
-    kv_usage: str
-    """Share of the KV cache in use, 0 to 1; not GPU memory."""
+    kv_usage: str | None
+    """Share of the KV cache in use, 0 to 1; not GPU memory. None: it has no such gauge."""
     generated: str
     """Counters."""
     finished: str
     """Requests that ended, however they did."""
-    preemptions: str
+    preemptions: str | None
+    """None: it counts none."""
     acceptance: Drafts | Gauges
     aborted: str
     """Requests that the engine gave up, those whose client went away among them."""
@@ -73,8 +74,20 @@ class Series:
     tpot_of_events: bool = False
     """`tpot` has a sample for each output event, of however many tokens, and none for a request."""
 
+    tpot_counts_seconds: bool = False
+    """`tpot` is a counter of the seconds that all tokens after the first took."""
+
+    requests_by_router: bool = False
+    """It counts no requests and times none: `ttft`, `e2e`, `finished` and `aborted` are the router's, which
+    Prometheus gives the pool's label where it scrapes them (specops/render/prometheus/scrape.py)."""
+
     drafts_come_late: bool = False
     """The counters of drafts are there only while it speculates."""
+
+    @property
+    def tpot_seconds(self) -> str:
+        """The counter of the seconds that `tpot` observed."""
+        return self.tpot if self.tpot_counts_seconds else f"{self.tpot}_sum"
 
     @property
     def prefix(self) -> str:

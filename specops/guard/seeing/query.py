@@ -145,7 +145,8 @@ class Asked:
         labels = {POOL: "speculative"} | self._ours
         pool, of_pool = Signals(self.series, labels, window), selector(labels)
         others = {POOL: "standard"} | self._ours
-        ends = f"{self.series.e2e}_count{of_pool}"
+        counter = self.series.generated if self.series.requests_by_router else f"{self.series.e2e}_count"
+        ends = f"{counter}{of_pool}"
         earlier = f"last_over_time({ends}[{HISTORY}] offset {lately})"
         # Smaller than before, or not there before: a counter of a server that started since.
         again = f"min_over_time({ends}[{lately}]) < {earlier}"
@@ -175,6 +176,9 @@ class Asked:
         # window, a gap in scraping would make a server look idle.
         covered_s = f"clamp_max(count_over_time({spent}) * {self.scrape_s:g}, {round(window_s)})"
         at_a_time = f"(increase({spent}) / {covered_s})"
+        if series.requests_by_router:  # which does not say by which server
+            waiting = f"{series.waiting}{of_pool}[{window}]"
+            at_a_time = f"(avg_over_time({running}) + avg_over_time({waiting}))"
         return {
             "tpot": pool.mean("tpot"),
             "tpot_n": _total(timed, window, labels),

@@ -115,6 +115,8 @@ def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
         return None
     labels = {ROLLOUT: look.rollout.rollout, POOL: CHALLENGER} | look.rollout.monitor.labels
     series = exposed(look.rollout, "speculative")
+    if series.kv_usage is None:
+        return None
     usage = look.api.instant(f"max(max_over_time({series.kv_usage}{selector(labels)}[1d]))")
     preempted = look.api.instant(f"sum(increase({series.preemptions}{selector(labels)}[1d]))")
     if not usage and not preempted:

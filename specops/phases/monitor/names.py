@@ -74,21 +74,26 @@ def of_engine(
     # SGLang's counters and histograms come with the first request.
     lazy = not isinstance(series.acceptance, Drafts)
     traffic = f"sum(increase({series.finished}{selector(labels)}[{window}]))"
-    wanted = [
+    wanted: list[tuple[str | None, str, bool]] = [
         (series.running, "the load that the baseline is compared at", False),
         (series.waiting, "the load that the baseline is compared at", False),
-        (f"{series.ttft}_count", "TTFT", lazy),
-        (f"{series.tpot}_count", "TPOT", lazy),
-        (f"{series.e2e}_count", "E2E", lazy),
+        (series.tpot if series.tpot_counts_seconds else f"{series.tpot}_count", "TPOT", lazy),
         (series.generated, "lengths of answers", lazy),
-        (series.finished, "traffic, errors", lazy),
         (series.kv_usage, "KV cache", False),
         (series.preemptions, "preemptions", lazy),
     ]
-    if series.aborted != series.finished:
-        wanted.append((series.aborted, "errors", lazy))
+    if not series.requests_by_router:  # else the router's names are needed, by themselves
+        wanted += [
+            (f"{series.ttft}_count", "TTFT", lazy),
+            (f"{series.e2e}_count", "E2E", lazy),
+            (series.finished, "traffic, errors", lazy),
+        ]
+        if series.aborted != series.finished:
+            wanted.append((series.aborted, "errors", lazy))
     for name, what, only in wanted:
-        yield Need(name, where, labels, what, traffic if only else None, _others(name, series, pool), DOWN)
+        if name is not None:
+            under = traffic if only else None
+            yield Need(name, where, labels, what, under, _others(name, series, pool), DOWN)
     for name in _of_drafts(series) if pool != "standard" else ():
         only = name == getattr(series.acceptance, "per_position", None) or lazy
         others = _others(name, series, pool)
@@ -108,7 +113,7 @@ def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
     for naming, other in namings().items():
         for key in ("tpot", "kv_usage", "running", "finished"):
             ours, theirs = getattr(series, key), getattr(other, key)
-            if ours != theirs and name in (ours, f"{ours}_count"):
+            if ours and theirs and ours != theirs and name in (ours, f"{ours}_count"):
                 found[name.replace(ours, theirs)] = (
                     f"these are the names of {naming}: monitor.names: {{{pool or 'POOL'}: {naming}}} in the"
                     " rollout file, and render again"

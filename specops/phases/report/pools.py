@@ -88,12 +88,13 @@ def pool(observed: PoolData, window: Window) -> Pool | None:
     if not running and finished.total is None:
         return None
     kv, usage = kv_usage(observed.kv_usage, window)
+    preempted = observed.names.preemptions
     return Pool(
         servers=servers(running),
         gaps=gaps(window, running),
         requests=finished.total,
         generated_tokens=increases(observed, observed.names.generated, now).total,
-        preemptions=increases(observed, observed.names.preemptions, now).total,
+        preemptions=increases(observed, preempted, now).total if preempted else None,
         latencies={latency: _latency(observed, latency, now) for latency in LATENCIES},
         requests_by_hour=hours(finished.hourly),
         load_by_hour=hours(load(observed, window, now)),
@@ -159,10 +160,11 @@ def sums(observed: PoolData, latency: Latency, which: slice) -> tuple[Floats, Fl
     """Seconds in all, and of how many, hour for hour: requests, or output tokens where the engine has no
     time per token of a request."""
     name: str = getattr(observed.names, latency)
-    seconds = increases(observed, f"{name}_sum", which).hourly
     if latency == "tpot" and observed.names.tpot_of_events:
+        seconds = increases(observed, observed.names.tpot_seconds, which).hourly
         first = increases(observed, f"{observed.names.ttft}_count", which).hourly
         return seconds, increases(observed, observed.names.generated, which).hourly - first
+    seconds = increases(observed, f"{name}_sum", which).hourly
     return seconds, increases(observed, f"{name}_count", which).hourly
 
 

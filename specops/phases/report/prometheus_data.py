@@ -141,14 +141,14 @@ def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) ->
         buckets,
         running=_gauges(api, names.running + which, long),
         waiting=_gauges(api, names.waiting + which, long),
-        kv_usage=_gauges(api, names.kv_usage + which, window),
+        kv_usage=_gauges(api, names.kv_usage + which, window) if names.kv_usage else (),
     )
 
 
 def counters_of(names: Series) -> list[str]:
-    found = [names.generated, names.finished, names.preemptions]
-    for latency in LATENCIES:
-        found += [f"{getattr(names, latency)}_{part}" for part in ("sum", "count")]
+    found = [names.generated, names.finished, names.tpot_seconds]
+    found += [names.preemptions] if names.preemptions else []
+    found += [f"{getattr(names, latency)}_{part}" for latency in LATENCIES for part in ("sum", "count")]
     counted = names.acceptance
     if isinstance(counted, Drafts):
         found += [counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.per_position]

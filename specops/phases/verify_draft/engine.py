@@ -56,10 +56,12 @@ class Engine:
 
     @property
     def number(self) -> Version:
-        found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", self.version)
+        found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?|b(?P<build>\d+)$", self.version)
         if found is None:
             raise UsageError(f"--engine-version {self.version} is no version", hint="such as 0.33 or 0.32.0")
-        major, minor, patch = found.groups(default="0")
+        if found["build"]:
+            return int(found["build"]), 0, 0
+        major, minor, patch = found.group(1), found.group(2), found.group(3) or "0"
         return int(major), int(minor), int(patch)
 
     @property

@@ -242,7 +242,7 @@ def _not_a_number(scope: Scope, limit: float) -> Condition:
 def _not_a_number_of(scope: Scope, pool: PoolName) -> Iterator[str]:
     series, of = exposed(scope.rollout, pool), selector(scope.labels | {POOL: pool})
     for latency in LATENCIES:
-        name = f"{getattr(series, latency)}_sum"
+        name = series.tpot_seconds if latency == "tpot" else f"{getattr(series, latency)}_sum"
         # NaN differs from everything, and so does the difference of two infinities.
         bad = f"count by ({ROLLOUT}, {POOL}) ({name}{of} - {name}{of} != 0)"
         yield f'label_replace({bad}, "series", "{name}", "", "")'
@@ -277,7 +277,10 @@ def from_the_start(series: Series, pool: PoolName) -> tuple[str, ...]:
     """What an engine exposes before its first request: of SGLang, no counters and no histograms."""
     if not isinstance(series.acceptance, Drafts):
         return (series.running,)
-    always = (series.running, series.finished, f"{series.tpot}_count", f"{series.e2e}_count")
+    if series.requests_by_router:
+        always: tuple[str, ...] = (series.running, series.generated, series.tpot)
+    else:
+        always = (series.running, series.finished, f"{series.tpot}_count", f"{series.e2e}_count")
     counted = series.acceptance
     return always + ((counted.draft_tokens, counted.accepted_tokens) if pool == "speculative" else ())
 

@@ -103,8 +103,12 @@ def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Re
     yield Record(recorded.FINISHED, signals.finished())
     yield Record(recorded.ANSWER_TOKENS, signals.answer_tokens())
     yield Record(recorded.TOKENS_PER_S, signals.tokens_per_second())
-    yield Record(recorded.KV_USAGE, signals.kv_usage())
-    yield Record(recorded.PREEMPTIONS, signals.preemptions())
+    for name, expression in (
+        (recorded.KV_USAGE, signals.kv_usage()),
+        (recorded.PREEMPTIONS, signals.preemptions()),
+    ):
+        if expression is not None:
+            yield Record(name, expression)
     if not rollout.addresses.routers:
         by_pool = replace(signals, by=(ROLLOUT, POOL))
         yield Record(recorded.REQUESTS, by_pool.finished())

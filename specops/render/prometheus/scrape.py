@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from specops.config import Rollout
-from specops.prometheus.exposed import exposed
+from specops.prometheus.exposed import POOLS, exposed
 from specops.prometheus.series import POOL, ROLLOUT
-from specops.render.prometheus.targets import Targets, targets
+from specops.render.prometheus.targets import Targets, job_name, targets
 from specops.render.server import header, to_yaml
 
 RULE_FILES = ("rules.yml", "alerts.yml")
@@ -41,7 +41,15 @@ def _job(rollout: Rollout, job: Targets) -> dict[str, Any]:
     config["static_configs"] = [{"targets": list(job.addresses), "labels": labels}]
     if job.pool:
         config["metric_relabel_configs"] = [_renamed(exposed(rollout, job.pool).prefix)]
+    elif job.job == job_name(rollout, "routers") and any(
+        exposed(rollout, pool).requests_by_router for pool in POOLS
+    ):
+        config["metric_relabel_configs"] = [OF_THE_POOL]
     return config
+
+
+OF_THE_POOL = {"source_labels": ["pool"], "regex": "(speculative|standard)", "target_label": POOL}
+"""For an engine whose requests the router alone counts: its series are then among the pool's."""
 
 
 def _renamed(prefix: str) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class Asking:
             e2e_ms=_ms(self._one(signals.mean("e2e"))),
             answer_tokens=self._one(signals.answer_tokens()),
             load=self._one(signals.load()),
-            kv_usage=self._one(signals.kv_usage()),
-            preemptions_per_s=self._one(signals.preemptions()),
+            kv_usage=self._one(usage) if (usage := signals.kv_usage()) else None,
+            preemptions_per_s=self._one(preempted) if (preempted := signals.preemptions()) else None,
             aborted=self._one(signals.aborted_share()),
             not_drafting=self._servers(signals.not_drafting(ENOUGH_MADE)) if self.speculates else (),
             stuck=self._servers(self._signals(self.stuck_window).stuck()),
@@ -159,7 +159,7 @@ class Scraping:
             return f"{', '.join(self.servers)}: nothing was asked of them within {took:.0f} s ({why})"
         generated = _increase(pairs, series.generated)
         usages = [value for scrape in after for (name, _), value in scrape.items() if name == series.kv_usage]
-        preempted = _increase(pairs, series.preemptions)
+        preempted = _increase(pairs, series.preemptions) if series.preemptions else None
         return Live(
             source=f"/metrics of {', '.join(self.servers)}",
             over=f"{took:.0f} s",

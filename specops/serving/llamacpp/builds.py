@@ -1,0 +1,165 @@
+"""Builds of llama.cpp: which flags each of them knows, and which one a program is.
+
+The table is read from the sources of builds on PyPI, not from running them: tools/llamacpp_table.py. A build
+between two of the table is judged by the earlier one.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from specops.errors import ConfigError
+
+WHEEL = "xllamacpp"
+"""The package on PyPI that has the server inside."""
+ASKED_S = 30.0
+_NUMBER = re.compile(r"(?:b|20\d\d\.\d+\.)?(\d{3,6})(?:\.\d+)?")
+_SAID = re.compile(r"^version: (\d+) ", re.MULTILINE)
+
+
+def parse(text: str) -> int:
+    """11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. ConfigError where it is no build."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"'{text}' is no build of llama.cpp", hint=f"such as b{table().newest}")
+    return int(found[1])
+
+
+@dataclass(frozen=True)
+class Build:
+    """What one build knows. `asked` is the build that was asked for, where the table lacks it."""
+
+    number: int
+    asked: int
+    flags: Mapping[str, int]
+    """How many words follow a flag, by its name."""
+
+    gone: Mapping[str, str]
+    """Flags that it only refuses, and what it says to write instead."""
+
+    types: frozenset[str]
+    """Of --spec-type."""
+
+    def __str__(self) -> str:
+        return f"b{self.asked}"
+
+
+class Table:
+    def __init__(self, path: Path) -> None:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        self.builds: list[int] = raw["builds"]
+        self._flags: Mapping[str, Mapping[str, str]] = raw["flags"]
+        self._gone: Mapping[str, Mapping[str, str]] = raw["gone"]
+        self._types: Mapping[str, str] = raw["types"]
+        self._together: list[list[str]] = raw["together"]
+
+    @property
+    def newest(self) -> int:
+        return self.builds[-1]
+
+    def build(self, asked: int) -> Build:
+        """ConfigError for one from before the table's first."""
+        earlier = [known for known in self.builds if known <= asked]
+        if not earlier:
+            raise ConfigError(
+                f"llama.cpp b{asked} is older than the first build of the table, b{self.builds[0]}",
+                hint=f"give one of b{self.builds[0]} to b{self.newest}",
+            )
+        number = earlier[-1]
+        return Build(
+            number,
+            asked,
+            flags={
+                name: int(values)
+                for name, found in self._flags.items()
+                for values, ranges in found.items()
+                if _within(number, ranges)
+            },
+            gone={
+                name: said
+                for name, found in self._gone.items()
+                for ranges, said in found.items()
+                if _within(number, ranges)
+            },
+            types=frozenset(name for name, ranges in self._types.items() if _within(number, ranges)),
+        )
+
+    def history(self, flag: str) -> str | None:
+        """In which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""
+        ranges = [part for found in self._flags.get(flag, {}).values() for part in _pairs(found)]
+        if not ranges:
+            return None
+        return " and ".join(
+            f"b{first} and newer" if last == self.newest else f"b{first} to b{last}" for first, last in ranges
+        )
+
+    def type_history(self, name: str) -> str | None:
+        """The same of a --spec-type."""
+        found = self._types.get(name)
+        if found is None:
+            return None
+        return " and ".join(
+            f"b{first} and newer" if last == self.newest else f"b{first} to b{last}"
+            for first, last in _pairs(found)
+        )
+
+    def same(self, flag: str) -> set[str]:
+        """Names that some build has for the same option, `flag` among them."""
+        return {flag} | {name for names in self._together if flag in names for name in names}
+
+
+def _pairs(ranges: str) -> list[tuple[int, int]]:
+    parts = (part.split("-") for part in ranges.split(", "))
+    return [(int(first), int(last)) for first, last in parts]
+
+
+def _within(number: int, ranges: str) -> bool:
+    return any(first <= number <= last for first, last in _pairs(ranges))
+
+
+@functools.cache
+def table() -> Table:
+    return Table(Path(__file__).with_name("builds.json"))
+
+
+def packaged() -> int | None:
+    """The build inside the wheel; None: it is not installed here, or its version names none."""
+    try:
+        return parse(version(WHEEL))
+    except (PackageNotFoundError, ConfigError):
+        return None
+
+
+@functools.cache
+def _says(program: str) -> int | None:
+    if shutil.which(program) is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ASKED_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _SAID.search(done.stdout + done.stderr)  # it says so on standard error
+    return int(found[1]) if found else None
+
+
+def installed(words: Sequence[str]) -> int | None:
+    """The build that a command's program is; None: it is not here, or does not say."""
+    if any(word == WHEEL or word.startswith("specops.serving.llamacpp") for word in words):
+        return packaged()
+    program = next((word for word in words if word.rsplit("/", 1)[-1] == "llama-server"), None)
+    return _says(program) if program else None

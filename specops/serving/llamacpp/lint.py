@@ -1,0 +1,386 @@
+"""What is wrong with a command line of llama-server for a build, and the command line as it should be.
+
+Which build knows which flag is in the table (builds.json). What a build does with a flag is here, with the
+build in whose source it was read (common/arg.cpp, common/speculative.cpp, tools/server/).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from specops.section import SECRET_FLAGS
+from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words
+from specops.serving.llamacpp.builds import Build, installed, parse, table
+from specops.serving.llamacpp.command import K_OF_DRAFTS, K, N
+
+DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+TYPE = "--spec-type"
+TYPE_NEEDED = 9873
+"""From this build of the table on, a draft model without a type is loaded and not used."""
+ROUNDS = 4
+"""A fix may bring something else to light."""
+
+
+class _Image(Call):
+    """Its tags name the kind of image before the build: server-cuda-b11549."""
+
+    def tag(self, image: str) -> str | None:
+        kind = r"(?:server|full|light)[\w.-]*?"
+        found = re.search(rf"(?:^|/){re.escape(self.mark)}(?::{kind}(?:-b(\d+))?)?$", image)
+        return None if found is None else found[1] or ""
+
+
+CALL = _Image(mark="llama.cpp", programs=(("llama-server",),), modules=("specops.serving.llamacpp",))
+
+
+class Given(Words):
+    CALL: ClassVar[Call] = CALL
+
+    def types(self) -> list[str]:
+        """What --spec-type names, without none; it may be there more than once."""
+        named = [value for option in self.options if option.flag == TYPE for value in option.values[:1]]
+        return [type_ for value in named for type_ in value.split(",") if type_ != "none"]
+
+    def draft(self) -> str | None:
+        """The flag that names a draft model."""
+        return next((option.flag for option in self.options if option.flag in DRAFT), None)
+
+
+Fix = Callable[[Given], Given]
+
+
+class Found(NamedTuple):
+    finding: Finding
+    fix: Fix | None = None
+    """Changes the command line so that it is not found again; None: a person has to."""
+
+
+def _found(
+    level: Level, flag: str, why: str, replacement: str | None = None, fix: Fix | None = None
+) -> Found:
+    return Found(Finding(level, flag, why, replacement), fix)
+
+
+# Flags that the build does not have
+
+
+OLD = dict([K_OF_DRAFTS, ("--spec-draft-n-min", "--draft-min"), *K.values(), *N.values()])
+"""Of a flag of today: its name up to b8929."""
+NOW = {
+    "--draft": "n_max",
+    "--draft-n": "n_max",
+    "--draft-max": "n_max",
+    "--draft-min": "n_min",
+    "--draft-n-min": "n_min",
+    "--spec-ngram-size-m": "size_m",
+    "--spec-ngram-size-n": "size_n",
+    "--spec-ngram-min-hits": "min_hits",
+}
+"""Flags that b9093 refuses, and what they were: since then each type has flags of its own."""
+
+
+def _today(flag: str, types: Sequence[str]) -> str | None:
+    """What `flag` of `NOW` is called for the types; None where it says nothing for them."""
+    what = NOW[flag]
+    ngram = next((type_ for type_ in types if type_ in K), None)
+    if what in ("n_max", "n_min"):
+        short = what.replace("_", "-")
+        return f"--spec-ngram-mod-{short}" if list(types) == ["ngram-mod"] else f"--spec-draft-{short}"
+    if ngram is None:
+        return None
+    if ngram == "ngram-mod":
+        return "--spec-ngram-mod-n-match" if what == "size_n" else None
+    return f"--spec-{ngram}-{what.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class Other:
+    """What is written in place of a flag that is gone: words, or none."""
+
+    words: tuple[str, ...]
+    why: str
+
+
+OTHERS = {
+    "--mlock": Other(("--load-mode", "mlock"), "one flag says how the model is loaded"),
+    "--mmap": Other(("--load-mode", "mmap"), "one flag says how the model is loaded"),
+    "--no-mmap": Other(("--load-mode", "none"), "one flag says how the model is loaded"),
+    "--direct-io": Other(("--load-mode", "dio"), "one flag says how the model is loaded"),
+    "-dio": Other(("--load-mode", "dio"), "one flag says how the model is loaded"),
+    "--no-direct-io": Other((), "it is not used unless --load-mode dio says so"),
+    "-ndio": Other((), "it is not used unless --load-mode dio says so"),
+    "--ctx-size-draft": Other((), "the draft has the target's context"),
+    "-cd": Other((), "the draft has the target's context"),
+    "--spec-draft-ctx-size": Other((), "the draft has the target's context"),
+    "--spec-replace": Other((), "drafts of another vocabulary are not translated any more"),
+    "--spec-draft-replace": Other((), "drafts of another vocabulary are not translated any more"),
+    "--clear-idle": Other(("--cache-idle-slots",), "renamed"),
+    "--no-clear-idle": Other(("--no-cache-idle-slots",), "renamed"),
+}
+
+
+def unknown(given: Given, build: Build) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag for option in given.options):
+        if flag in build.flags:
+            continue
+        there = table().history(flag)
+        why = f"llama.cpp {build} does not have it" + (f"; it is there in {there}" if there else "")
+        new = _today(flag, given.types()) if flag in NOW else OLD.get(flag)
+        same = next((name for name in sorted(table().same(flag)) if name in build.flags), None)
+        if flag in build.gone:
+            why = f"llama.cpp {build} refuses it: {build.gone[flag]}"
+        if new is not None and new in build.flags:
+            yield _found("error", flag, why, new, _renamed(flag, new))
+        elif flag in NOW and flag in build.gone:
+            yield _found(
+                "error", flag, f"{why}; none of the given types reads it", "leave it out", _without(flag)
+            )
+        elif same is not None:
+            yield _found("error", flag, why, same, _renamed(flag, same))
+        elif flag in OTHERS and all(w in build.flags for w in OTHERS[flag].words[:1]):
+            words = OTHERS[flag].words
+            fix = _without(flag) if not words else _replaced(flag, words)
+            yield _found("error", flag, f"{why}: {OTHERS[flag].why}", " ".join(words) or "leave it out", fix)
+        else:
+            near = difflib.get_close_matches(flag, build.flags, n=1, cutoff=0.75)
+            yield _found("error", flag, why, near[0] if near and not there else None)
+
+
+def _renamed(flag: str, new: str) -> Fix:
+    return lambda given: given.renamed(flag, new)
+
+
+def _without(flag: str) -> Fix:
+    return lambda given: given.without(flag)
+
+
+def _replaced(flag: str, words: tuple[str, ...]) -> Fix:
+    return lambda given: given.without(flag).with_option(words[0], *words[1:])
+
+
+# Words that it reads otherwise than they look
+
+
+def values(given: Given, build: Build) -> Iterator[Found]:
+    """A flag takes its number of words, whatever they look like; a word too many is an unknown argument."""
+    for option in given.options:
+        wanted = build.flags.get(option.flag)
+        if wanted is None:
+            continue
+        if len(option.values) < wanted:
+            on = option.flag in ("-fa", "--flash-attn")
+            why = "it takes a value, and would take the flag after it"
+            fix = _replaced(option.flag, (option.flag, "on")) if on else None
+            yield _found("error", option.flag, why, f"{option.flag} on" if on else None, fix)
+        elif len(option.values) > wanted:
+            stray = option.values[wanted]
+            why = f"it takes {wanted or 'no'} value{'s' if wanted > 1 else ''}, and '{stray}' is no argument"
+            yield _found("error", option.flag, why)
+
+
+def joined(words: Sequence[str]) -> Iterator[Finding]:
+    """--port=8080: one unknown argument. Written apart in what is corrected."""
+    for word in words[CALL.start(words) :]:
+        if re.match(r"--?[a-z][\w-]*=", word):
+            flag, _, value = word.partition("=")
+            yield Finding("error", flag, "llama-server takes no =", f"{flag} {value}")
+
+
+# Speculation
+
+
+def types(given: Given, build: Build) -> Iterator[Found]:
+    for type_ in given.types():
+        if type_ in build.types:
+            continue
+        there = table().type_history(type_)
+        near = next(
+            (name for name in sorted(build.types) if name in (f"draft-{type_}", f"ngram-{type_}")), None
+        )
+        if type_ == "draft":  # its name inside, up to b9093
+            near = "draft-simple" if "draft-simple" in build.types else None
+        why = f"llama.cpp {build} has no such type" + (f"; it is there in {there}" if there else "")
+        if type_ in ("draft", "draft-simple") and near is None:  # a draft alone is enough, and has no name
+            yield _found("error", f"{TYPE} {type_}", why, "leave it out", _of_types(type_, None))
+        else:
+            yield _found("error", f"{TYPE} {type_}", why, near, _of_types(type_, near) if near else None)
+
+
+def _of_types(old: str, new: str | None) -> Fix:
+    def fix(given: Given) -> Given:
+        left = [new if type_ == old else type_ for type_ in given.types()]
+        names = [type_ for type_ in left if type_ is not None]
+        return given.with_option(TYPE, ",".join(names)) if names else given.without(TYPE)
+
+    return fix
+
+
+def draft_without_type(given: Given, build: Build) -> Iterator[Found]:
+    draft = given.draft()
+    if draft is None or build.number < TYPE_NEEDED:
+        return
+    if any(type_.startswith("draft-") or type_ not in build.types for type_ in given.types()):
+        return  # a type that the build does not have is another rule's
+    why = (
+        f"since b{TYPE_NEEDED} the server loads a plain draft without --spec-type and does not use it; "
+        "only of MTP, DFlash and DSpark does it find the type in the file"
+    )
+    named = ",".join([*given.types(), "draft-simple"])
+    yield _found("error", draft, why, f"{TYPE} {named}", lambda g: g.with_option(TYPE, named))
+
+
+def type_without_draft(given: Given, build: Build) -> Iterator[Found]:
+    for type_ in given.types():
+        if type_.startswith("draft-") and type_ != "draft-mtp" and given.draft() is None:
+            why = "without a draft model the server serves all the same, and does not speculate"
+            yield _found("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
+
+
+def unread(given: Given, build: Build) -> Iterator[Found]:
+    """Settings of a type that is not named."""
+    if build.number < 9093:  # until then the types shared their flags
+        return
+    named = given.types()
+    drafts = given.draft() is not None or any(type_.startswith("draft-") for type_ in named)
+    for option in given.options:
+        flag = option.flag
+        type_ = next((name for name in K if flag.startswith(f"--spec-{name}-")), None)
+        if flag in ("--spec-draft-p-split", "--draft-p-split"):
+            yield _found("warning", flag, "the server does not read it", "leave it out", _without(flag))
+        elif type_ is not None and type_ not in named:
+            why = f"only {type_} reads it, and it is not among the types"
+            yield _found("warning", flag, why, "leave it out", _without(flag))
+        elif type_ is None and flag.startswith("--spec-draft-") and not drafts:
+            yield _found(
+                "warning", flag, "only drafts read it, and there is none", "leave it out", _without(flag)
+            )
+
+
+def synthetic(given: Given, build: Build) -> Iterator[Found]:
+    for flag in ("--spec-synth-len", "--spec-synth-rates"):
+        if given.has(flag):
+            why = "drafts are accepted by chance: what is answered is not the model's; for load tests only"
+            yield _found("error", flag, why, "leave it out", _without(flag))
+
+
+# What specops needs, and what differs between two pools
+
+
+def measured(given: Given, build: Build) -> Iterator[Found]:
+    if not given.has("--metrics"):
+        why = "without it /metrics answers 501, and nothing is known of acceptance"
+        yield _found("warning", "--metrics", why, "add --metrics", lambda g: g.with_option("--metrics"))
+    if not any(given.has(flag) for flag in ("-np", "--parallel")):
+        why = "left out, the build chooses: today 4 requests at a time that share one context"
+        yield _found("warning", "--parallel", why, "--parallel 4 on both pools")
+
+
+def context(given: Given, build: Build) -> Iterator[Found]:
+    size = next((given.value(flag) for flag in ("-c", "--ctx-size") if given.has(flag)), None)
+    slots = next((given.value(flag) for flag in ("-np", "--parallel") if given.has(flag)), None)
+    shared = any(given.has(flag) for flag in ("-kvu", "--kv-unified"))
+    if size and slots and size.isdigit() and slots.isdigit() and int(slots) > 1 and int(size) and not shared:
+        why = f"it is divided: each of {slots} requests has {int(size) // int(slots)} tokens"
+        yield _found("note", "--ctx-size", why)
+
+
+SECRETS = (*SECRET_FLAGS, "-hft")
+
+
+def secrets(given: Given, build: Build) -> Iterator[Found]:
+    for option in given.options:
+        if option.flag in SECRETS:
+            variable = "LLAMA_API_KEY" if "api" in option.flag else "HF_TOKEN"
+            why = "whoever lists processes, reads the manifest or the shell's history has the secret"
+            yield _found("warning", option.flag, why, f"{variable} in the server's environment")
+
+
+RULES: tuple[Callable[[Given, Build], Iterator[Found]], ...] = (
+    unknown,
+    values,
+    types,
+    draft_without_type,
+    type_without_draft,
+    unread,
+    synthetic,
+    measured,
+    context,
+    secrets,
+)
+
+
+def lint(words: Sequence[str], build: Build) -> list[Finding]:
+    """Errors first. What it does not say is no error: llama-server decides."""
+    found, _ = _fixed(Given.parse(words), build)
+    order = ("error", "warning", "note")
+    both = dict.fromkeys([*joined(words), *found])
+    return sorted(both, key=lambda finding: order.index(finding.level))
+
+
+def corrected(words: Sequence[str], build: Build) -> list[str] | None:
+    """The words with all that a rule can fix; None where there was nothing."""
+    given = Given.parse(words)
+    _, fixed = _fixed(given, build)
+    return None if fixed == given and not list(joined(words)) else fixed.words()
+
+
+def _fixed(given: Given, build: Build) -> tuple[list[Finding], Given]:
+    findings: list[Finding] = []
+    for _ in range(ROUNDS):
+        found = [entry for rule in RULES for entry in rule(given, build)]
+        findings += [entry.finding for entry in found]
+        before = given
+        for entry in found:
+            given = entry.fix(given) if entry.fix is not None else given
+        if given == before:
+            break
+    return findings, given
+
+
+def judge(command: Command, asked: str | None) -> Judged:
+    """`asked`: a build that the operator names. ConfigError for one that is none, or is too old."""
+    number, because = _build(command, asked)
+    build = table().build(number)
+    if build.number != build.asked:
+        because += f"; the table has b{build.number} before it: judged as that one"
+        later = next((known for known in table().builds if known > number), None)
+        if later is not None:
+            because += f" (b{later} is the next)"
+    words = corrected(command.words, build)
+    return Judged(
+        where=command.where,
+        engine="llama.cpp",
+        version=str(build),
+        because=because,
+        findings=lint(command.words, build),
+        corrected=_text(words) if words else None,
+        left=[found for found in lint(words or command.words, build) if found.level == "error"],
+    )
+
+
+def _build(command: Command, asked: str | None) -> tuple[int, str]:
+    if asked is not None:
+        return parse(asked), "as requested"
+    if command.version:
+        return parse(command.version), "as the image's tag says"
+    found = installed(command.words)
+    if found is not None:
+        return found, "as the program says"
+    newest = "the newest known: no build was given, and the program is not on this machine"
+    return table().newest, newest
+
+
+def _text(words: Sequence[str]) -> str:
+    """For a shell, a flag a line."""
+    given = Given.parse(words)
+    lines = [shlex.join(given.program)] if given.program else []
+    lines += [shlex.join([option.flag, *option.values]) for option in given.options]
+    return " \\\n    ".join(lines) + "\n"
+
+
+COMMAND_LINE = CommandLine(call=CALL, example="llama-server -m FILE.gguf …", judge=judge)

@@ -1,0 +1,103 @@
+"""A pool of llama.cpp's server, and what it answers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from specops.errors import ConfigError
+from specops.serving.argv import Finding
+from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Start, Variant
+from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
+from specops.serving.llamacpp.command import command, on_a_hub, program
+from specops.serving.llamacpp.lint import lint
+from specops.serving.llamacpp.metrics import CURRENT
+from specops.serving.llamacpp.settings import LlamacppSettings
+from specops.serving.metrics import Series
+
+IMAGE = "ghcr.io/ggml-org/llama.cpp"
+WITHOUT_K = "ngram-cache"
+"""It always drafts up to 8 tokens (common/speculative.cpp)."""
+
+
+class LlamacppPool(LlamacppSettings):
+    """Servers of llama.cpp that specops configures: it renders how to start them, and can start one."""
+
+    def start(self, port: int, name: str) -> Start:
+        """For the build that the program says it has."""
+        if self.program == WHEEL and packaged() is None:
+            raise ConfigError(
+                f"could not start a server: the package {WHEEL} is not installed",
+                hint=f"pip install {WHEEL}, or give the path of llama-server as `program`",
+            )
+        called = self.model_copy(update={"program": shlex.join(program(self.program))})
+        words = command(called, port=port, build=table().build(self._build))
+        return Start(called._startable(words), timeout_s=self.start_timeout_s)
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        """For the rollout file's build before the program's: it need not be rendered where it serves."""
+        build = table().build(self._build)
+        words = command(self, port=port, build=build)
+        why = f"no version is set and '{self.program}' is not here to be asked; taken: {build}"
+        known = self.version is not None or self._installed is not None
+        return Rendering(
+            words,
+            str(build),
+            judged=f"llama.cpp {build}",
+            findings=lint(words, build),
+            notes=[] if known else [Finding(level="note", flag="version", why=why)],
+        )
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        build = table().build(parse(version) if version else self._build)
+        called = self.model_copy(update={"program": "/app/llama-server"})
+        words = command(called, port=port, host=EVERYWHERE, build=build)
+        image = f"{IMAGE}:server{'-cuda' if self.gpu_count else ''}-{build}"
+        return Container(image, words, self.gpu_count, downloads=on_a_hub(self.model))
+
+    @property
+    def _installed(self) -> int | None:
+        return installed(program(self.program))
+
+    @property
+    def _build(self) -> int:
+        return parse(self.version) if self.version else self._installed or table().newest
+
+    @property
+    def programs(self) -> Sequence[str]:
+        return (shlex.join(program(self.program)),)
+
+    @property
+    def series(self) -> Series:
+        return CURRENT
+
+    @property
+    def method(self) -> str | None:
+        return self.speculation.type if self.speculation else None
+
+    def variants(self, grid: Grid) -> list[Variant]:
+        if self.fixed_k is not None:
+            raise ConfigError(self.fixed_k, hint="take another type, such as ngram-simple")
+        return super().variants(grid)
+
+    @property
+    def fixed_k(self) -> str | None:
+        if self.method == WITHOUT_K:
+            return f"{WITHOUT_K} has no setting for the tokens that it drafts"
+        return None
+
+    @property
+    def pair(self) -> PairQuestion:
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        return PairQuestion(
+            target=self.model,
+            draft=self.speculation.model or ("ngram" if "ngram" in self.speculation.type else self.model),
+            version=f"b{self._build}" if self.version or self._installed else None,
+        )
+
+    def at_k(self, k: int) -> dict[str, object]:
+        return {"n_max": k}
+
+    @property
+    def gpus(self) -> int:
+        return self.gpu_count
