@@ -7,11 +7,11 @@
 minute over five minutes' window: traffic by day and weekend, bursts, hours of nothing, gaps in scraping of 1
 to 30 minutes (Prometheus away, or one pool's or the router's /metrics), both pools slow at once for minutes
 to hours, servers that start anew and are slow at first, noise of requests that are not independent, a machine
-that wanders by 2%, a baseline that is wrong by its own standard error (specops/guard/simulation/made.py), and
-a break-even that was measured wrongly by 0.015 (standard deviation; drawn for 25 weeks at a time). Counted
-are weeks with a fall-back: three bad evaluations in a row, each with bad samples of its own. The playbook's
-guard sees the same weeks, with recording rules for its names, its p95 free of buckets, and its baseline's p95
-at the highest load that was measured.
+that wanders by 2%, a baseline that is wrong by its own standard error (see
+specops/guard/simulation/synthetic.py), and a break-even that was measured wrongly by 0.015 (standard
+deviation; drawn for 25 weeks at a time). Counted are weeks with a fall-back: three bad evaluations in a row,
+each with bad samples of its own. The playbook's guard gets the same weeks, with recording rules for its
+names, its p95 free of buckets, and its baseline's p95 at the highest load that was measured.
 
 `regressions`: a pool that pays for two to four hours, then takes 1.2 times the standard's latency (a third of
 them) or up to twice as long; acceptance falls to match, or stays as it was. Asked is a fall-back within the
@@ -48,21 +48,18 @@ from typing import Any
 
 import numpy as np
 
-from specops.guard.evaluation import Signal, Threshold
-from specops.guard.policy import decide
-from specops.guard.rules import Rules
-from specops.guard.seeing import noise, verdicts
-from specops.guard.seeing.baseline import Baseline, Level
-from specops.guard.seeing.look import look
-from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
-from specops.guard.seeing.plan import BREAK_EVEN_KNOWN, Plan
-from specops.guard.seeing.query import FIGURES, Asked, Seen
-from specops.guard.seeing.verdicts import FURTHER, Judged
-from specops.guard.simulation import playbook
-from specops.guard.simulation.made import Incident, World, weeks
+from specops.guard.policy import Rules, decide
+from specops.guard.signals import noise, verdicts
+from specops.guard.signals.criteria import BREAK_EVEN_KNOWN, Baseline, Level, Plan
+from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
+from specops.guard.signals.observation import look
+from specops.guard.signals.query import FIGURES, Asked, Seen
+from specops.guard.signals.verdicts import FURTHER, Judged
+from specops.guard.simulation import playbook_guard
 from specops.guard.simulation.simulate import looked, simulate, window_of
+from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
-from specops.guard.state import State
+from specops.guard.state import Signal, State, Threshold
 from specops.prometheus.api import Api
 from specops.serving.vllm.metrics import CURRENT as VLLM
 
@@ -234,7 +231,7 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
     plan, world = plan_of(break_even, wrong), World(BASELINE, break_even, **changes)
     trace = weeks(world, count, random)
     codes, judged = judged_all(plan, trace)
-    theirs = playbook.falls(trace.playbook)
+    theirs = playbook_guard.falls(trace.playbook)
     return Tally(
         weeks=count,
         fell_back=sum(at is not None for at in falls_of(plan, trace, codes)),

@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
@@ -119,6 +120,11 @@ def _public_environment(variables: dict[str, str]) -> dict[str, str]:
 def _refusal(message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError("command", "{message}", {"message": message, "hint": hint})
 
+
+HostPort = Annotated[
+    str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-.A-Za-z0-9_]*[A-Za-z0-9])?):[0-9]{1,5}$")
+]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/@]+\S*$")]
 
 ExistingPath = Annotated[Path, BeforeValidator(_resolve)]
 Draft = Annotated[Path, BeforeValidator(_draft)]

@@ -121,7 +121,7 @@ def override(
     file = load(rollout)
     from specops.cli.guard_page import page
     from specops.cli.load_options import wrong_option
-    from specops.guard.asked import Asked
+    from specops.guard.guard import Asked
     from specops.phases import guard as phase
 
     if pool == "none" and minutes is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specops.cli.figures import aligned, milliseconds, sentence
-from specops.guard.drill import Rehearsal, Turned
+from specops.phases.guard_drill import Rehearsal, Turned
 from specops.phases.measurement import checked
 from specops.results import Result
 

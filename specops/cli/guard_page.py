@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from specops.cli.figures import NONE, aligned
-from specops.guard.status import Status
+from specops.guard.guard import Status
 
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 

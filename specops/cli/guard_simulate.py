@@ -55,9 +55,9 @@ def simulate(
 
     from specops.cli.guard_simulate_page import page
     from specops.cli.progress import progress
-    from specops.guard.rules import Rules
-    from specops.guard.simulation import made, traces
+    from specops.guard.policy import Rules
     from specops.guard.simulation import simulate as simulation
+    from specops.guard.simulation import synthetic, traces
     from specops.phases.guard import planned
     from specops.prometheus.api import Api
 
@@ -65,7 +65,7 @@ def simulate(
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:
-        replayed = made.week(plan, seed, slower)
+        replayed = synthetic.week(plan, seed, slower)
     elif file.addresses.prometheus is None:
         raise UsageError("the rollout file names no Prometheus", hint="add addresses.prometheus")
     elif file.guard.interval_s < 2 * file.monitor.scrape_interval_s:

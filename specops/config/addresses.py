@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
-from specops.section import Section
-
-HostPort = Annotated[
-    str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-.A-Za-z0-9_]*[A-Za-z0-9])?):[0-9]{1,5}$")
-]
-Url = Annotated[str, Field(pattern=r"^https?://[^\s/@]+\S*$")]
+from specops.section import HostPort, Section, Url
 
 
 class Addresses(Section):

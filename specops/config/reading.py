@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from specops.actions import KINDS
 from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.serving import ENGINES
@@ -137,9 +138,9 @@ def _locate(root: yaml.Node, detail: ErrorDetails) -> tuple[tuple[int, int], lis
     return (mark.line + 1, mark.column + 1), keys
 
 
-def _engines() -> str:
-    *names, last = ENGINES
-    return f"{', '.join(names)} or {last}"
+def _one_of(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
 
 
 def _about_engines() -> str:
@@ -150,7 +151,6 @@ def _about_engines() -> str:
     return "; ".join(f"{', '.join(names)}: {about}" for about, names in groups.items())
 
 
-_ACTIONS = "nginx, flag_file, http, command or restart"
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -190,11 +190,11 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
         return f"{where} lacks the key '{detail['loc'][-1]}'", "`specops init` writes a file with every key"
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and _tag(detail) == "kind":
         said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
-        return f"{where} {said}", f"it is {_ACTIONS}"
+        return f"{where} {said}", f"it is {_one_of(KINDS)}"
     if detail["type"] == "union_tag_not_found":
-        return f"{where} lacks the key 'engine'", f"it is {_engines()}"
+        return f"{where} lacks the key 'engine'", f"it is {_one_of(ENGINES)}"
     if detail["type"] == "union_tag_invalid":
-        return f"{where} is '{detail['ctx']['tag']}', and should be {_engines()}", _about_engines()
+        return f"{where} is '{detail['ctx']['tag']}', and should be {_one_of(ENGINES)}", _about_engines()
     if detail["type"] == "missing_file":
         return f"{where}: {detail['msg']}", "paths are relative to the rollout file"
     if "hint" in detail.get("ctx", {}):  # one of specops's own

@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from specops.config.addresses import HostPort
-from specops.section import Section
+from specops.section import HostPort, Section
 
 # Regular expressions that mean the same to NGINX (PCRE) and to Python: no more than that is allowed.
 #

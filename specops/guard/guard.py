@@ -10,15 +10,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from specops.actions import Message, Notification
 from specops.errors import SpecopsError
-from specops.guard.evaluation import Evaluation
-from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, Standing, Switched
-from specops.guard.policy import decide, falls, pin, release
-from specops.guard.rules import Rules
-from specops.guard.seeing.look import Row
-from specops.guard.state import Decision, Override, State
+from specops.guard.journal import (
+    Entry,
+    Evidence,
+    Intent,
+    Journal,
+    Notified,
+    Reading,
+    Result,
+    Standing,
+    Switched,
+)
+from specops.guard.policy import Rules, decide, falls, pin, release
+from specops.guard.signals.observation import Row
+from specops.guard.state import Decision, Evaluation, Override, State
+from specops.guard.switch import each
 
 Look = Callable[[float, float | None, Row | None], Evaluation]
 """What is seen at an instant: since when what is served is what it is, as far as is known, and the row of bad
@@ -62,6 +74,8 @@ class Guard:
         journal: Journal,
         gate: Callable[[], Gate],
         dry_run: bool = False,
+        rollout: str = "",
+        notifications: Sequence[Notification] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules
@@ -72,7 +86,11 @@ class Guard:
         self._switch = switch
         self._journal = journal
         self._gate = gate
+        self._rollout = rollout
+        self._notifications = tuple(notifications)
         self._clock = clock
+        action = journal.standing.last_action
+        self._outcome = action.result.outcome if action is not None and action.result is not None else None
 
     @property
     def state(self) -> State:
@@ -202,7 +220,7 @@ class Guard:
         )
         self._journal.append(entry)
         self.tally.fallbacks += "fell_back" in decision.events
-        return self._act(entry) if entry.action is not None else entry
+        return self._act(entry) if entry.action is not None else self._notify(entry)
 
     def _must_act(self, wanted: int) -> bool:
         if self._journal.standing.confirmed != wanted:
@@ -212,6 +230,7 @@ class Guard:
 
     def _act(self, entry: Entry, *, again: bool = False) -> Entry:
         assert entry.action is not None
+        before = self._outcome
         if self.dry_run:
             result = Result(outcome="dry_run")
         else:
@@ -221,12 +240,40 @@ class Guard:
         self._journal.append(done)
         if not self.dry_run:
             self.found = tuple(_reading(one) for one in result.targets)
+        self._outcome = result.outcome
+        return self._notify(done, again=before not in (None, result.outcome))
+
+    def _notify(self, entry: Entry, *, again: bool = False) -> Entry:
+        """Sends what is new: a change, or that an earlier one has (`again`) been confirmed, or no longer is.
+
+        It comes after the switch. What fails is recorded, and not sent a second time.
+        """
+        if self.dry_run or not self._notifications or not (entry.evidence.events or again):
+            return entry
+        result = entry.result
+        message = Message(
+            rollout=self._rollout,
+            percent=entry.state.wanted,
+            confirmed=result is None or result.outcome == "done",
+            text=entry.evidence.why,
+        )
+        sent = each(lambda notification: _sent(notification, message), self._notifications)
+        done = entry.model_copy(update={"notified": tuple(sent)})
+        self._journal.append(done)
         return done
 
     def _count(self, result: Result) -> None:
         for one in result.targets:
             key = (one.name, "failed" if one.error else "done")
             self.tally.actions[key] = self.tally.actions.get(key, 0) + 1
+
+
+def _sent(notification: Notification, message: Message) -> Notified:
+    try:
+        notification.send(message)
+    except SpecopsError as error:
+        return Notified(name=notification.name, error=error.message)
+    return Notified(name=notification.name)
 
 
 def _reading(one: Switched) -> Reading:
@@ -247,3 +294,76 @@ def _unlike(found: Sequence[Reading], wanted: int) -> str | None:
         elif reading.percent > wanted:
             said.append(f"{reading.name} has {reading.percent}%, more than the {wanted}% of the guard")
     return "; ".join(said) or None
+
+
+class Status(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    running: int | None
+    """Its pid; None where no guard runs, and all this is from its journal."""
+
+    dry_run: bool = False
+    state: State
+    wanted: int
+    """The percentage that all targets should have."""
+
+    unconfirmed: str | None
+    """What is not so, or not known to be."""
+
+    decided_at: float | None
+    """Seconds since the epoch; None where nothing was decided yet."""
+
+    why: str
+    capacity: str | None
+    """What the capacity gate said to that, where it was asked."""
+
+    evaluation: Evaluation | None
+    """The last one."""
+
+    result: Result | None
+    """Of the last action."""
+
+
+def status(
+    standing: Standing,
+    *,
+    running: int | None = None,
+    unconfirmed: str | None = None,
+    dry_run: bool = False,
+) -> Status:
+    last, action, wanted = standing.last, standing.last_action, standing.state.wanted
+    if unconfirmed is None and standing.confirmed != wanted:
+        unconfirmed = f"{wanted}% was decided, and is not confirmed"
+    return Status(
+        running=running,
+        dry_run=dry_run,
+        state=standing.state,
+        wanted=wanted,
+        unconfirmed=unconfirmed,
+        decided_at=last.ts if last else None,
+        why=last.evidence.why if last else "nothing was decided yet: the journal is empty",
+        capacity=last.evidence.capacity if last else None,
+        evaluation=standing.evaluation,
+        result=action.result if action is not None else None,
+    )
+
+
+class Asked(BaseModel):
+    """The body of POST /override."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pool: Literal["standard", "speculative", "none"]
+    """Where traffic is pinned; none hands it back."""
+
+    by: str = Field(min_length=1, max_length=200)
+    why: str = Field(min_length=1, max_length=2000)
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+def carry_out(guard: Guard, asked: Asked) -> Entry | None:
+    """None where it holds already."""
+    if asked.pool == "none":
+        return guard.release(asked.by, asked.why)
+    left_s = None if asked.minutes is None else asked.minutes * 60
+    return guard.pin(Override(pool=asked.pool, by=asked.by, why=asked.why, left_s=left_s))

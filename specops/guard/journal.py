@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from specops.errors import FileError
-from specops.guard.evaluation import Evaluation, Verdict
-from specops.guard.owned_file import MODE, check_owned, created
-from specops.guard.state import FULL, Event, State
+from specops.guard.state import FULL, Evaluation, Event, Record, State, Verdict
+from specops.owned_file import MODE, check_owned, created
 
 FILE = "journal.jsonl"
 ROTATE_BYTES = 16 * 2**20
@@ -31,11 +30,7 @@ KEPT = 8
 """Older journals: some weeks at an evaluation a minute."""
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Reading(_Kept):
+class Reading(Record):
     """What a target says it has, in per cent; None where it could not be read, and why."""
 
     name: str
@@ -43,7 +38,7 @@ class Reading(_Kept):
     error: str | None = None
 
 
-class Switched(_Kept):
+class Switched(Record):
     """What was done to one target."""
 
     name: str
@@ -56,20 +51,27 @@ class Switched(_Kept):
     took_ms: float
 
 
-class Result(_Kept):
+class Result(Record):
     outcome: Literal["done", "failed", "dry_run"]
     targets: tuple[Switched, ...] = ()
     traffic: str | None = None
     """What the routers' counters say of it, where there are any."""
 
 
-class Intent(_Kept):
+class Notified(Record):
+    """A notification that was sent, or why it was not."""
+
+    name: str
+    error: str | None = None
+
+
+class Intent(Record):
     """Every target is to have `percent`."""
 
     percent: int
 
 
-class Evidence(_Kept):
+class Evidence(Record):
     why: str
     events: tuple[Event, ...] = ()
     evaluation: Evaluation | None = None
@@ -85,7 +87,7 @@ class Evidence(_Kept):
     """What the targets had when it was decided."""
 
 
-class Entry(_Kept):
+class Entry(Record):
     ts: float
     id: int
     verdict: Verdict | None
@@ -95,6 +97,7 @@ class Entry(_Kept):
 
     action: Intent | None = None
     result: Result | None = None
+    notified: tuple[Notified, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from specops.errors import EnvironmentFailure, FileError
-from specops.guard.owned_file import check_owned
+from specops.owned_file import check_owned
 
 LOCK = "lock"
 LOOK_S = 0.5

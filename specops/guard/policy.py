@@ -18,12 +18,64 @@ ends by the time that passed, all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from specops.guard.evaluation import Evaluation
-from specops.guard.hysteresis import short_of
-from specops.guard.rules import Rules
-from specops.guard.state import FULL, Decision, Event, Mode, Override, State
+from specops.config.guard import Guard
+from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode, Override, State
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of a rollout file's `guard`."""
+
+    interval_s: float = 60.0
+    consecutive: int = 3
+    cooldown_s: float = 1800.0
+    steps: tuple[int, ...] = (5, 25, 50)
+    hold: int = 5
+    margin: float = 0.05
+    attempts: int = 4
+    backoff: float = 2.0
+    max_wait_s: float = 86400.0
+    floor: int = 0
+    """The percentage that stays speculative when it falls back, since the standard pool carries no more. Not
+    where requests fail: then all of them move."""
+
+    @classmethod
+    def of(cls, guard: Guard) -> Rules:
+        return cls(
+            interval_s=guard.interval_s,
+            consecutive=guard.consecutive,
+            cooldown_s=guard.cooldown_s,
+            steps=tuple(guard.canary_percents) if all(action.stepwise for action in guard.actions) else (),
+            hold=guard.hold_evaluations,
+            margin=guard.margin,
+            attempts=guard.attempts,
+            backoff=guard.backoff,
+            max_wait_s=guard.max_wait_s,
+        )
+
+    def above(self, percent: int) -> int:
+        """The next step of the ladder."""
+        return next((step for step in self.steps if step > percent), FULL)
+
+    def wait_s(self, attempts: int) -> float:
+        """The cool-down after so many attempts failed."""
+        grown = self.cooldown_s * self.backoff**attempts
+        return float(max(min(grown, self.max_wait_s), self.cooldown_s))
+
+    def keeping(self, floor: int) -> Rules:
+        """These, where the standard pool carries no more than all but `floor` per cent. What can only be
+        switched as a whole is."""
+        return replace(self, floor=floor if self.steps else 0)
+
+    @property
+    def settled(self) -> int:
+        """Healthy evaluations after which it is on for good: a cool-down of them."""
+        return max(math.ceil(self.cooldown_s / self.interval_s), self.hold)
+
 
 NO_ROW: Mapping[str, object] = {"bad_in_a_row": 0, "row_began": None, "row_last": None}
 
@@ -273,3 +325,28 @@ def _alone(evaluation: Evaluation) -> str:
         return ""
     classes = ", ".join(sorted(str(name) for name in names))
     return f"; bad for {classes} alone, which route.classes can keep off speculation"
+
+
+def short_of(evaluation: Evaluation, margin: float) -> str | None:
+    """The first thing that keeps a healthy evaluation from counting at a step; None where it counts."""
+    return next(_shortfalls(evaluation, margin), None)
+
+
+def _shortfalls(evaluation: Evaluation, margin: float) -> Iterator[str]:
+    for finding in evaluation.findings:
+        if finding.verdict == "bad":
+            yield finding.why
+        elif finding.value is not None and finding.threshold is not None and finding.verdict == "healthy":
+            threshold = finding.threshold.value
+            if finding.signal == "acceptance":
+                # Of what is left above it, where that is less: no share is better than 1.
+                short = finding.value < threshold + margin * min(threshold, 1 - threshold)
+            else:
+                short = finding.value > threshold * (1 - margin)
+            if short:
+                side = "above" if finding.signal == "acceptance" else "below"
+                yield f"{_name(finding)} {finding.value:.2f} is not {side} {threshold:.2f} by {margin:.0%}"
+
+
+def _name(finding: Finding) -> str:
+    return f"{finding.signal} of {finding.traffic_class}" if finding.traffic_class else finding.signal

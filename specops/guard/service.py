@@ -20,7 +20,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,16 +28,73 @@ from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 from pydantic import ValidationError
 
 from specops.errors import EnvironmentFailure, SpecopsError
-from specops.guard.alerts import MOST, firing
-from specops.guard.asked import Asked, carry_out
-from specops.guard.guard import Guard
+from specops.guard.guard import Asked, Guard, Status, carry_out, status
 from specops.guard.journal import Entry
 from specops.guard.lock import Lock
-from specops.guard.metrics import CONTENT_TYPE, GuardMetrics
-from specops.guard.status import Status, status
+from specops.prometheus import series
+from specops.prometheus.series import ROLLOUT
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MODES = ("on", "fallen", "canary", "held")
+VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")
+
+
+class GuardMetrics(Collector):
+    """Reads the guard whenever it is scraped. Counters are of this process.
+
+    A dry run tells no state and no percentage: alerts take them for what is so.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        state, tally = self._guard.state, self._guard.tally
+        evaluations, actions = dict(tally.evaluations), dict(tally.actions)  # another thread counts on
+        if not self._guard.dry_run:
+            modes = GaugeMetricFamily(series.GUARD_STATE, "1 of the state it is in.", labels=["state"])
+            for mode in MODES:
+                modes.add_metric([mode], state.mode == mode)
+            yield modes
+            told = "What it wants the targets to have."
+            yield GaugeMetricFamily(series.GUARD_PERCENT, told, value=state.wanted)
+        verdicts = CounterMetricFamily(series.GUARD_EVALUATIONS, "Evaluations.", labels=["verdict"])
+        for verdict in VERDICTS:
+            verdicts.add_metric([verdict], evaluations.get(verdict, 0))
+        yield verdicts
+        acted = CounterMetricFamily(series.GUARD_ACTIONS, "Targets switched.", labels=["action", "result"])
+        for (name, result), count in actions.items():
+            acted.add_metric([name, result], count)
+        yield acted
+        yield CounterMetricFamily(series.GUARD_FALLBACKS, "Fall-backs.", value=tally.fallbacks)
+        for name, told, value in (
+            (series.GUARD_BAD_IN_A_ROW, "Bad evaluations in a row.", state.bad_in_a_row),
+            (series.GUARD_UNCONFIRMED, "1: what it decided is not so.", self._guard.unconfirmed is not None),
+            (series.GUARD_BOTH_SLOW, "1: both pools are slow.", self._guard.both_slow),
+            (series.GUARD_OVERRIDE, "1: a person's override holds.", state.override is not None),
+        ):
+            yield GaugeMetricFamily(name, told, value=value)
+        if self._guard.evaluated_at is not None:
+            yield GaugeMetricFamily(series.GUARD_LAST, "Its last one.", value=self._guard.evaluated_at)
+        yield SummaryMetricFamily(
+            series.GUARD_TOOK,
+            "Of an evaluation, Prometheus' time included.",
+            count_value=sum(evaluations.values()),
+            sum_value=tally.seconds,
+        )
+
 
 HEALTHY_FOR = 3
 """Intervals after which a guard that finished no turn is not healthy."""
@@ -176,6 +233,7 @@ class _Service:
                 entry.evidence.why,
                 entry.evidence.capacity,
                 unconfirmed and f"not confirmed: {unconfirmed}",
+                *(one.error for one in entry.notified),
             ]
             self._tell("; ".join(part for part in said if part))
         self._told = now
@@ -245,3 +303,21 @@ async def _json(request: web.Request) -> Any:
         return await request.json()
     except (ValueError, LookupError):  # no JSON; an encoding that nobody knows
         raise web.HTTPBadRequest(text="the body is no JSON") from None
+
+
+MOST = 100
+"""Names that are kept of one message, and characters of one."""
+
+
+def firing(body: Any, rollout: str) -> list[str]:
+    """Names of the alerts that fire, in the body of a webhook (version 4): the rollout's, and those that name
+    none. A body of another shape has none."""
+    alerts = body.get("alerts") if isinstance(body, dict) else None
+    names = []
+    for alert in alerts if isinstance(alerts, list) else []:
+        labels = alert.get("labels") if isinstance(alert, dict) else None
+        if not isinstance(labels, dict) or alert.get("status") != "firing":
+            continue
+        if labels.get(ROLLOUT, rollout) == rollout:
+            names.append(str(labels.get("alertname", "an alert without a name"))[:MOST])
+    return names[:MOST]

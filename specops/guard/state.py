@@ -6,6 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 Mode = Literal["on", "fallen", "canary", "held"]
 Event = Literal[
     "fell_back", "fell_further", "gave_up", "canary", "step", "returned", "settled", "override", "released"
@@ -13,12 +18,66 @@ Event = Literal[
 FULL = 100
 """Per cent of what may be speculative."""
 
+Verdict = Literal["healthy", "bad", "no_data", "no_traffic", "unknown"]
+"""`no_data`: the series are not there, or not a number. `no_traffic`: they are, with too little in them.
+`unknown`: it could not be asked, or what is there cannot be compared with what was measured. None of the
+three is bad."""
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Signal = Literal["acceptance", "tpot", "e2e", "errors"]
 
 
-class Override(_Kept):
+class Threshold(Record):
+    value: float
+    source: str
+    """Where it comes from: the rollout file, a result's file with its hash, or the playbook."""
+
+
+class Finding(Record):
+    """One signal, of all traffic or of one class."""
+
+    signal: Signal
+    traffic_class: str | None = None
+    """None: of all classes together."""
+
+    verdict: Verdict
+    value: float | None = None
+    """Acceptance and errors: a share. Latencies: how many times the baseline's."""
+
+    threshold: Threshold | None = None
+    n: float | None = None
+    """Requests that `value` is of; of acceptance, drafted tokens."""
+
+    why: str
+    """In words, with its figures."""
+
+
+class Evaluation(Record):
+    ts: float
+    """Seconds since the epoch, by this machine."""
+
+    verdict: Verdict
+    """Of all traffic together (seeing/verdicts.py): bad where one signal is; healthy where acceptance and
+    latencies are, as far as there is a yardstick. What was found of one class has no part in it."""
+
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    seen_at: float | None = None
+    """When it was asked, by Prometheus' clock; None where it did not answer."""
+
+    repeated: bool | None = None
+    """In a row of bad evaluations: whether what came since its first one, by itself, is bad as well. None
+    where there was no row, or this one is not bad."""
+
+    both_slow: bool = False
+    """The standard pool is slower than it was measured, too: speculation is not the reason."""
+
+    took_ms: float = 0.0
+    """Of which `prometheus_ms` was waiting for Prometheus."""
+
+    prometheus_ms: float = 0.0
+
+
+class Override(Record):
     """What a person decided."""
 
     pool: Literal["standard", "speculative"]
@@ -28,7 +87,7 @@ class Override(_Kept):
     """None: until somebody ends it."""
 
 
-class State(_Kept):
+class State(Record):
     mode: Mode = "on"
     percent: int = FULL
     """Of what may be speculative, what the guard lets be; an override comes before it."""
@@ -62,7 +121,7 @@ class State(_Kept):
         return FULL if self.override.pool == "speculative" else 0
 
 
-class Decision(_Kept):
+class Decision(Record):
     state: State
     why: str
     events: tuple[Event, ...] = ()

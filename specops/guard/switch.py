@@ -7,13 +7,71 @@ there are routers, their own counters then say whether requests still begin on t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from specops.actions.action import Target
+from specops.actions.http_client import ask
+from specops.actions.nginx import TIMEOUT_S
 from specops.errors import EndpointError, EnvironmentFailure, SpecopsError
-from specops.guard.actions.target import Target
 from specops.guard.journal import Reading, Result, Switched
-from specops.guard.routers import Counts, decided, grown
-from specops.guard.together import each
+from specops.prometheus.series import ROUTE_DECISIONS, ROUTE_REQUESTS
+
+Counts = dict[str, float]
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+def decided(routers: Sequence[str]) -> Counts:
+    """Requests decided so far, by pool, over all routers (their admin listeners). Raises EndpointError where
+    one does not say."""
+    return _summed(routers, ROUTE_DECISIONS, lambda labels: labels.get("pool", ""))
+
+
+def answered(routers: Sequence[str]) -> Counts:
+    """Requests that ended so far: `lost`, where nothing served them or the answer was a 5xx, and `well`."""
+    return _summed(routers, ROUTE_REQUESTS, _how)
+
+
+def grown(before: Counts, after: Counts) -> Counts:
+    """What was added since. A router that started anew counts from nothing again, and is left out."""
+    return {key: max(count - before.get(key, 0.0), 0.0) for key, count in after.items()}
+
+
+def _how(labels: Mapping[str, str]) -> str:
+    lost = labels.get("served") == "none" or labels.get("status") == "5xx"
+    return "lost" if lost else "well"
+
+
+def _summed(routers: Sequence[str], name: str, key: Callable[[Mapping[str, str]], str]) -> Counts:
+    counts: Counts = {}
+    for text in each(_scraped, routers):
+        for labels, value in _samples(text, name):
+            counts[key(labels)] = counts.get(key(labels), 0.0) + value
+    return counts
+
+
+def _scraped(router: str) -> str:
+    what = f"see where router {router} sends requests"
+    return ask(what, "GET", f"http://{router}/metrics", timeout_s=TIMEOUT_S).decode(errors="replace")
+
+
+def _samples(text: str, name: str) -> list[tuple[Mapping[str, str], float]]:
+    try:
+        return [
+            (sample.labels, sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name
+        ]
+    except ValueError as error:
+        raise EndpointError(
+            f"could not read a router's counters: {error}", hint="addresses.routers are their admin listeners"
+        ) from None
+
 
 WAIT_S = 0.2
 """Before the second try; twice as long before each further one."""
@@ -27,7 +85,7 @@ class Switch:
     def __init__(self, targets: Sequence[Target], routers: Sequence[str] = ()) -> None:
         """`routers`: admin listeners whose counters say where requests go."""
         self.targets = tuple(targets)
-        self._routers = tuple(routers)
+        self.routers = tuple(routers)
 
     def read(self) -> tuple[Reading, ...]:
         """What each target has."""
@@ -43,14 +101,14 @@ class Switch:
 
     def _traffic(self, percent: int) -> tuple[str | None, bool]:
         """In words, and whether it is as it should be. Only all or nothing can be seen in a moment."""
-        if not self._routers or percent:
+        if not self.routers or percent:
             return None, True
         deadline = time.monotonic() + STILL_S
         try:
             while True:
-                before = decided(self._routers)
+                before = decided(self.routers)
                 time.sleep(SETTLE_S)
-                began = grown(before, decided(self._routers))
+                began = grown(before, decided(self.routers))
                 if not began.get("speculative"):
                     return _said(began), True
                 if time.monotonic() > deadline:
@@ -99,3 +157,11 @@ def _tried(do: Callable[[int], None], percent: int) -> str | None:
 def _said(began: Counts) -> str:
     counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in sorted(began.items()) if count)
     return f"{counts or 'no request'} began within {SETTLE_S:g} s"
+
+
+def each(question: Callable[[_Item], _Answer], of: Sequence[_Item]) -> list[_Answer]:
+    """The answers in order, all at once: one that hangs does not hold up the others."""
+    if len(of) < 2:
+        return [question(one) for one in of]
+    with ThreadPoolExecutor(len(of)) as threads:
+        return list(threads.map(question, of))

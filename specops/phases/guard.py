@@ -8,22 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from specops.actions import counted_routers, notifications, targets
+from specops.actions.http_client import ask
 from specops.config import Rollout
-from specops.config.guard import CommandAction, RestartAction
 from specops.errors import ConfigError, EndpointError
-from specops.guard.actions.asking import ask
-from specops.guard.actions.made import counting, switched, targets
-from specops.guard.asked import Asked, carry_out
-from specops.guard.evaluation import Evaluation
-from specops.guard.guard import Gate, Guard, Look
+from specops.guard.guard import Asked, Gate, Guard, Look, Status, carry_out, status
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, alone, holder, locked
-from specops.guard.rules import Rules
-from specops.guard.seeing.baseline import Missing
-from specops.guard.seeing.look import Row, look
-from specops.guard.seeing.plan import Plan, plan_of
+from specops.guard.policy import Rules
 from specops.guard.service import Settings, bind, serve
-from specops.guard.status import Status, status
+from specops.guard.signals.criteria import Missing, Plan, plan_of
+from specops.guard.signals.observation import Row, look
+from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, capacity
 from specops.phases.yardsticks import left_out, version_of
@@ -40,8 +36,6 @@ ANYWHERE = "127.0.0.1:0"
 ANSWER_S = 60.0
 """A turn that is being taken comes first: it may be waiting for Prometheus, or for a router; and longer,
 where it is running commands."""
-COMMANDS = 5
-"""Of a restart: drain, stop, start, wait until it is healthy, admit."""
 
 
 def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> None:
@@ -89,11 +83,7 @@ def override(rollout: Rollout, folder: Path, asked: Asked) -> Status:
 
 def through(rollout: Rollout, running: Holder, asked: Asked) -> Status:
     """By the guard that runs."""
-    commands = sum(
-        action.timeout_s * (COMMANDS if isinstance(action, RestartAction) else 1)
-        for action in rollout.guard.actions
-        if isinstance(action, CommandAction | RestartAction)
-    )
+    commands = sum(action.longest_s for action in rollout.guard.actions)
     said = ask(
         "tell the guard",
         "POST",
@@ -111,11 +101,11 @@ def guarding(
 ) -> Iterator[tuple[Guard, Lock]]:
     _whole_windows(rollout)
     where = folder / GUARD
-    switch = Switch(targets(rollout, where), counting(rollout))
+    switch = switch_of(rollout, folder)
     with ExitStack() as held:
         lock = held.enter_context(locked(where, f"{DRY}.{LOCK}" if dry_run else LOCK))
         if not dry_run:
-            held.enter_context(alone(switched(rollout)))
+            held.enter_context(alone([target.identity for target in switch.targets]))
         guard = Guard(
             rules=Rules.of(rollout.guard),
             look=see,
@@ -123,8 +113,16 @@ def guarding(
             journal=Journal(where / (f"{DRY}.jsonl" if dry_run else FILE)),
             gate=lambda: gate(capacity(rollout, folder)),
             dry_run=dry_run,
+            rollout=rollout.rollout,
+            notifications=notifications(rollout.guard.actions),
         )
         yield guard, lock
+
+
+def switch_of(rollout: Rollout, folder: Path) -> Switch:
+    """All that the rollout's guard switches. Raises ConfigError where that is nothing."""
+    actions, routers = rollout.guard.actions, rollout.addresses.routers
+    return Switch(targets(actions, routers, folder / GUARD), counted_routers(actions, routers))
 
 
 def _whole_windows(rollout: Rollout) -> None:

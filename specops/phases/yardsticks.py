@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
+from specops.actions.http_client import ask_json
 from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
-from specops.guard.actions.asking import ask_json
 from specops.load.settings import OF_THE_RUN
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, inputs_of_settings, settings_of

@@ -17,12 +17,12 @@ from types import FrameType
 from typing import Any
 
 import specops.guard
-from specops.guard.actions.target import Target
-from specops.guard.evaluation import Evaluation
+from specops.actions.action import Target
 from specops.guard.guard import Gate, Guard
 from specops.guard.journal import Journal
 from specops.guard.lock import locked
-from specops.guard.rules import Rules
+from specops.guard.policy import Rules
+from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 
 OURS = str(Path(specops.guard.__file__).parent)

@@ -24,7 +24,7 @@ import yaml
 from calling import specops
 from daemons import Daemon, daemon, free_port
 
-from specops.guard.status import Status
+from specops.guard.guard import Status
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 PROMPT = "the server measures what it serves, and the draft"

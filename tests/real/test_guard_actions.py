@@ -16,17 +16,15 @@ from daemons import answers, free_port, wait_until
 from guarded import stub_pool
 from routers import DIRECT, router
 
-from specops.config import Rollout
-from specops.config.guard import CommandAction, HttpAction, RestartAction
-from specops.errors import EnvironmentFailure
+from specops.actions import counted_routers, targets
+from specops.actions.command import Command, CommandAction, Commands
+from specops.actions.flag_file import FlagFile
+from specops.actions.http import Http, HttpAction
+from specops.actions.nginx import Nginx
+from specops.actions.restart import Restart, RestartAction
+from specops.config import Guard
+from specops.errors import ConfigError, EnvironmentFailure
 from specops.guard import switch as module
-from specops.guard.actions.command import Command
-from specops.guard.actions.flag_file import FlagFile
-from specops.guard.actions.http import Http
-from specops.guard.actions.made import counting, targets
-from specops.guard.actions.nginx import Nginx
-from specops.guard.actions.restart import Restart
-from specops.guard.actions.running import Commands
 from specops.guard.switch import Switch
 
 SERVER = Path(__file__).parent / "restartable.py"
@@ -260,18 +258,18 @@ def test_a_single_server_is_drained_and_started_anew_without_speculation(tmp_pat
 
 
 def test_without_actions_it_is_the_routers_and_nothing_at_all_is_refused() -> None:
-    endpoint = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
-    pools = {"standard": endpoint, "speculative": endpoint}
-    routers = {"routers": ["10.0.0.1:8081", "10.0.0.2:8081"]}
-    made = targets(Rollout.model_validate({"rollout": "r", "pools": pools, "addresses": routers}), Path())
-    assert [one.name for one in made] == ["router 10.0.0.1:8081", "router 10.0.0.2:8081"]
+    routers = ["10.0.0.1:8081", "10.0.0.2:8081"]
+    names = [f"router {address}" for address in routers]
     restart = {"kind": "restart", "stop": ["a"], "start_standard": ["b"], "start_speculative": ["c"]}
     restart |= {"health": "http://127.0.0.1:1/health", "read": ["d"]}
-    for actions, counted in (([], True), ([restart], False), ([restart, {"kind": "nginx"}], True)):
-        made_of = {"rollout": "r", "pools": pools, "addresses": routers, "guard": {"actions": actions}}
-        found = counting(Rollout.model_validate(made_of))
-        assert found == (routers["routers"] if counted else []), (
-            "a server started anew is the same pool to them"
-        )
-    with pytest.raises(Exception, match="nothing to switch"):
-        targets(Rollout.model_validate({"rollout": "r", "pools": pools}), Path())
+    for sections, switched, counted in (
+        ([], names, routers),
+        ([{"kind": "notify"}], names, routers),
+        ([restart], ["server http://127.0.0.1:1/health"], []),  # to a router it stays the same pool
+        ([restart, {"kind": "nginx"}], ["server http://127.0.0.1:1/health", *names], routers),
+    ):
+        actions = Guard.model_validate({"actions": sections}).actions
+        assert [target.name for target in targets(actions, routers, Path())] == switched
+        assert counted_routers(actions, routers) == counted
+    with pytest.raises(ConfigError, match="nothing to switch"):
+        targets([], [], Path())

@@ -16,13 +16,13 @@ from guarded import Deployment, Load, deployment, guard, stub_pool
 from routers import Router, running
 
 from specops.config import load
-from specops.guard import drill
 from specops.guard.journal import FILE, history
+from specops.phases import guard_drill
 
 
 @pytest.fixture(autouse=True)
 def watched_for_less(monkeypatch) -> None:
-    monkeypatch.setattr(drill, "WATCH_S", 0.5)
+    monkeypatch.setattr(guard_drill, "WATCH_S", 0.5)
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def test_there_and_back_under_load_with_a_guard_that_runs(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_answers_that_end_after_the_switch_are_no_requests_begun_after_it(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(drill, "WATCH_S", 3.0)  # in which every client begins another request
+    monkeypatch.setattr(guard_drill, "WATCH_S", 3.0)  # in which every client begins another request
     with routed(tmp_path, answer_s=2.5) as (up, router), Load(router.url, clients=8) as load_:
         wait_until(lambda: router.value('specops_route_in_flight{pool="speculative"}') > 0, "requests")
         done = up.specops("drill", "--json")

@@ -14,14 +14,11 @@ from typing import cast
 import pytest
 from backfilled import Pool, remembering
 
-from specops.guard.evaluation import Evaluation, Threshold
-from specops.guard.policy import decide
-from specops.guard.rules import Rules
-from specops.guard.seeing.baseline import Baseline, Level
-from specops.guard.seeing.look import Row, look
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import Asked, read, together
-from specops.guard.state import State
+from specops.guard.policy import Rules, decide
+from specops.guard.signals.criteria import Baseline, Level, Plan
+from specops.guard.signals.observation import Row, look
+from specops.guard.signals.query import Asked, read, together
+from specops.guard.state import Evaluation, State, Threshold
 from specops.prometheus.api import Api, Sample
 from specops.serving.vllm.metrics import CURRENT as VLLM
 

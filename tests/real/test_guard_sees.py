@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from backfilled import Pool, again, answered, remembering, routed
 
-from specops.guard.evaluation import Evaluation, Finding, Threshold
-from specops.guard.rules import Rules
-from specops.guard.seeing.baseline import Baseline, Level, Missing
-from specops.guard.seeing.look import look
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import Asked
+from specops.guard.policy import Rules
+from specops.guard.signals.criteria import Baseline, Level, Missing, Plan
+from specops.guard.signals.observation import look
+from specops.guard.signals.query import Asked
 from specops.guard.simulation.simulate import simulate
 from specops.guard.simulation.traces import record
+from specops.guard.state import Evaluation, Finding, Threshold
 from specops.prometheus.api import Api
 from specops.serving.vllm.metrics import CURRENT as VLLM
 

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from daemons import prometheus, wait_until
 
-from specops.guard.evaluation import Threshold
-from specops.guard.seeing.baseline import Missing
-from specops.guard.seeing.look import look
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import Asked
+from specops.guard.signals.criteria import Missing, Plan
+from specops.guard.signals.observation import look
+from specops.guard.signals.query import Asked
+from specops.guard.state import Threshold
 from specops.launch.process import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api

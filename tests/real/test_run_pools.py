@@ -15,8 +15,8 @@ from guarded import Load
 from walking import CANARY, MEASURE, PROMPTS, walk
 
 from specops.assets import asset
-from specops.guard import drill
 from specops.launch.process import Announced, running
+from specops.phases import guard_drill
 from specops.phases.checklist.item import Checked
 from specops.phases.playbook import Walk
 from specops.phases.route.render import CONF, NGINX
@@ -64,7 +64,7 @@ def items(done: Walk) -> dict[str, str]:
 def test_two_pools_from_measuring_to_the_checklist(server, tiny_pair, tmp_path, monkeypatch) -> None:
     program("nginx")
     program("prometheus")
-    monkeypatch.setattr(drill, "WATCH_S", 0.5)
+    monkeypatch.setattr(guard_drill, "WATCH_S", 0.5)
     pool = EmbeddedPool.model_validate({"engine": "embedded", "target": tiny_pair[0], "threads": 1})
     words = pool.start(0, server.model).words
     log = tmp_path / "standard.log"

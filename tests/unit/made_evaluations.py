@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.guard.evaluation import Evaluation, Finding, Threshold
+from specops.guard.state import Evaluation, Finding, Threshold
 
 THRESHOLDS = {"acceptance": 0.4, "tpot": 1.2, "errors": 0.05}
 VERDICTS = ("healthy", "bad", "no_data", "no_traffic", "unknown")

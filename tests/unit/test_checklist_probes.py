@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from made_checklists import NOW, Made, write
 
-from specops.guard.evaluation import Evaluation
+from specops.guard.guard import Status, status
 from specops.guard.journal import Standing
-from specops.guard.status import Status, status
+from specops.guard.state import Evaluation
 from specops.phases.checklist import memory, operated
 from specops.phases.checklist.evidence import Open
 from specops.phases.checklist.looking import Look

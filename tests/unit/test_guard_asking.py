@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from specops.actions.http_client import ask
 from specops.errors import EndpointError
-from specops.guard.actions.asking import ask
 
 SECRET = "s3cret"
 

@@ -17,13 +17,12 @@ from made_visits import cell, row
 from specops import results
 from specops.config import Rollout
 from specops.errors import FileError
-from specops.guard.evaluation import Evaluation, Threshold
-from specops.guard.seeing import baseline, verdicts
-from specops.guard.seeing.baseline import Baseline, Missing
-from specops.guard.seeing.look import Row, Window, evaluate, repeated
-from specops.guard.seeing.noise import VERDICTS
-from specops.guard.seeing.plan import Plan, plan_of
-from specops.guard.seeing.query import FIGURES, Asked, OfClass, Seen, read, together
+from specops.guard.signals import criteria, verdicts
+from specops.guard.signals.criteria import Baseline, Missing, Plan, plan_of
+from specops.guard.signals.noise import VERDICTS
+from specops.guard.signals.observation import Row, Window, evaluate, repeated
+from specops.guard.signals.query import FIGURES, Asked, OfClass, Seen, read, together
+from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.prometheus.api import Sample
@@ -81,7 +80,7 @@ def seen(**changes: Any) -> Seen:
 
 
 def test_the_baseline_s_own_mean_is_what_is_expected_of_its_own_answers() -> None:
-    found = baseline.of_cells(measured(), "baseline.json")
+    found = criteria.of_cells(measured(), "baseline.json")
     assert isinstance(found, Baseline)
     for level in found.levels:
         expected = found.e2e(level.streams, level.streams, 101.0)
@@ -94,16 +93,16 @@ def test_the_baseline_s_own_mean_is_what_is_expected_of_its_own_answers() -> Non
 
 @given(st.floats(0.1, 20.0), st.floats(0.0, 5.0))
 def test_an_expectation_brackets_every_load_it_may_be_of(low: float, wide: float) -> None:
-    found = baseline.of_cells(measured(), "baseline.json")
+    found = criteria.of_cells(measured(), "baseline.json")
     assert isinstance(found, Baseline)
     expected = found.tpot(low, low + wide)
     assert float(expected.low) <= float(expected.high)
-    assert (float(expected.low) == 0.0) == (low < 1 / baseline.REACH)
-    assert math.isinf(float(expected.high)) == (low + wide > 8 * baseline.REACH)
+    assert (float(expected.low) == 0.0) == (low < 1 / criteria.REACH)
+    assert math.isinf(float(expected.high)) == (low + wide > 8 * criteria.REACH)
 
 
 def test_what_the_baseline_lacks_is_said() -> None:
-    assert baseline.of_cells(measured(tokens=None), "b") == Missing(
+    assert criteria.of_cells(measured(tokens=None), "b") == Missing(
         "b has no level of streams with two prompts whose tokens are known"
     )
 
@@ -232,7 +231,7 @@ def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(st.data())
 def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
-    times = baseline.of_cells(measured(), "b")
+    times = criteria.of_cells(measured(), "b")
     plan = replace(plan_of(rollout(), Path("/nowhere"), {}), baseline=times)
     odd = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.001, 2000.0))
     windows = [
@@ -366,7 +365,7 @@ def plan_with_baseline() -> Plan:
         asked=Asked("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=0.4, source="made up"),
-        baseline=baseline.of_cells(measured(), "baseline.json"),
+        baseline=criteria.of_cells(measured(), "baseline.json"),
         regression=Threshold(value=1.2, source="made up"),
         max_error_share=Threshold(value=0.05, source="made up"),
         min_requests=None,

@@ -14,13 +14,13 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from specops.guard.actions.nginx import Nginx
-from specops.guard.evaluation import Evaluation
+from specops.actions.nginx import Nginx
 from specops.guard.guard import Gate, Guard
 from specops.guard.journal import FILE, Journal
 from specops.guard.lock import Lock
-from specops.guard.rules import Rules
+from specops.guard.policy import Rules
 from specops.guard.service import Settings, _Service
+from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 
 MOST_S = 3.0

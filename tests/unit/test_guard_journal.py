@@ -15,12 +15,10 @@ from hypothesis import given, settings
 
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as module
-from specops.guard.evaluation import Evaluation
 from specops.guard.journal import Entry, Evidence, Intent, Journal, Result, history, read, replay
 from specops.guard.lock import holder, locked
-from specops.guard.policy import decide
-from specops.guard.rules import Rules
-from specops.guard.state import State
+from specops.guard.policy import Rules, decide
+from specops.guard.state import Evaluation, State
 
 RULES = Rules(consecutive=2, cooldown_s=120, hold=1, steps=(50,))
 
@@ -44,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_line_has_the_keys_that_others_read(path) -> None:
     Journal(path).append(entry(1, 0, "done", mode="fallen", percent=0))
-    keys = ["ts", "id", "verdict", "evidence", "state", "action", "result"]
+    keys = ["ts", "id", "verdict", "evidence", "state", "action", "result", "notified"]
     assert list(json.loads(path.read_text())) == keys
 
 

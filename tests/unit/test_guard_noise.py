@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.guard.seeing import noise
-from specops.guard.seeing.noise import BAD, HEALTHY, LEAST, NO_DATA, NO_TRAFFIC, UNKNOWN
+from specops.guard.signals import noise
+from specops.guard.signals.noise import BAD, HEALTHY, LEAST, NO_DATA, NO_TRAFFIC, UNKNOWN
 
 REGRESSION = 0.2
 cvs = st.floats(0.02, 1.0)

@@ -14,17 +14,15 @@ from typing import Any
 
 import pytest
 
+from specops import owned_file
+from specops.actions.flag_file import FlagFile
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError
-from specops.guard import owned_file
-from specops.guard.actions.flag_file import FlagFile
-from specops.guard.actions.made import switched
-from specops.guard.asked import Asked
-from specops.guard.evaluation import Evaluation
+from specops.guard.guard import Asked
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.lock import alone, locked
-from specops.guard.state import State
-from specops.phases.guard import blind, guarding, override
+from specops.guard.state import Evaluation, State
+from specops.phases.guard import blind, guarding, override, switch_of
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 HOLD = """
@@ -48,6 +46,10 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
     yield
     os.umask(before)
+
+
+def switched(file: Rollout) -> list[str]:
+    return [target.identity for target in switch_of(file, Path()).targets]
 
 
 @contextmanager

@@ -9,10 +9,8 @@ import pytest
 from made_evaluations import seen
 
 from specops.config.guard import Guard
-from specops.guard.evaluation import Evaluation, Finding
-from specops.guard.policy import decide, pin, release
-from specops.guard.rules import Rules
-from specops.guard.state import Decision, Override, State
+from specops.guard.policy import Rules, decide, pin, release
+from specops.guard.state import Decision, Evaluation, Finding, Override, State
 
 RULES = Rules(interval_s=60, consecutive=3, cooldown_s=600, steps=(5, 50), hold=2, attempts=2, backoff=3.0)
 

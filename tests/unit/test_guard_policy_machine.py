@@ -7,8 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from made_evaluations import VERDICTS, seen
 
-from specops.guard.policy import decide, pin, release
-from specops.guard.rules import Rules
+from specops.guard.policy import Rules, decide, pin, release
 from specops.guard.state import FULL, Decision, Override, State
 
 

@@ -17,19 +17,17 @@ from specops import results
 from specops.cli.app import app
 from specops.config import load
 from specops.errors import UsageError
-from specops.guard.evaluation import Threshold
-from specops.guard.rules import Rules
-from specops.guard.seeing import verdicts
-from specops.guard.seeing.baseline import Baseline, Level
-from specops.guard.seeing.noise import VERDICTS
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import FIGURES, Asked, Seen
-from specops.guard.simulation import playbook, traces
-from specops.guard.simulation.made import Incident, World, weeks
-from specops.guard.simulation.playbook import Answers
+from specops.guard.policy import Rules
+from specops.guard.signals import verdicts
+from specops.guard.signals.criteria import Baseline, Level, Plan
+from specops.guard.signals.noise import VERDICTS
+from specops.guard.signals.query import FIGURES, Asked, Seen
+from specops.guard.simulation import playbook_guard, traces
+from specops.guard.simulation.playbook_guard import Answers
 from specops.guard.simulation.simulate import looked, simulate
+from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
-from specops.guard.state import State
+from specops.guard.state import State, Threshold
 from specops.load.arrivals import Level as Load
 from specops.phases.inputs import inputs_of, settings_of
 from specops.results import Result
@@ -160,7 +158,7 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
     assert found.playbook is not None
     assert found.playbook.rightly == "no"
     assert found.playbook_triggers >= 24
-    assert playbook.falls(answers)[106]
+    assert playbook_guard.falls(answers)[106]
 
 
 def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:

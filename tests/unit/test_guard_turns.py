@@ -9,19 +9,17 @@ import pytest
 import yaml
 from made_evaluations import seen
 
+from specops.actions.action import Target
 from specops.config import Rollout, load
 from specops.config.guard import Guard as Section
 from specops.errors import ConfigError, EndpointError
 from specops.guard import switch as switching
-from specops.guard.actions.target import Target
-from specops.guard.evaluation import Evaluation
-from specops.guard.guard import Gate, Guard
+from specops.guard.guard import Gate, Guard, status
 from specops.guard.journal import FILE, Entry, Journal, history
-from specops.guard.metrics import GuardMetrics
-from specops.guard.rules import Rules
-from specops.guard.seeing.look import Row
-from specops.guard.state import Override
-from specops.guard.status import status
+from specops.guard.policy import Rules
+from specops.guard.service import GuardMetrics
+from specops.guard.signals.observation import Row
+from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, Demand
 from specops.phases.guard import blind, gate, guarding

@@ -14,7 +14,7 @@ import pytest
 
 from specops import results
 from specops.config import Rollout
-from specops.guard.seeing.baseline import Missing
+from specops.guard.signals.criteria import Missing
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.guard import planned
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of

@@ -10,9 +10,9 @@ from daemons import prometheus, wait_until
 from real_vllm import MODEL, complete
 
 from specops.config import Rollout
-from specops.guard.evaluation import Evaluation
-from specops.guard.seeing.look import look
-from specops.guard.seeing.plan import plan_of
+from specops.guard.signals.criteria import plan_of
+from specops.guard.signals.observation import look
+from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
 from specops.progress import Silent
 from specops.prometheus.api import Api

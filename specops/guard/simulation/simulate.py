@@ -16,16 +16,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.guard.evaluation import Evaluation
-from specops.guard.policy import decide
-from specops.guard.rules import Rules
-from specops.guard.seeing import noise, verdicts
-from specops.guard.seeing.look import Row, Window, evaluate, further_back, repeated
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import Seen
-from specops.guard.simulation.playbook import PlaybookGuard
+from specops.guard.policy import Rules, decide
+from specops.guard.signals import noise, verdicts
+from specops.guard.signals.criteria import Plan
+from specops.guard.signals.observation import Row, Window, evaluate, further_back, repeated
+from specops.guard.signals.query import Seen
+from specops.guard.simulation.playbook_guard import PlaybookGuard
 from specops.guard.simulation.traces import Trace, looked_back, one, windows
-from specops.guard.state import FULL, Event, State
+from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, Silent
 
 Rightly = Literal["yes", "no", "unknown"]

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.errors import FileError, UsageError
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import FIGURES, SIGNAL, STANDARD, Seen, together
-from specops.guard.simulation.playbook import ACCEPTANCE, BASELINE_P95, P95, Answers
+from specops.guard.signals.criteria import Plan
+from specops.guard.signals.query import FIGURES, SIGNAL, STANDARD, Seen, together
+from specops.guard.simulation.playbook_guard import ACCEPTANCE, BASELINE_P95, P95, Answers
 from specops.prometheus.api import Api, Series
 
 Figures = NDArray[np.float64]

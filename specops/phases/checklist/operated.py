@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specops.guard.journal import FILE as JOURNAL
-from specops.guard.routers import decided
+from specops.guard.switch import decided
 from specops.phases.capacity import capacity as gate
 from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 
+from specops.actions.http_client import ask
 from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
-from specops.guard.actions.asking import ask
 from specops.load.counters import Observed, several_tokens, speculating_standard
 from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError, SpecopsError
-from specops.guard.seeing.break_even import break_even
+from specops.guard.signals.criteria import break_even
 from specops.load.record import Spread
 from specops.phases.ab import report as ab_report
 from specops.phases.measurement import checked

@@ -17,18 +17,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from specops import results
+from specops.config import Pool, Rollout
 from specops.errors import FileError
-from specops.guard.seeing.noise import Numbers
+from specops.guard.signals.noise import Numbers
+from specops.guard.signals.query import Asked
+from specops.guard.state import Threshold
 from specops.load.record import CellRecord, Row
+from specops.prometheus.exposed import exposed
+from specops.results import Result
+from specops.trees import parse_tree
 
 REACH = 1.1
 """A load this many times beyond the outermost level still counts as that level."""
@@ -222,3 +229,110 @@ def _between_prompts(prompts: Sequence[str], values: Sequence[float]) -> float:
         by_prompt[prompt].append(value)
     means = [fmean(found) for found in by_prompt.values()]
     return stdev(means) / math.sqrt(len(means))
+
+
+def break_even(deployed: Pool, sweep: Result) -> float | None:
+    """Accepted over drafted tokens below which a token takes longer than without, of the setting that is
+    deployed. None where `sweep` did not measure that setting, or is not a result of a sweep: another setting
+    breaks even elsewhere."""
+    if sweep.phase != "sweep":
+        return None
+    ours = _wherever(deployed.model_dump(mode="json"))
+    swept: dict[str, Any] = sweep.settings.get("settings") or {}
+    for step in sweep.data.get("steps") or []:
+        if isinstance(step, dict) and _wherever(swept.get(str(step.get("setting")))) == ours:
+            return _share(step.get("break_even_acceptance"))
+    return None
+
+
+def _wherever(pool: Any) -> Any:
+    """A pool's settings without the place of its model folders: a rollout that was copied, or is named by
+    another path, has the same. Whether the folders' content changed is a matter of the result's inputs."""
+    if not isinstance(pool, dict):
+        return pool
+    speculation = pool.get("speculation")
+    if isinstance(speculation, dict) and speculation.get("draft"):
+        speculation = speculation | {"draft": PurePath(str(speculation["draft"])).name}
+    return {name: value for name, value in pool.items() if name != "target"} | {"speculation": speculation}
+
+
+def _share(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None
+
+
+MIN_ACCEPTANCE = 0.4
+"""The playbook's, where no sweep measured what it takes to break even."""
+
+BREAK_EVEN_KNOWN = 0.05
+"""To how much a measured break-even is taken to be known. It is the ratio of two step times less 1, over the
+tokens of a draft: 2.5% of that ratio move it by 0.015. So much acceptance below it makes a token slower by
+about 8%, which is less than the rule for latency lets pass."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    asked: Asked
+    window_s: float
+    min_acceptance: Threshold | Missing
+    baseline: Baseline | Missing
+    regression: Threshold
+    """How many times the baseline's latency; 1 and what the rollout file allows."""
+
+    max_error_share: Threshold
+    min_requests: int | None
+    """That a verdict takes; None: what the noise asks for."""
+
+    break_even_known_to: float = 0.0
+    """`BREAK_EVEN_KNOWN` where `min_acceptance` was measured."""
+
+
+def plan_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Plan:
+    """From the run folder's sweep.json and baseline.json, where they are there and not `left_out`: by phase,
+    why a result is not a yardstick. FileError where one is damaged."""
+    guard = rollout.guard
+    min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
+    unfit = left_out.get("baseline")
+    return Plan(
+        asked=Asked(
+            rollout=rollout.rollout,
+            series=exposed(rollout, "speculative"),
+            standard=exposed(rollout, "standard"),
+            labels=rollout.monitor.labels,
+            scrape_s=float(rollout.monitor.scrape_interval_s),
+            routed=bool(rollout.addresses.routers),
+        ),
+        window_s=float(rollout.monitor.window_s),
+        min_acceptance=min_acceptance,
+        baseline=read(folder / "baseline.json")
+        if unfit is None
+        else Missing(f"baseline.json does not count: {unfit}"),
+        regression=Threshold(
+            value=1 + guard.max_regression,
+            source=f"guard.max_regression of the rollout file, {guard.max_regression:.0%}",
+        ),
+        max_error_share=Threshold(
+            value=guard.max_error_share, source="guard.max_error_share of the rollout file"
+        ),
+        min_requests=guard.min_requests,
+        break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
+    )
+
+
+def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Threshold | Missing, bool]:
+    """And whether it was measured."""
+    asked = rollout.guard.min_acceptance
+    if asked is not None:
+        return Threshold(value=asked, source="guard.min_acceptance of the rollout file"), False
+    if path.exists() and unfit is None:
+        measured = break_even(rollout.pools.speculative, results.read(path))
+        if measured is not None:
+            source = f"break-even measured by {path.name} {results.sha256(path)[:12]}"
+            return Threshold(value=measured, source=source), True
+    pool = rollout.pools.speculative
+    tree = pool.own and pool.own.tree
+    if tree and parse_tree(tree).branches:
+        # Of a tree that branches most of what is drafted cannot be accepted, and it may pay well.
+        why = "no sweep measured what a tree that branches must have accepted to break even"
+        return Missing(f"{why}: specops sweep ROLLOUT, or set guard.min_acceptance"), False
+    missing = "no sweep measured break-even" if unfit is None else f"{path.name} does not count: {unfit}"
+    return Threshold(value=MIN_ACCEPTANCE, source=f"the playbook; {missing}"), False

@@ -1,5 +1,4 @@
-"""Commands of the rollout file: no shell, a time limit, and never two of one guard at a time, also where the
-guard that started the first was killed and the command went on."""
+"""Commands of one's own: one sets, one prints what is set."""
 
 from __future__ import annotations
 
@@ -14,10 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops.actions import locked_command
+from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, Words
 from specops.errors import EnvironmentFailure
-from specops.guard.actions import holding
 
 LOCK = "commands.lock"
 POLL_S = 0.05
@@ -50,7 +53,7 @@ class Commands:
             tempfile.TemporaryFile() as errors,
         ):
             process = subprocess.Popen(
-                [sys.executable, "-I", holding.__file__, str(lock.fileno()), *words],
+                [sys.executable, "-I", locked_command.__file__, str(lock.fileno()), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
@@ -103,3 +106,73 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
             return
+
+
+SWITCHED = {"true": 100, "on": 100, "false": 0, "off": 0}
+
+
+class CommandAction(Action):
+    """Commands of yours; no shell reads them."""
+
+    kind: Literal["command"]
+    set: Words = Field(description="Its words; one contains {percent} or {enabled} (true or false).")
+    read: Words = Field(description="Prints what is set in its last line: 0 to 100, or true or false.")
+    timeout_s: float = Field(default=60.0, gt=0.0)
+
+    @model_validator(mode="after")
+    def _has_a_placeholder(self) -> CommandAction:
+        if not any(PERCENT in word or ENABLED in word for word in self.set):
+            raise PydanticCustomError(
+                "action",
+                "no word of set contains {percent} or {enabled}",
+                {"hint": 'such as set: [switch, --speculative, "{percent}"]'},
+            )
+        return self
+
+    @property
+    def stepwise(self) -> bool:
+        return any(PERCENT in word for word in self.set)
+
+    @property
+    def longest_s(self) -> float:
+        return self.timeout_s
+
+    def targets(self, site: Site) -> list[Target]:
+        return [Command(self, site.commands)]
+
+
+class Command(Target):
+    tries = 1
+
+    def __init__(self, action: CommandAction, commands: Commands) -> None:
+        self.name = f"command {action.set[0]}"
+        self._action = action
+        self._commands = commands
+
+    @property
+    def identity(self) -> str:
+        return f"command {shlex.join(self._action.set)}"
+
+    def read(self) -> int:
+        return printed(self._commands, self._action.read, self._action.timeout_s)
+
+    def set(self, percent: int) -> None:
+        filled = {PERCENT: str(percent), ENABLED: "true" if percent else "false"}
+        words = self._action.set
+        for placeholder, value in filled.items():
+            words = [word.replace(placeholder, value) for word in words]
+        self._commands.run(words, self._action.timeout_s)
+
+
+def printed(commands: Commands, words: Sequence[str], timeout_s: float) -> int:
+    """The percentage that a command prints in its last line."""
+    lines = commands.run(words, timeout_s).strip().splitlines()
+    last = lines[-1].strip().lower() if lines else ""
+    if last in SWITCHED:
+        return SWITCHED[last]
+    if last.isascii() and last.isdecimal() and int(last) <= 100:
+        return int(last)
+    raise EnvironmentFailure(
+        f"could not read what is set: {words[0]} printed {last[:80]!r}",
+        hint="its last line is a whole number from 0 to 100, or true or false",
+    )

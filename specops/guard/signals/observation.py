@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specops.errors import EndpointError
-from specops.guard.evaluation import Evaluation, Finding, Signal, Threshold, Verdict
-from specops.guard.seeing import verdicts
-from specops.guard.seeing.baseline import REACH, Baseline, Missing
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import Seen, read, together
-from specops.guard.seeing.verdicts import Judged, word
+from specops.guard.signals import verdicts
+from specops.guard.signals.criteria import REACH, Baseline, Missing, Plan
+from specops.guard.signals.query import Seen, read, together
+from specops.guard.signals.verdicts import Judged, word
+from specops.guard.state import Evaluation, Finding, Signal, Threshold, Verdict
 from specops.prometheus.api import Api
 
 NAMES = {"acceptance": "acceptance", "tpot": "TPOT", "e2e": "E2E", "errors": "errors"}

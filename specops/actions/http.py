@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
-from specops.config.guard import ENABLED, PERCENT, HttpAction, placeholders
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops.actions.action import ENABLED, PERCENT, Action, Site, Target, placeholders
+from specops.actions.http_client import ask, ask_json
 from specops.errors import EndpointError
-from specops.guard.actions.asking import ask, ask_json
-from specops.guard.actions.target import Target
+from specops.section import Url
 
 TOKEN = "SPECOPS_FLAG_TOKEN"
+
+
+class HttpAction(Action):
+    """A feature flag. A token for it comes from the environment: SPECOPS_FLAG_TOKEN."""
+
+    kind: Literal["http"]
+    url: Url
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    body: dict[str, Any] = Field(
+        default={"speculative_decoding_enabled": ENABLED},
+        description="JSON; one value is {percent}, a number from 0 to 100, or {enabled}, true or false.",
+    )
+    read_url: Url | None = Field(
+        default=None, description="GET says what the flag is; left out: the same address."
+    )
+    read_at: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Keys by dots to the value in that answer; left out: as in the body.",
+    )
+    timeout_s: float = Field(default=5.0, gt=0.0)
+
+    @model_validator(mode="after")
+    def _has_one_placeholder(self) -> HttpAction:
+        if len(list(placeholders(self.body))) != 1:
+            raise PydanticCustomError(
+                "action",
+                "body must have exactly one value that is {percent} or {enabled}",
+                {"hint": 'such as body: {speculative_percent: "{percent}"}'},
+            )
+        return self
+
+    @property
+    def stepwise(self) -> bool:
+        return any(which == PERCENT for _, which in placeholders(self.body))
+
+    def targets(self, site: Site) -> list[Target]:
+        return [Http(self)]
 
 
 class Http(Target):

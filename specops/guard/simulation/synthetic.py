@@ -25,12 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.errors import UsageError
-from specops.guard.evaluation import Threshold
-from specops.guard.seeing.baseline import Baseline, Missing
-from specops.guard.seeing.plan import MIN_ACCEPTANCE, Plan
-from specops.guard.seeing.query import STANDARD, Seen
-from specops.guard.simulation.playbook import Answers
+from specops.guard.signals.criteria import MIN_ACCEPTANCE, Baseline, Missing, Plan
+from specops.guard.signals.query import STANDARD, Seen
+from specops.guard.simulation.playbook_guard import Answers
 from specops.guard.simulation.traces import Figures, Trace, mean_of
+from specops.guard.state import Threshold
 
 WEEK_S = 7 * 86400
 TOGETHER = 1.5

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.guard.evaluation import Signal, Verdict
-from specops.guard.seeing import noise
-from specops.guard.seeing.baseline import Baseline, Missing, Range
-from specops.guard.seeing.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
-from specops.guard.seeing.plan import Plan
-from specops.guard.seeing.query import OfClass, Seen
+from specops.guard.signals import noise
+from specops.guard.signals.criteria import Baseline, Missing, Plan, Range
+from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
+from specops.guard.signals.query import OfClass, Seen
+from specops.guard.state import Signal, Verdict
 from specops.serving import Series
 
 COVERED = 0.9

@@ -7,23 +7,71 @@ counters of drafts (vllm/v1/metrics/loggers.py, 0.8 to 0.33), or by a command.
 from __future__ import annotations
 
 import time
+from typing import ClassVar, Literal
 
-from specops.config.guard import RestartAction
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops.actions.action import Action, Site, Target, Words
+from specops.actions.command import Commands, printed
+from specops.actions.http_client import ask
 from specops.errors import EndpointError, EnvironmentFailure
-from specops.guard.actions.asking import ask
-from specops.guard.actions.command import printed
-from specops.guard.actions.running import Commands
-from specops.guard.actions.target import Target
+from specops.section import Url
 from specops.serving import tables
 
 ASK_S = 5.0
 POLL_S = 0.5
+STEPS = 5
+"""Of a restart: drain, stop, start, wait until it is healthy, admit."""
 COUNTERS = tuple(
     name.encode()
     for series in tables()
     if series.drafts_come_late
     for name in (series.acceptance.verifications, series.acceptance.verifications.replace(":", "_"))
 )
+
+
+class RestartAction(Action):
+    """For a single pool: the server is drained, and started anew without speculation, or with it."""
+
+    kind: Literal["restart"]
+    moves_traffic: ClassVar[bool] = False
+    drain: Words | None = Field(default=None, description="Takes it out of traffic, and waits until it is.")
+    stop: Words = Field(description="Must succeed where nothing runs, too.")
+    start_standard: Words = Field(description="Returns once it is started; it must not stay in front.")
+    start_speculative: Words
+    admit: Words | None = Field(default=None, description="Gives it traffic again, once it is healthy.")
+    health: Url = Field(description="Answers 200 once it serves, such as http://127.0.0.1:8000/health.")
+    metrics: Url | None = Field(
+        default=None,
+        description="vLLM's or the embedded engine's /metrics, which count drafts if it speculates.",
+    )
+    read: Words | None = Field(
+        default=None,
+        description="In its place: prints in its last line whether it speculates, true or false.",
+    )
+    timeout_s: float = Field(default=1800.0, gt=0.0, description="Of each command, and to become healthy.")
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> RestartAction:
+        if (self.metrics is None) == (self.read is None):
+            raise PydanticCustomError(
+                "action",
+                "whether it speculates is read from metrics or by read, one of the two",
+                {"hint": "such as metrics: http://127.0.0.1:8000/metrics"},
+            )
+        return self
+
+    @property
+    def stepwise(self) -> bool:
+        return False
+
+    @property
+    def longest_s(self) -> float:
+        return self.timeout_s * STEPS
+
+    def targets(self, site: Site) -> list[Target]:
+        return [Restart(self, site.commands)]
 
 
 class Restart(Target):

@@ -1,5 +1,5 @@
-"""One HTTP question: bounded in time, never through a proxy to this machine itself, and never sent on, since
-a redirect would take a token to another host."""
+"""One HTTP request: bounded in time, never through a proxy to this machine itself, and never redirected,
+since a redirect would take a token to another host."""
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ import json
 import time
 import urllib.error
 import urllib.request
-from typing import Any
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
 from specops.errors import EndpointError
-from specops.guard.together import within
 from specops.net import is_loopback
 
+_Answer = TypeVar("_Answer")
 MOST = 8 * 2**20
 
 
 def ask(
-    what: str, method: str, url: str, *, body: object = None, token: str | None = None, timeout_s: float
+    what: str,
+    method: str,
+    url: str,
+    *,
+    body: object = None,
+    token: str | None = None,
+    timeout_s: float,
+    shown: str | None = None,
 ) -> bytes:
-    """The answer's bytes, in `timeout_s` at most. `what` is being done, for the error: EndpointError, which
-    tells no token."""
+    """The answer's bytes, in `timeout_s` at most.
+
+    `what` is being done, for the error. `shown` stands in the error for a `url` that is a secret. Raises
+    EndpointError, which shows no token.
+    """
+    where = shown or url
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method=method)
     request.add_header("Accept", "*/*")
@@ -41,11 +55,15 @@ def ask(
         with error:
             said = " ".join(error.read(300).decode(errors="replace").split())
         hint = "is its token in the environment?" if error.code in (401, 403) else None
-        raise EndpointError(f"could not {what}: {url} answered {error.code} {said}".rstrip(), hint) from None
-    except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
-        why = getattr(error, "reason", None) or error
         raise EndpointError(
-            f"could not {what}: {url}: {why}", hint="is it up, and is this its address?"
+            f"could not {what}: {where} answered {error.code} {said}".rstrip(), hint
+        ) from None
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # UnicodeError: http://a..b
+        why = getattr(error, "reason", None) or (error if shown is None else type(error).__name__)
+        if isinstance(error, TimeoutError) or isinstance(why, TimeoutError):
+            why = f"it did not answer within {timeout_s:g} s"
+        raise EndpointError(
+            f"could not {what}: {where}: {why}", hint="is it up, and is this its address?"
         ) from None
 
 
@@ -78,3 +96,26 @@ def ask_json(
         raise EndpointError(
             f"could not {what}: {url} answered no JSON", hint="is this its address?"
         ) from None
+
+
+def within(seconds: float, do: Callable[[], _Answer]) -> _Answer:
+    """What `do` returns or raises. Raises TimeoutError where it takes longer; its thread is then abandoned.
+
+    A socket's own time limit begins anew with every byte, and there is none for looking a name up.
+    """
+    done: SimpleQueue[_Answer | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put(do())
+        except BaseException as error:  # raised again in the caller's thread
+            done.put(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        found = done.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"it did not answer within {seconds:g} s") from None
+    if isinstance(found, BaseException):
+        raise found
+    return found

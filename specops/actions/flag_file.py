@@ -6,17 +6,34 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from specops.actions.action import Action, Site, Target
+from specops.actions.nginx import KEY
 from specops.errors import FileError
-from specops.guard.actions.nginx import KEY
-from specops.guard.actions.target import Target
-from specops.guard.owned_file import check_owned, created
+from specops.owned_file import check_owned, created
+
+
+class FlagFileAction(Action):
+    """A file that other programs read: {"speculative_percent": 100}."""
+
+    kind: Literal["flag_file"]
+    path: str = Field(pattern=r"^/", description="Replaced whole; its folder must be there.")
+
+    def targets(self, site: Site) -> list[Target]:
+        return [FlagFile(self.path)]
 
 
 class FlagFile(Target):
     def __init__(self, path: str) -> None:
         self.name = f"file {path}"
         self._path = Path(path)
+
+    @property
+    def identity(self) -> str:
+        return f"file {self._path.resolve()}"
 
     def read(self) -> int:
         """A file that is not there yet says 100: nothing was switched."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
+from specops.actions.action import Action, Site, Target
+from specops.actions.http_client import ask_json
 from specops.errors import EndpointError
-from specops.guard.actions.asking import ask_json
-from specops.guard.actions.target import Target
 
 TOKEN = "SPECOPS_ROUTER_TOKEN"
 PATH = "/specops/switch"
 KEY = "speculative_percent"
 TIMEOUT_S = 1.2
-"""A turn asks a router that hangs twice at most: when it begins, and when it acts."""
+"""A turn sends at most two requests to a router that hangs: when it begins, and when it acts."""
+
+
+class NginxAction(Action):
+    """The switch of every router in addresses.routers."""
+
+    kind: Literal["nginx"]
+
+    def targets(self, site: Site) -> list[Target]:
+        return [Nginx(address) for address in site.routers]
 
 
 class Nginx(Target):
@@ -24,15 +34,15 @@ class Nginx(Target):
         self._url = f"http://{address}{PATH}"
 
     def read(self) -> int:
-        return self._ask(f"read the switch of {self.name}", "GET")
+        return self._request(f"read the switch of {self.name}", "GET")
 
     def set(self, percent: int) -> None:
-        self._ask(f"switch {self.name} to {percent}%", "PUT", {KEY: percent})
+        self._request(f"switch {self.name} to {percent}%", "PUT", {KEY: percent})
 
-    def _ask(self, what: str, method: str, body: object = None) -> int:
+    def _request(self, what: str, method: str, body: object = None) -> int:
         token = os.environ.get(TOKEN)
-        said = ask_json(what, method, self._url, body=body, token=token, timeout_s=TIMEOUT_S)
-        percent = said.get(KEY) if isinstance(said, dict) else None
+        answer = ask_json(what, method, self._url, body=body, token=token, timeout_s=TIMEOUT_S)
+        percent = answer.get(KEY) if isinstance(answer, dict) else None
         if not isinstance(percent, int | float) or isinstance(percent, bool) or not 0 <= percent <= 100:
             raise EndpointError(
                 f"could not {what}: {self._url} does not say {KEY}",

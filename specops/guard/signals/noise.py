@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.guard.evaluation import Verdict
+from specops.guard.state import Verdict
 
 Numbers: TypeAlias = float | NDArray[np.floating[Any]]
 Codes: TypeAlias = NDArray[np.int8]

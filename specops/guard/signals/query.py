@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from specops.guard.seeing.noise import Numbers
+from specops.guard.signals.noise import Numbers
 from specops.prometheus.api import Sample
 from specops.prometheus.promql import Signals, selector
 from specops.prometheus.series import POOL, ROLLOUT, ROUTE_DURATION, ROUTE_PERCENT, ROUTE_REQUESTS

@@ -1,0 +1,122 @@
+"""The protocol of an action: its settings in the rollout file, and what the guard asks of it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from specops.section import Section
+
+if TYPE_CHECKING:
+    from specops.actions.command import Commands
+
+Words = Annotated[list[str], Field(min_length=1)]
+PERCENT, ENABLED = "{percent}", "{enabled}"
+"""Where an action puts the share of traffic that may be speculative: 0 to 100, or whether it is above 0."""
+
+
+class Target(ABC):
+    """Something that has a percentage, 0 to 100, of the traffic that may be speculative.
+
+    `read` and `set` raise EnvironmentFailure. Setting the percentage that it has changes nothing; but it is
+    read first, and set only if it differs.
+    """
+
+    name: str
+    tries: int = 3
+    """How often it is set before it counts as failed, until the next evaluation."""
+
+    patience_s: float = math.inf
+    """After so long it is not set again until the next evaluation."""
+
+    @property
+    def identity(self) -> str:
+        """The same for two guards that switch the same thing, from whatever folder."""
+        return self.name
+
+    @abstractmethod
+    def read(self) -> int:
+        """The percentage that it has now."""
+
+    @abstractmethod
+    def set(self, percent: int) -> None:
+        """It has `percent` when this returns, or soon."""
+
+    def finish(self) -> None:  # noqa: B027, most have nothing left to do
+        """Completes a `set` that a killed guard did not finish, though `read` gives the percentage."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a notification says of a change."""
+
+    rollout: str
+    percent: int
+    """Of the traffic that may be speculative, what the guard has decided."""
+
+    confirmed: bool
+    """Whether every target has it."""
+
+    text: str
+    """The reason, in words."""
+
+
+class Notification(ABC):
+    """Something that is sent a message after a change. It has no percentage, so nothing is read back."""
+
+    name: str
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Raises SpecopsError. The guard records it, and goes on."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What actions act on besides their own settings."""
+
+    routers: tuple[str, ...]
+    """Admin listeners."""
+
+    commands: Commands
+
+
+class Action(Section):
+    """A section of `guard.actions`, selected by its `kind`."""
+
+    kind: str
+    switches: ClassVar[bool] = True
+    """Whether it has targets; else it only notifies."""
+
+    moves_traffic: ClassVar[bool] = True
+    """Whether requests then go to another pool: a router's counters show it."""
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether it can set a share of the traffic; else all or nothing."""
+        return True
+
+    @property
+    def longest_s(self) -> float:
+        """How long its commands may take in all."""
+        return 0.0
+
+    def targets(self, site: Site) -> list[Target]:
+        return []
+
+    def notifications(self) -> list[Notification]:
+        return []
+
+
+def placeholders(value: object, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """For each value of a body that is a placeholder: the keys that lead to it, and which one it is."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from placeholders(inner, (*at, str(key)))
+    elif value in (PERCENT, ENABLED):
+        yield at, str(value)
