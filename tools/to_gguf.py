@@ -132,6 +132,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: dict[str, Any]
     if config.get("bos_token_id") is not None:
         writer.add_bos_token_id(config["bos_token_id"])
     said = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    pad = next((at for at, name in names.items() if name == said.get("pad_token")), None)
+    if pad is not None:
+        writer.add_pad_token_id(pad)
     if "chat_template" in said:
         writer.add_chat_template(said["chat_template"])
 

@@ -1,6 +1,7 @@
 """A model's files, read without loading it: no weights, no torch.
 
 source.py        the files of a local folder or a hub repository; names and sizes of tensors
+gguf.py          a GGUF file, read as such a folder
 model_config.py  config.json: shapes, vocabulary, bytes of the KV cache
 draft_kind.py    the kind of draft that a checkpoint is
 tokenizer.py     the tokenizer, as data and as an encoder

@@ -16,6 +16,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from specops.checkpoints.gguf import SUFFIX, Gguf
 from specops.errors import ModelError, UsageError
 
 LONGEST_HEADER = 100_000_000
@@ -66,21 +67,24 @@ class Checkpoint(Protocol):
 
 
 def find(name: str) -> Checkpoint:
-    """The checkpoint that `name` means: a folder if there is one, else a hub id.
+    """The checkpoint that `name` means: a folder or a GGUF file if there is one, else a hub id.
 
     Raises UsageError if `name` can be neither, ModelError if the hub does not have or give it.
     """
     path = Path(name)
     if path.is_dir():
         return Folder(path)
+    if path.is_file() and path.suffix == SUFFIX:
+        return Gguf(path)
     if path.exists():
         raise UsageError(
-            f"could not read a model from {name}: it is a file", hint="give the folder that it lies in"
+            f"could not read a model from {name}: it is a file",
+            hint="give the folder that it lies in, or a GGUF file",
         )
     if not HUB_ID.fullmatch(name) or name.startswith("."):
         raise UsageError(
-            f"there is no folder {name}",
-            hint="give a folder with a config.json, or a hub id such as ORG/NAME",
+            f"there is no folder {name}" if path.suffix != SUFFIX else f"there is no file {name}",
+            hint="give a folder with a config.json, a GGUF file, or a hub id such as ORG/NAME",
         )
     return _repository(name)
 

@@ -103,6 +103,12 @@ class DraftSupport:
     divides: bool = False
     """It divides a draft model among GPUs as it does the target."""
 
+    spare_tokens: int = 0
+    """So many tokens may one of two vocabularies have behind the other's last."""
+
+    refuses: str = "does not start with them"
+    """What it does with vocabularies of sizes that differ by more."""
+
     same_tokens: str | None = None
     """Why draft models need the target's very tokens. None: equal sizes are enough."""
 

@@ -147,7 +147,11 @@ def vocabulary(
     if draft.kind != "independent" and not engine.support.heads_compared:
         detail = f"{told}; compared for draft models alone"
         return Finding(check=check, verdict="compatible", detail=detail)
-    refusal = f"{told}: {engine.words} does not start with them"
+    spare = engine.support.spare_tokens
+    if abs(ours - theirs) <= spare and ids_agree:
+        detail = f"{told}; {engine.words} takes up to {spare} more"
+        return Finding(check=check, verdict="compatible", detail=detail)
+    refusal = f"{told}: {engine.words} {engine.support.refuses}"
     other = engine.support.other_vocabulary
     if other is None or not ids_agree:
         return Finding(check=check, verdict="incompatible", detail=refusal)

@@ -55,6 +55,8 @@ DRAFTS = DraftSupport(
     method_key="--spec-type",
     served=served,
     versions="newest",
+    spare_tokens=128,
+    refuses="serves without speculation",
     same_tokens="llama.cpp compares all tokens from id 5 on; where they differ it serves without speculation",
 )
 
