@@ -30,7 +30,29 @@ from pydantic import (
 from specops import __version__
 from specops.errors import Exit, FileError
 
-SCHEMA = 1
+SCHEMA = 2
+
+RENAMED = {
+    "ab": {"told": "message"},
+    "canary": {
+        "told": "message",
+        "total_variation_seen": "detectable_total_variation",
+        "nats_seen": "detectable_nats",
+    },
+    "diagnose": {
+        "told": "message",
+        "mend": "fix",
+        "mends": "fixes",
+        "asked": "requested",
+        "seen": "observations",
+    },
+    "monitor-check": {"mend": "fix"},
+    "plan": {"seen": "observations"},
+    "report": {"told": "message", "mend": "fix"},
+    "sweep": {"told": "message", "kept": "stored"},
+    "verify-draft": {"told": "message"},
+}
+"""By phase, keys of schema 1 inside `data` and `recommendation`, and what schema 2 calls them."""
 
 HASH = "sha256"
 """The key of a result's file that holds the hash of the others."""
@@ -156,14 +178,14 @@ def read(path: Path) -> Result:
             f"{path} is damaged: it is no specops result ({error})",
             hint="remove it and run its phase again, or restore it from a copy",
         ) from error
-    if version != SCHEMA:
+    if version not in (1, SCHEMA):
         raise FileError(
-            f"{path} has schema {version}; this specops reads schema {SCHEMA}",
+            f"{path} has schema {version}; this specops reads schemas 1 and {SCHEMA}",
             hint="use the specops version that wrote it, or run its phase again with --fresh",
         )
     recorded = fields.pop(HASH, None)
     try:
-        result = Result.model_validate(fields)
+        result = Result.model_validate(fields if version == SCHEMA else _renamed(fields))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -182,6 +204,22 @@ def read(path: Path) -> Result:
             hint="restore it from a copy, or run its phase again with --fresh",
         )
     return result
+
+
+def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a file of schema 1 as schema 2 has them. Its hash was made of the old ones."""
+
+    names = RENAMED.get(fields.get("phase", ""), {})
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rename(item) for item in value]
+        if isinstance(value, dict):
+            return {names.get(key, key): rename(item) for key, item in value.items()}
+        return value
+
+    inner = {name: rename(fields[name]) for name in ("data", "recommendation") if name in fields}
+    return fields | inner | {"schema": SCHEMA}
 
 
 def sha256(value: Path | bytes | str | dict[str, Any] | list[Any]) -> str:

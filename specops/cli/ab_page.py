@@ -225,7 +225,7 @@ def _acceptance(found: Measured) -> str:
 def _drift(drifts: list[Drift]) -> Iterator[str]:
     for drift in drifts:
         if drift.flagged:
-            yield f"drift     {drift.told}"
+            yield f"drift     {drift.message}"
     asked = [drift for drift in drifts if drift.change is not None]
     steady = [
         f"{drift.arm} {percent(drift.change.estimate)} "

@@ -148,7 +148,7 @@ def _only_model(base_url: str) -> str:
     try:
         at = Endpoint(checked_base_url(base_url), "", api_key=api_key())
     except ValueError as error:
-        raise UsageError(f"{base_url} cannot be asked: an address {error}", hint=HINT) from None
+        raise UsageError(f"{base_url} is not a usable address: it {error}", hint=HINT) from None
 
     async def ask() -> str:
         async with Client(at, Decoding()) as client:

@@ -27,10 +27,10 @@ def page(result: Result, path: Path, commands: Commands | None, again: str) -> l
     data = checked(Conformance, result.data, f"{path} is damaged: data")
     asked = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
     lines = [f"canary · {count(len(data.checks), 'check')} · requests: {asked} · {path}"]
-    lines += aligned([[f"  {one.name}", WORDS[one.status], _short(one.told)] for one in data.checks])
+    lines += aligned([[f"  {one.name}", WORDS[one.status], _short(one.message)] for one in data.checks])
     for one in data.checks:
         if one.status == "fail" and one.request:
-            lines += ["", f"{one.name}, as the speculative pool was asked:", one.request]
+            lines += ["", f"{one.name}, as sent to the speculative pool:", one.request]
     if any(one.status == "fail" for one in data.checks):
         lines.append("")
     for entry in data.unsupported:

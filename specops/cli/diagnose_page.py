@@ -50,11 +50,11 @@ def _symptom(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
     for one in sorted(findings, key=lambda finding: order.index(finding.severity)):
         if one.severity == "unknown":
             continue
-        yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {_named(one.told, rollout)}"
+        yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {_named(one.message, rollout)}"
         if one.cause:
             yield f"{indent}since {one.cause}"
-        if one.mend:
-            yield f"{indent}mend: {_named(one.mend, rollout)}"
+        if one.fix:
+            yield f"{indent}fix: {_named(one.fix, rollout)}"
         for line in (one.paste or "").splitlines():
             yield f"{indent}  {line}"
     yield from _unknown([one for one in findings if one.severity == "unknown"], rollout)
@@ -62,22 +62,22 @@ def _symptom(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
 
 def _unknown(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
     """What would be shown by the same is one line; why each is not known is in diagnose.json."""
-    by_mend: dict[str, list[Finding]] = {}
+    by_fix: dict[str, list[Finding]] = {}
     for one in findings:
-        by_mend.setdefault(one.mend or one.told, []).append(one)
-    for ours in by_mend.values():
+        by_fix.setdefault(one.fix or one.message, []).append(one)
+    for ours in by_fix.values():
         names = ", ".join(one.id for one in ours)
-        show = f" (to see: {_named(ours[0].mend, rollout)})" if ours[0].mend else ""
-        yield f"  {WORDS['unknown']:{WIDTH}}  {names}: {_named(ours[0].told, rollout)}{show}"
+        show = f" (to see: {_named(ours[0].fix, rollout)})" if ours[0].fix else ""
+        yield f"  {WORDS['unknown']:{WIDTH}}  {names}: {_named(ours[0].message, rollout)}{show}"
 
 
 def _next(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
-    """The first cause's mend, else what would show most of what is not known."""
-    first = next((one for one in findings if one.severity == "cause" and one.mend), None)
-    if first is not None and first.mend is not None:
-        yield f"next: {_named(first.mend, rollout)}"
+    """The first cause's fix, else what would show most of what is not known."""
+    first = next((one for one in findings if one.severity == "cause" and one.fix), None)
+    if first is not None and first.fix is not None:
+        yield f"next: {_named(first.fix, rollout)}"
         return
-    shown = [one.mend for one in findings if one.severity == "unknown" and one.mend]
+    shown = [one.fix for one in findings if one.severity == "unknown" and one.fix]
     if shown:
         yield f"next: {_named(max(shown, key=shown.count), rollout)}"
 

@@ -138,7 +138,7 @@ def verify_server(
 
     log_to_stderr(quiet=quiet)
     if not tokens and not is_loopback(f"//{_address(host, 0)}"):
-        logging.warning("no token is asked for: whoever reaches %s may use this server", host)
+        logging.warning("no token is required: anyone who reaches %s can use this server", host)
     chosen = Batching.parse(batching)
     with ExitStack() as stack:
         bound = stack.enter_context(bind(host, port))  # the addresses first: loading is slow

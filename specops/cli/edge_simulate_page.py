@@ -33,7 +33,7 @@ def page(result: Result) -> list[str]:
         "",
         sentence(result.reason),
         "Nothing was served: passes take the times above, streams walk the texts that were measured (where",
-        "shares were given, rounds are independent draws), and a tree that was kept fares as a new one.",
+        "shares were given, rounds are independent draws), and a reused tree counts as a new one.",
         *(AHEAD if _sends_ahead(result) else ["Every round goes there and back: none is sent ahead."]),
     ]
 

@@ -27,7 +27,7 @@ def page(rollout: str, found: Status) -> list[str]:
         rows.append(["  not so", found.unconfirmed])
     if found.evaluation is not None:
         rows += [
-            ["  seen", f"{WORDS.get(one.verdict, one.verdict)}: {one.why}"]
+            ["  finding", f"{WORDS.get(one.verdict, one.verdict)}: {one.why}"]
             for one in found.evaluation.findings
         ]
     when = (

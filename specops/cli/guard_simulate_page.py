@@ -23,7 +23,7 @@ def page(rollout: str, found: Simulated) -> list[str]:
     if len(found.steps) > MOST:
         rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
     rows += [
-        ["  missed", _at(ts), "from here on it did not pay, and the guard kept it"] for ts in found.missed
+        ["  missed", _at(ts), "from here on it did not pay, and the guard left it on"] for ts in found.missed
     ]
     if found.playbook is not None:
         told = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"

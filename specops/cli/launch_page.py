@@ -49,7 +49,7 @@ def _verdict(result: Result) -> str:
     files, errors = result.summary["files"], result.summary["errors"]
     wrote = f"wrote {count(files, 'file')}"
     if errors:
-        return sentence(f"{wrote}, with {count(errors, 'error')} to mend before they are used")
+        return sentence(f"{wrote}, with {count(errors, 'error')} to fix before they are used")
     carries = {
         "yes": "the standard pool carries the peak alone",
         "no": "the standard pool does not carry the peak alone: falling back would overload it",

@@ -21,7 +21,7 @@ def _command(one: Judged) -> Iterator[str]:
     if not one.findings:
         yield f"  clean    nothing against it in what {one.engine} {one.version} knows"
     if one.corrected is not None:
-        yield "corrected:" if not one.left else "corrected as far as it can be told from here:"
+        yield "corrected:" if not one.left else "corrected as far as possible from here:"
         yield ""
         yield from one.corrected.rstrip().splitlines()
         yield ""

@@ -73,7 +73,7 @@ def check(
     url = prometheus or (file.addresses.prometheus if file else None)
     if url is None:
         raise UsageError(
-            "monitor check was not told which Prometheus to ask",
+            "monitor check needs the address of a Prometheus",
             hint="--prometheus http://HOST:9090, or addresses.prometheus in the rollout file",
         )
     from specops import results

@@ -38,7 +38,7 @@ def _limit(each: Threshold) -> tuple[str, str, str]:
 
 
 def checked(result: Result) -> list[str]:
-    """The page's lines: every name that is not there, with its mend, and how many are."""
+    """The page's lines: every name that is not there, with its fix, and how many are."""
     found = [Found.model_validate(each) for each in result.data["names"]]
     lines = [f"monitor check · {result.settings['prometheus']}"]
     lines += aligned(
@@ -67,7 +67,7 @@ def _row(where: str, ours: list[Found]) -> Iterator[str]:
 
 def _lacking(each: Found) -> Iterator[str]:
     called = f": here it is {each.now_called}" if each.now_called else ""
-    seen = f", last seen {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
+    seen = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
     yield f"{each.status:8}  {each.where}: {each.name}{called}{seen} (for {each.needs})"
-    if each.mend:
-        yield f"{'':8}  mend: {each.mend}"
+    if each.fix:
+        yield f"{'':8}  fix: {each.fix}"

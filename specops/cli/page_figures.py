@@ -51,7 +51,7 @@ def _compared(report: Report) -> list[str]:
         *(f"  tail      {line}" for line in tails(report)),
         *(f"  lengths   {line}" for line in lengths(report.challengers[CHALLENGER])),
         *(f"  cache     {line}" for line in caches(report.challengers[CHALLENGER])),
-        *(f"  drift     {drift.told}" for drift in report.drift if drift.flagged),
+        *(f"  drift     {drift.message}" for drift in report.drift if drift.flagged),
     ]
 
 

@@ -40,12 +40,12 @@ def _accepted(found: Explained) -> Iterator[str]:
     if found.acceptance:
         rows = [["accepted", *(f"rank {rank + 1}" for rank in range(RANKS)), "of first children"]]
         for depth, at in enumerate(found.acceptance, start=1):
-            if at.seen[0] >= SEEN:
+            if at.observations[0] >= SEEN:
                 rates = [
                     f"{rate:.2f}" if seen >= SEEN else NONE
-                    for rate, seen in list(zip(at.by_rank, at.seen, strict=True))[:RANKS]
+                    for rate, seen in list(zip(at.by_rank, at.observations, strict=True))[:RANKS]
                 ]
-                rows.append([f"  depth {depth}", *rates, f"{at.seen[0]:.0f}"])
+                rows.append([f"  depth {depth}", *rates, f"{at.observations[0]:.0f}"])
         yield from aligned(rows)
     copies = found.copies
     of = ", ".join(f"{tokens:.2f} with up to {most}" for most, tokens in copies.tokens_per_step.items())
@@ -53,7 +53,7 @@ def _accepted(found: Explained) -> Iterator[str]:
 
 
 def _batch(at: AtBatch) -> Iterator[str]:
-    yield f"batch {at.batch}, {count(at.steps, 'step')} seen"
+    yield f"batch {at.batch}, {count(at.steps, 'step')} observed"
     passes = ", ".join(f"{nodes}: {milliseconds(ms)}" for nodes, ms in at.pass_ms.items())
     yield f"  the target's pass, by nodes of each tree   {passes}"
     if at.draft_first_ms is not None:

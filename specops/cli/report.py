@@ -64,7 +64,7 @@ def make(
     url = prometheus or file.addresses.prometheus
     if url is None:
         raise UsageError(
-            "report was not told which Prometheus to ask",
+            "report needs the address of a Prometheus",
             hint="--prometheus http://HOST:9090, or addresses.prometheus in the rollout file",
         )
     from datetime import UTC, datetime

@@ -158,7 +158,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
-            raise UsageError(f"{address} cannot be asked: an address {error}", hint=FORM) from None
+            raise UsageError(f"{address} is not a usable address: it {error}", hint=FORM) from None
         model = model or asyncio.run(only_model(base_url))
         pool = pool_at(base_url, model)
         same = next((k for k, one in found.items() if one == pool), None)

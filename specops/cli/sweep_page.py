@@ -250,13 +250,13 @@ def _gates(report: Report) -> Iterator[str]:
 
 def _loads(report: Report) -> Iterator[str]:
     if report.crossover:
-        yield f"load      {report.crossover.told}"
+        yield f"load      {report.crossover.message}"
     alike = [rival.setting for rival in report.rivals if not rival.apart]
     if alike:
-        yield f"as fast   as far as can be told: {', '.join(alike)}"
+        yield f"as fast   within the intervals: {', '.join(alike)}"
     if report.schedule:
         ranges, largest = json.dumps(report.schedule.ranges), report.schedule.largest
-        yield f"schedule  K by requests in the batch: {ranges}; {report.schedule.told}"
+        yield f"schedule  K by requests in the batch: {ranges}; {report.schedule.message}"
         yield (
             f"          in vLLM: num_speculative_tokens_per_batch_size, and num_speculative_tokens: {largest}"
         )
@@ -300,8 +300,8 @@ def _next(result: Result, told: Recommendation) -> str:
         return _take(pools.get(told.setting) or {})
     if result.verdict == "undecided":
         return (
-            "the same command with more --repeats or a larger --budget; what was measured is kept. "
-            "Prompts that were never asked tell more than asking again"
+            "the same command with more --repeats or a larger --budget; measurements are stored. "
+            "New prompts add more evidence than repeats"
         )
     return "serve without speculation, or try another draft: sweep.drafts or sweep.trees in the rollout file"
 

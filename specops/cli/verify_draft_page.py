@@ -51,7 +51,7 @@ def _memory(memory: Memory) -> Iterator[str]:
             f"with the draft: {blocks.lost:,} lost{lost} (activations and graphs not counted)"
         )
     else:
-        yield f"  memory    KV blocks lost to the draft: not told, {memory.blocks_missing}"
+        yield f"  memory    KV blocks lost to the draft: unknown, {memory.blocks_missing}"
 
 
 def _model(model: ModelMemory, shared: str) -> list[str]:

@@ -21,7 +21,7 @@ class Peak(Section):
 
     requests_per_s: float | None = Field(default=None, gt=0.0)
     tokens_per_s: float | None = Field(default=None, gt=0.0, description="Output tokens.")
-    headroom: float = Field(default=0.2, ge=0.0, lt=1.0, description="Share of its throughput kept free.")
+    headroom: float = Field(default=0.2, ge=0.0, lt=1.0, description="Share of its throughput left free.")
 
     @model_validator(mode="after")
     def _says_how_much(self) -> Peak:

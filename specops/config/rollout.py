@@ -51,7 +51,7 @@ class Ab(Section):
 
     design: Literal["interleaved", "abba-restart"] = Field(
         default="interleaved",
-        description="interleaved: both pools are up and asked in turn; abba-restart: only one is ever up.",
+        description="interleaved: both pools are up and measured in turn; abba-restart: only one is ever up.",
     )
     looks: int = Field(default=4, ge=1, le=20, description="Times that it may end early, once decided.")
     confidence: float = Field(

@@ -164,9 +164,11 @@ class Route(Section):
     speculate: bool | None = Field(
         default=None, description="Whether anything is; left out: what was measured says."
     )
-    min_tokens: int | None = Field(default=None, ge=0, description="Fewer asked for are standard.")
+    min_tokens: int | None = Field(
+        default=None, ge=0, description="Requests with a smaller max_tokens are standard."
+    )
     min_tokens_unstreamed: int | None = Field(
-        default=None, ge=0, description="Fewer asked for are standard, where the answer is not streamed."
+        default=None, ge=0, description="Unstreamed requests with a smaller max_tokens are standard."
     )
     long_tokens: int | None = Field(
         default=None, ge=0, description="So many are speculative; so is temperature 0, and what is streamed."

@@ -67,5 +67,5 @@ def read_tokens(file: Path) -> dict[str, str]:
             raise UsageError(f"line {number} of {file} gives a name or a token a second time")
         tokens[name] = token
     if not tokens:
-        raise UsageError(f"there are no tokens in {file}", hint="without --token-file none are asked for")
+        raise UsageError(f"there are no tokens in {file}", hint="without --token-file no token is required")
     return tokens

@@ -29,7 +29,7 @@ _ELSEWHERE = ("special_tokens_map.json", "added_tokens.json", "additional_chat_t
 """Files of older or richer tokenizers, which are transformers' to read."""
 
 _LARGE = 100_000
-"""Entries of a vocabulary above which transformers looks for a fault of one family, and mends it."""
+"""Entries of a vocabulary above which transformers looks for a fault of one family, and fixes it."""
 
 
 @dataclass

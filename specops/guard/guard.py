@@ -191,7 +191,7 @@ class Guard:
         try:
             return self._gate()
         except SpecopsError as error:
-            return Gate(said=f"the capacity gate could not be asked: {error.message}")
+            return Gate(said=f"the capacity gate could not be evaluated: {error.message}")
 
     def _carry_out(
         self,
@@ -289,7 +289,7 @@ def _unlike(found: Sequence[Reading], wanted: int) -> str | None:
         elif reading.percent < wanted:
             said.append(
                 f"{reading.name} has {reading.percent}%, less than the {wanted}% of the guard: it was"
-                " changed outside the guard, and kept until specops guard override ROLLOUT none --why WHY"
+                " changed outside the guard, and stays until specops guard override ROLLOUT none --why WHY"
             )
         elif reading.percent > wanted:
             said.append(f"{reading.name} has {reading.percent}%, more than the {wanted}% of the guard")

@@ -175,7 +175,7 @@ def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
 
 
 def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
-    at = evaluation.seen_at
+    at = evaluation.observed_at
     stepped_back = state.row_last is not None and at is not None and at < state.row_last
     if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: what is fresh is not known
         return {"bad_in_a_row": 1, "row_began": at, "row_last": at}
@@ -202,7 +202,7 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     if state.wait_s > 0:
         return state, f"{_standing(state)}; a step back in {state.wait_s:.0f} s at the earliest", ()
     if evaluation.verdict not in ("healthy", "no_traffic"):
-        return state, f"{_standing(state)}; no step back while the pool is not seen to be well", ()
+        return state, f"{_standing(state)}; not re-enabling: the speculative pool is not healthy", ()
     start = rules.above(state.percent)
     attempt = state.model_copy(update={"attempts": state.attempts + 1})
     said = f"the cool-down is over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
@@ -319,7 +319,7 @@ def _word(evaluation: Evaluation) -> str:
 
 
 def _alone(evaluation: Evaluation) -> str:
-    """Classes that are bad while all together are not: it takes a route, not a fall-back, to mend that."""
+    """Classes that are bad while all together are not: it takes a route, not a fall-back, to fix that."""
     names = {found.traffic_class for found in evaluation.findings if found.verdict == "bad"} - {None}
     if evaluation.verdict == "bad" or not names:
         return ""

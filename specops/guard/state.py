@@ -61,7 +61,7 @@ class Evaluation(Record):
 
     reason: str
     findings: tuple[Finding, ...] = ()
-    seen_at: float | None = None
+    observed_at: float | None = None
     """When it was asked, by Prometheus' clock; None where it did not answer."""
 
     repeated: bool | None = None

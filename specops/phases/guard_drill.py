@@ -103,7 +103,7 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     if unread := [f"{one.name}: {one.error}" for one in before if one.error is not None]:
         raise EndpointError(
             f"a drill begins where all that is switched answers: {'; '.join(unread)}",
-            hint="start it, or mend addresses.routers and guard.actions in the rollout file",
+            hint="start it, or fix addresses.routers and guard.actions in the rollout file",
         )
     unlike = [f"{one.name} has {one.percent}%" for one in before if one.percent != stands.wanted]
     if unlike:
@@ -176,7 +176,7 @@ def judged(seen: Rehearsal) -> tuple[Verdict, str]:
     if there is None or back is None or seen.answered is None:
         return (
             "undecided",
-            "all was switched and read back; no router counts requests, so none was seen to move",
+            "all was switched and read back; no router counts requests, so moved traffic was not observed",
         )
     if there.get("speculative"):
         return "no", f"{there['speculative']:.0f} requests began on the speculative pool after the fall-back"

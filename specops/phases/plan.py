@@ -73,7 +73,7 @@ class AtDepth(_Kept):
     """Children of nodes at one depth, the root's first."""
 
     by_rank: tuple[float, ...]
-    seen: tuple[float, ...]
+    observations: tuple[float, ...]
     """How many observations each stands on; older ones count for less."""
 
 
@@ -247,7 +247,7 @@ def _acceptance(planner: Planner) -> tuple[AtDepth, ...]:
         return ()
     rows = zip(planner.accepted.rates, planner.accepted.seen, strict=True)
     return tuple(
-        AtDepth(by_rank=tuple(round(r, 4) for r in rates), seen=tuple(round(n, 1) for n in seen))
+        AtDepth(by_rank=tuple(round(r, 4) for r in rates), observations=tuple(round(n, 1) for n in seen))
         for rates, seen in rows
     )
 

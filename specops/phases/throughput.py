@@ -165,7 +165,7 @@ def _highest(levels: Sequence[_Level], rollout: Rollout, result: Result, path: P
             break
         best = level
     if best is None or best.concurrency is None:
-        hint = "a server that fails at the lowest load has no capacity to count on: mend it, or ease the slo"
+        hint = "a server that fails at the lowest load has no capacity to count on: fix it, or ease the slo"
         return Unmeasured(why=above or f"{path} has no level of concurrency", hint=hint)
     rates = best.over_repeats
     return Measured(

@@ -61,7 +61,7 @@ def test_a_failure_shows_its_request(servers: Servers, tmp_path: Path) -> None:
     [
         ((), Exit.USAGE, "a rollout file, or two addresses"),
         (("--standard", "http://127.0.0.1:9/v1"), Exit.USAGE, "both --standard and --speculative"),
-        (("--standard", "no", "--speculative", "no"), Exit.USAGE, "cannot be asked"),
+        (("--standard", "no", "--speculative", "no"), Exit.USAGE, "not a usable address"),
         (
             ("--standard", "http://127.0.0.1:9/v1", "--speculative", "http://127.0.0.1:9/v1", "--model", "m"),
             Exit.ENVIRONMENT,

@@ -214,7 +214,7 @@ def test_a_request_is_pasted_as_it_was_sent() -> None:
 def test_what_the_router_is_told() -> None:
     def finding(name: Any, status: Any, told_of: str = "speculative") -> Finding:
         told = {"standard": "", "speculative": "", told_of: "it refused"}
-        return Finding(name=name, status=status, told="t", request="curl", parameter=name, **told)
+        return Finding(name=name, status=status, message="t", request="curl", parameter=name, **told)
 
     checks = [
         finding("tools", "fail"),

@@ -987,7 +987,7 @@ def not_recommended(*ks: int) -> Figures:
 
 def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
     """Of all requests of a sweep."""
-    cells = result["data"]["kept"]["cells"]
+    cells = result["data"]["stored"]["cells"]
     of_standard = sum(len(cell["cell"]["rows"]) for cell in cells if cell["setting"] == "standard")
     everything = sum(len(cell["cell"]["rows"]) for cell in cells)
     share = 1 - of_standard / everything

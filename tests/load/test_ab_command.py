@@ -78,7 +78,7 @@ def test_one_server_twice_is_refused_before_the_first_request(stub, prompts_file
     ("more", "message"),
     [
         (["--arm", "old=embedded"], "two arms are called old"),
-        (["--arm", "x=nothing"], "'nothing' is nothing that can be served or asked"),
+        (["--arm", "x=nothing"], "'nothing' is not a pool that can be served or measured"),
         (["--arm", "x=command:vllm serve m"], "the command does not say {port}"),
         (["--arm", "x=command:no-such-server --port {port}"], "there is no program no-such-server"),
         (["--concurrency", "one"], "whole numbers"),

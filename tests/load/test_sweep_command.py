@@ -101,7 +101,7 @@ def test_a_budget_that_is_spent_measures_nothing_again(stub, other, rollout, cal
     asked = len(stub.requests)
     again = json.loads(call(*words)[1])
     assert len(stub.requests) == asked
-    assert again["data"]["kept"]["cells"] == first["data"]["kept"]["cells"]
+    assert again["data"]["stored"]["cells"] == first["data"]["stored"]["cells"]
 
 
 def test_one_server_is_not_compared_with_itself(stub, call) -> None:
@@ -149,7 +149,7 @@ def test_a_dry_run_knows_the_time_of_an_earlier_baseline(stub, other, rollout, c
 
 def test_a_dry_run_knows_the_time_of_an_earlier_sweep(stub, other, call) -> None:
     words = (*attach(stub, other), "--repeats", "1", "--json")
-    spent = json.loads(call(*words)[1])["data"]["kept"]["spent_s"]
+    spent = json.loads(call(*words)[1])["data"]["stored"]["spent_s"]
     told = json.loads(call(*words, "--dry-run")[1])
     assert (told["known_from"], told["without_starts"]) == ("sweep", False)
     (rung,) = told["rungs"]
@@ -174,7 +174,7 @@ def test_damage_is_told_before_anything_is_asked(stub, other, rollout, call) -> 
     call(*attach(stub, other), "--repeats", "1")
     path = rollout.parent / "sweep.json"
     fields = json.loads(path.read_text())
-    fields["data"]["kept"]["cells"][0]["turn"] = "first"
+    fields["data"]["stored"]["cells"][0]["turn"] = "first"
     path.write_text(results.sealed(fields))
     stub.requests.clear()
     code, _, err = call(*attach(stub, other), "--repeats", "1")
@@ -202,7 +202,7 @@ def test_endpoints_that_are_not_there_are_an_error_and_leave_no_result(stub, rol
         (["--trees", "chain:3,wide:2"], "--trees: "),
         (["--plot", "sweep.jpg"], "no name of a plot"),
         (["--attach", "http://127.0.0.1:9/v1"], "does not begin with a K"),
-        (["--attach", "3=ftp://host"], "ftp://host cannot be asked"),
+        (["--attach", "3=ftp://host"], "ftp://host is not a usable address"),
         (
             ["--attach", "0=http://127.0.0.1:9/v1#m", "--attach", "0=http://127.0.0.1:9/v1#m"],
             "attached twice",

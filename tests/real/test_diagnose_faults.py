@@ -212,12 +212,12 @@ def test_the_first_cause_is_the_fault(
     measured = dict(MEASURED) | dict(fault.measured)
     found = causes(seen.model_copy(update=measured), name)
     if fault.cause is None:
-        assert [(one.id, one.told) for one in found] == []
+        assert [(one.id, one.message) for one in found] == []
         return
     assert found, "no cause was found"
     first = found[0]
-    assert first.id == fault.cause, [(one.id, one.told) for one in found]
-    assert fault.told in f"{first.told}; {first.cause}"
+    assert first.id == fault.cause, [(one.id, one.message) for one in found]
+    assert fault.told in f"{first.message}; {first.cause}"
 
 
 def test_where_no_gpu_is_here_prometheus_has_its_memory(

@@ -85,7 +85,7 @@ def test_from_a_bad_draft_to_a_return_and_what_may_fail_on_the_way(tiny_pair, tm
 
         guarding.signal(signal.SIGKILL)
         guarding.process.wait()
-        mended = parts.enter_context(chain.speculating(well=True))
+        repaired = parts.enter_context(chain.speculating(well=True))
         stop(bad.process)
         parts.enter_context(guard(up))
         assert up.status().state.mode == "fallen", "the next guard goes on where this one was"
@@ -95,7 +95,7 @@ def test_from_a_bad_draft_to_a_return_and_what_may_fail_on_the_way(tiny_pair, tm
         assert router.percent() == 100
         assert traffic.failures == [], "nothing was lost"
 
-        os.killpg(mended.process.pid, signal.SIGKILL)
+        os.killpg(repaired.process.pid, signal.SIGKILL)
         chain.reaches("fallen")
         begun = [failure for failure in traffic.failures if failure != "cut short on speculative"]
         assert begun == [], "only streams that had begun"

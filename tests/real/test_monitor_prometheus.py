@@ -1,4 +1,4 @@
-"""In a real Prometheus that scrapes a real server: rules have data, and renamed series are mended."""
+"""In a real Prometheus that scrapes a real server: rules have data, and renamed series are repaired."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def renaming() -> Iterator[str]:
 def watching(
     server: Server, renaming: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Daemon, Path]]:
-    """A Prometheus with three rollouts: the server's; one that was renamed, with the mend and without."""
+    """A Prometheus with three rollouts: the server's; one that was renamed, with the fix and without."""
     folder = tmp_path_factory.mktemp("watching")
     address = server.base_url.removeprefix("http://").removesuffix("/v1")
     config = write(folder, "served", rollout("served", address))
-    for name in ("mended", "bare"):
+    for name in ("repaired", "bare"):
         also = write(folder, name, rollout(name, renaming))
         config["scrape_configs"] += also["scrape_configs"]
         config["rule_files"] += also["rule_files"]
@@ -209,8 +209,8 @@ def test_check_finds_renamed_series_and_the_mend_mends_them(watching: tuple[Daem
     done = _check(up, folder, "bare")
     assert done.returncode == 1
     assert "metric_relabel_configs" in done.stdout
-    mended = json.loads(_check(up, folder, "mended", "--json").stdout)
-    pools = [found for found in mended["data"]["names"] if "pool" in found["where"]]
+    repaired = json.loads(_check(up, folder, "repaired", "--json").stdout)
+    pools = [found for found in repaired["data"]["names"] if "pool" in found["where"]]
     assert {found["status"] for found in pools} == {"there"}
 
 

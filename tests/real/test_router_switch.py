@@ -126,7 +126,7 @@ def test_what_cannot_be_kept_holds_nevertheless(up: Router) -> None:
     for pid in workers(up):
         (up.prefix / f"switch.json.{pid}").mkdir()  # in the way of the file that is renamed
     body = json.dumps({"speculative_percent": 0}).encode()
-    assert ask(f"{up.admin}{SWITCH}", body, method="PUT").json == {"speculative_percent": 0, "kept": False}
+    assert ask(f"{up.admin}{SWITCH}", body, method="PUT").json == {"speculative_percent": 0, "stored": False}
     time.sleep(1.2)
     assert up.percent() == 0
 

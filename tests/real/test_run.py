@@ -79,7 +79,7 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
     found = {phase: results.read(tmp_path / "run" / f"{phase}.json") for phase in PHASES}
     assert found.pop("drafts").phase == "verify-draft"
     assert {phase: result.phase for phase, result in found.items()} == {phase: phase for phase in found}
-    assert found["sweep"].data["kept"]["failed"] == []
+    assert found["sweep"].data["stored"]["failed"] == []
     drilled = found["guard-drill"]
     assert drilled.verdict == "yes", drilled.reason
     assert drilled.settings["stage"]

@@ -15,7 +15,7 @@ def seen(
     signal: str = "acceptance",
     value: float | None = None,
     of: str | None = None,
-    seen_at: float | None = None,
+    observed_at: float | None = None,
     repeated: bool | None = None,
 ) -> Any:
     finding = Finding.model_validate(
@@ -33,6 +33,6 @@ def seen(
         verdict="healthy" if of else finding.verdict,
         reason="r",
         findings=(finding,),
-        seen_at=seen_at,
+        observed_at=observed_at,
         repeated=repeated,
     )

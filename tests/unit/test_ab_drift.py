@@ -52,7 +52,9 @@ def test_a_server_that_slows_down_is_found_and_named(concurrency, looks) -> None
     assert not checks["slow-down", "standard"].flagged
     assert checks["slow-down", "draft"].change.estimate > 1.05
     assert checks["speed-up", "draft"].change.estimate < 0.95
-    assert checks["slow-down", "draft"].told.startswith("latency of draft from the beginning to the end: +")
+    assert checks["slow-down", "draft"].message.startswith(
+        "latency of draft from the beginning to the end: +"
+    )
 
 
 def test_prompts_that_one_level_lacks_do_not_hide_a_trend() -> None:
@@ -97,7 +99,7 @@ def test_a_warm_up_that_was_too_short_is_found() -> None:
 def test_too_few_prompts_are_said() -> None:
     checks = drifts(prompts=3)
     assert all(drift.change is None and not drift.flagged for drift in checks.values())
-    assert all("too few prompts" in drift.told for drift in checks.values())
+    assert all("too few prompts" in drift.message for drift in checks.values())
 
 
 def test_a_small_change_is_not_flagged_however_sure() -> None:
@@ -144,7 +146,7 @@ def test_a_gain_that_the_standard_made_by_slowing_down_is_no_gain() -> None:
 def test_the_worse_end_is_below_the_mean_by_what_an_even_change_makes(change: float, low: float) -> None:
     pairs = pair_up(visits(1.41, noise=0.0), *ARMS, "interleaved")
     shown = Interval(math.sqrt(change), min(1.0, change), max(1.0, change), 48)
-    drifted = Drift(kind="speed-up", arm="draft", change=shown, flagged=True, told="")
+    drifted = Drift(kind="speed-up", arm="draft", change=shown, flagged=True, message="")
     found = lowest(pairs, drifted, 0.95)
     assert found is not None
     assert found.estimate == pytest.approx(low)

@@ -282,7 +282,7 @@ def test_a_peak_that_the_standard_pool_does_not_carry_fails(made: Made) -> None:
 def test_rules_that_were_rendered_from_earlier_results_are_no_routing(made: Made) -> None:
     (made.folder / "attestations.json").unlink()
     _, items = made.checked()
-    assert "no router can be asked" in items["routing"].found
+    assert "addresses.routers names no router" in items["routing"].found
     made.change("sweep", reason="measured again")
     _, items = made.checked()
     assert "route.json is stale: sweep.json has changed since" in items["routing"].found

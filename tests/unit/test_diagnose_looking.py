@@ -242,10 +242,10 @@ def test_where_nothing_is_up_the_run_folder_is_looked_at_all_the_same(tmp_path: 
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--no-requests", "--json")
     told = json.loads(done.stdout)
     assert done.returncode == {"yes": 0, "no": 1, "undecided": 4}[told["verdict"]], done.stderr
-    assert "nothing listens there" in told["data"]["seen"]["missing"]["live"]
+    assert "nothing listens there" in told["data"]["observations"]["missing"]["live"]
     # That comparison is not of these pools.
-    assert told["data"]["seen"]["compared"] is None
-    assert told["data"]["seen"]["missing"]["compared"].startswith("ab.json does not count: ")
+    assert told["data"]["observations"]["compared"] is None
+    assert told["data"]["observations"]["missing"]["compared"].startswith("ab.json does not count: ")
     assert json.loads((tmp_path / "diagnose.json").read_text())["data"] == told["data"]
 
 
@@ -256,7 +256,7 @@ def test_a_token_for_prometheus_that_is_none_is_told_and_hides_nothing_else(
     monkeypatch.setenv("SPECOPS_PROMETHEUS_HEADERS", "{no json")
     path = written(tmp_path, addresses={"prometheus": "http://127.0.0.1:9"})
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--no-requests", "--json")
-    seen = json.loads(done.stdout)["data"]["seen"]
+    seen = json.loads(done.stdout)["data"]["observations"]
     assert "SPECOPS_PROMETHEUS_HEADERS" in seen["missing"]["names"]
     assert "ab.json does not count" in seen["missing"]["compared"]
 

@@ -81,18 +81,18 @@ def test_a_draft_below_the_playbooks_threshold_that_is_faster_all_the_same_is_no
     seen = live(acceptance=0.2).model_copy(update={"compared": FASTER})
     found = by_id(seen)["draft-quality"]
     assert found.severity == "contributing"
-    assert "not slower all the same" in found.told
+    assert "not slower all the same" in found.message
 
 
 @pytest.mark.parametrize(("drafted", "severity"), [(300.0, "contributing"), (20_000.0, "cause")])
 def test_a_rate_within_its_error_of_the_threshold_accuses_nobody(drafted: float, severity: str) -> None:
     found = by_id(live(acceptance=0.28, drafted=drafted, per_position=(0.5, 0.3, 0.1)))["draft-quality"]
-    assert found.severity == severity, found.told
+    assert found.severity == severity, found.message
 
 
 def test_an_acceptance_of_few_tokens_is_none() -> None:
     found = by_id(live(acceptance=0.1, drafted=150.0))["draft-quality"]
-    assert (found.severity, "200 tokens" in found.told) == ("unknown", True)
+    assert (found.severity, "200 tokens" in found.message) == ("unknown", True)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_mean_of_few_answers_is_held_against_nothing() -> None:
     few = {"answers": 12.0, "load": 1.0, "e2e_ms": 9e9, "ttft_ms": 9e9, "answer_tokens": 90.0}
     found = by_id(live(**few).model_copy(update={"baseline": BASELINE}))
     for name in ("slower-than-standard", "first-token-late"):
-        assert (found[name].severity, "50 answers" in found[name].told) == ("unknown", True)
+        assert (found[name].severity, "50 answers" in found[name].message) == ("unknown", True)
 
 
 @pytest.mark.parametrize(("draft_ms", "severity"), [(4.9, "ruled_out"), (5.0, "cause")])
@@ -132,8 +132,8 @@ def test_k_is_cut_where_a_position_costs_more_than_it_brings() -> None:
     seen = live(per_position=(0.8, 0.5, 0.1)).model_copy(update={"swept": SWEPT})
     found = by_id(seen)["draft-length"]
     assert found.severity == "contributing"
-    assert found.mend is not None
-    assert "K = 2" in found.mend
+    assert found.fix is not None
+    assert "K = 2" in found.fix
 
 
 @pytest.mark.parametrize(("load", "severity"), [(3, "ruled_out"), (8, "contributing"), (16, "cause")])
@@ -155,7 +155,7 @@ def test_a_load_beyond_what_paid_comes_before_the_draft_and_rules_no_slowness_ou
     seen = live(load=20.0, acceptance=0.2).model_copy(update={"compared": compared})
     found = by_id(seen)
     assert first_cause(seen) == "load-beyond-crossover"
-    assert found["load-beyond-crossover"].told == "20 streams; it stopped paying above 1 (ab.json)"
+    assert found["load-beyond-crossover"].message == "20 streams; it stopped paying above 1 (ab.json)"
     # At one stream it was faster. That says nothing of twenty.
     assert found["slower-than-standard"].severity == "contributing"
     few = seen.model_copy(update={"live": LIVE.model_copy(update={"load": 1.2, "acceptance": 0.9})})
@@ -194,7 +194,7 @@ def test_both_pools_are_slow_where_the_standard_one_is_as_slow(
     standard = LIVE.model_copy(update=slow | {"e2e_ms": 2970 * theirs})
     seen = live(**slow, e2e_ms=2970 * ours).model_copy(update={"baseline": BASELINE, "standard": standard})
     found = by_id(seen)["both-pools-slow"]
-    assert found.severity == severity, found.told
+    assert found.severity == severity, found.message
     if severity == "cause":
         assert found.cause == "both pools are slow: not speculation's doing"
         assert first_cause(seen) == "both-pools-slow"
@@ -248,7 +248,7 @@ def test_a_full_gpu_is_no_cause_while_its_kv_cache_has_room() -> None:
     tight = live(kv_usage=0.97, preemptions_per_s=0.2).model_copy(update={"gpu": full})
     found = by_id(tight)
     assert (found["gpu-memory-full"].severity, found["kv-cache-full"].severity) == ("cause", "cause")
-    assert "K = 3" in (found["kv-cache-full"].mend or "")
+    assert "K = 3" in (found["kv-cache-full"].fix or "")
 
 
 def test_the_rule_for_a_weak_class_can_be_pasted_into_the_rollout_file() -> None:
@@ -268,7 +268,7 @@ def test_a_temperature_from_which_on_too_little_is_accepted_becomes_a_limit_of_t
     swept = SWEPT.model_copy(update={"by_temperature": {0.0: 0.7, 0.7: 0.55, 1.0: 0.3}})
     found = by_id(Observations(rollout="made", swept=swept))["high-temperature"]
     assert found.severity == "cause"
-    assert "route.max_temperature: 0.7" in (found.mend or "")
+    assert "route.max_temperature: 0.7" in (found.fix or "")
 
 
 def test_acceptance_that_fell_since_the_start_is_told_apart_from_traffic_that_changed() -> None:
@@ -286,7 +286,7 @@ def test_a_fall_within_the_error_of_few_tokens_is_no_cause() -> None:
 
 
 def canaried(*statuses: str) -> Finding:
-    checks = tuple(OfCheck(name=name, status=name, told="it is so", request=None) for name in statuses)
+    checks = tuple(OfCheck(name=name, status=name, message="it is so", request=None) for name in statuses)
     seen = Observations(rollout="made", canary=Canary(source="canary.json", checks=checks))
     return by_id(seen)["requests-that-break"]
 
@@ -326,7 +326,7 @@ def test_answers_that_differ_by_chance_are_no_fault(
     )
     found = by_id(Observations(rollout="made", compared=asked))["greedy-differs"]
     assert found.severity == severity
-    assert "where sampled requests share the batch" in found.told
+    assert "where sampled requests share the batch" in found.message
 
 
 @pytest.mark.parametrize(
@@ -342,4 +342,4 @@ def test_bursts_are_a_fault_where_readers_see_them(tokens: float, gap_ms: float,
     assert found.severity == severity
     if severity != "ruled_out":
         assert yaml.safe_load(found.paste or "") == {"tokens_per_second": 25.0, "buffer_ms": 140}
-        assert "--disable-frontend-multiprocessing" in (found.mend or "")
+        assert "--disable-frontend-multiprocessing" in (found.fix or "")

@@ -86,7 +86,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
     "drafts": st.builds(Drafts, source=SOURCE, verdict=WORDS, reason=SOURCE, wrong=st.just(("x: y",))),
     "canary": st.builds(
         Canary, source=SOURCE,
-        checks=st.lists(st.builds(OfCheck, name=SOURCE, status=WORDS, told=SOURCE), max_size=3).map(tuple),
+        checks=st.lists(st.builds(OfCheck, name=SOURCE, status=WORDS, message=SOURCE), max_size=3).map(tuple),
     ),
     "lint": st.builds(
         Lint, source=SOURCE,
@@ -99,8 +99,8 @@ PARTS: dict[str, st.SearchStrategy[Any]] = {
         ).map(tuple),
     ),
     "names": st.builds(
-        Names, source=SOURCE, asked=st.just(9), lacking=st.lists(SOURCE, max_size=2).map(tuple),
-        mends=st.just(()),
+        Names, source=SOURCE, requested=st.just(9), lacking=st.lists(SOURCE, max_size=2).map(tuple),
+        fixes=st.just(()),
     ),
     "logged": st.builds(Logged, source=SOURCE, files=st.just(1),
         lines=st.lists(SOURCE, max_size=1).map(tuple)),
@@ -128,13 +128,13 @@ def test_every_question_has_an_answer_with_what_to_do_whatever_was_seen(seen: Ob
     found = by_id(seen)
     assert len(found) == len(QUESTIONS)
     for one in found.values():
-        assert one.told
+        assert one.message
         if one.severity in ("cause", "contributing"):
             assert one.cause
-            assert one.mend
+            assert one.fix
             assert one.evidence
         if one.severity == "unknown":
-            assert one.mend
+            assert one.fix
     data = diagnose(seen).data
     assert Diagnosis.model_validate(data).model_dump(mode="json") == data
 
@@ -147,11 +147,11 @@ def test_seeing_more_never_makes_an_answer_unknown(seen: Observations, data: st.
     before, after = by_id(less), by_id(seen)
     for name, one in before.items():
         if one.severity != "unknown":
-            assert after[name].severity != "unknown", f"{one.told} -> {after[name].told}"
+            assert after[name].severity != "unknown", f"{one.message} -> {after[name].message}"
 
 
 def test_nothing_seen_is_undecided_and_says_what_would_show_it() -> None:
     result = diagnose(Observations(rollout="made", missing={"live": "nobody was asked"}))
     assert (result.verdict, result.summary) == ("undecided", {"unknown": len(QUESTIONS)})
     [kv] = [one for one in result.data["findings"] if one["id"] == "kv-cache-full"]
-    assert "nobody was asked" in kv["told"]
+    assert "nobody was asked" in kv["message"]

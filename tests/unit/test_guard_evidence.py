@@ -201,7 +201,7 @@ def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> No
     few = [one.model_copy(update={"rows": one.rows[1:5]}) for one in measured()]
     results.write(tmp_path / "baseline.json", kept(few))
     found = evaluate(plan_of(rollout(), tmp_path, {}), seen(), 1000.0)
-    assert "and more is surely seen" in next(one.why for one in found.findings if one.signal == "tpot")
+    assert "and more is detectable" in next(one.why for one in found.findings if one.signal == "tpot")
 
 
 def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Plan) -> None:

@@ -47,22 +47,22 @@ def test_three_bad_in_a_row_fall_back_and_two_do_not() -> None:
 
 
 def test_a_bad_window_that_only_shares_samples_with_the_first_is_the_same_observation() -> None:
-    played = Played().see("bad", seen_at=1000.0)
+    played = Played().see("bad", observed_at=1000.0)
     assert (played.state.row_began, played.state.row_last) == (1000.0, 1000.0)
-    played.see("bad", 20, repeated=False, seen_at=1060.0)
+    played.see("bad", 20, repeated=False, observed_at=1060.0)
     assert (played.at, played.state.bad_in_a_row) == (("on", 100), 1)
     assert played.state.row_last == 1000.0
     assert played.last is not None
     assert "not bad by itself yet" in played.last.why
-    played.see("bad", repeated=True, seen_at=1120.0)
+    played.see("bad", repeated=True, observed_at=1120.0)
     assert (played.state.row_began, played.state.row_last) == (1000.0, 1120.0)
-    assert played.see("bad", repeated=True, seen_at=1180.0).at == ("fallen", 0)
+    assert played.see("bad", repeated=True, observed_at=1180.0).at == ("fallen", 0)
     assert played.state.row_began is None
 
 
 def test_a_row_begins_again_where_prometheus_clock_went_back() -> None:
-    played = Played().see("bad", seen_at=1000.0).see("bad", repeated=True, seen_at=1060.0)
-    played.see("bad", repeated=False, seen_at=500.0)
+    played = Played().see("bad", observed_at=1000.0).see("bad", repeated=True, observed_at=1060.0)
+    played.see("bad", repeated=False, observed_at=500.0)
     assert (played.state.bad_in_a_row, played.state.row_began) == (1, 500.0)
 
 
@@ -249,9 +249,9 @@ def test_pinned_to_speculation_and_well_it_is_on_afterwards() -> None:
 
 def test_handed_back_what_was_held_is_tried_again_once() -> None:
     held = State(mode="held", percent=0, attempts=2)
-    handed = release(held, "ada", "mended", 0.0, RULES)
+    handed = release(held, "ada", "repaired", 0.0, RULES)
     assert (handed.state.mode, handed.state.percent, handed.state.attempts) == ("canary", 5, 0)
-    again = release(handed.state, "ada", "mended", 0.0, RULES)
+    again = release(handed.state, "ada", "repaired", 0.0, RULES)
     assert again.state == handed.state, "saying it twice is saying it once"
 
 

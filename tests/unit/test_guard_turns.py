@@ -133,7 +133,7 @@ def test_a_row_is_told_to_the_next_look(world) -> None:
 
     def look(now: float, since: float | None, row: object) -> Evaluation:
         rows.append(row)
-        return Evaluation(ts=now, verdict="bad", reason="r", seen_at=now + 5, repeated=None)
+        return Evaluation(ts=now, verdict="bad", reason="r", observed_at=now + 5, repeated=None)
 
     world.guard._look = look
     for world.now in (60.0, 120.0):

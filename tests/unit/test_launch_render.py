@@ -164,7 +164,7 @@ def test_a_command_is_linted_and_must_be_reached_in_its_container(tmp_path: Path
     assert levels["--speculative-model"] == "error"
     assert findings(result, "standard") == []
     assert result.verdict == "no"
-    assert "to mend" in page(result, COMMANDS)[-3]
+    assert "to fix" in page(result, COMMANDS)[-3]
 
 
 def test_a_setting_that_the_version_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:

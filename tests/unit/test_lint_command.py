@@ -28,7 +28,7 @@ def test_only_an_error_fails(words, code) -> None:
 
 def test_the_page_names_version_finding_and_the_command_as_it_should_be() -> None:
     page = lint("--engine-version", "0.20.2", "--", *WRONG).stdout.splitlines()
-    assert page[0] == "the command: vLLM 0.20.2, as asked"
+    assert page[0] == "the command: vLLM 0.20.2, as requested"
     assert page[1].startswith(
         "  error    --use-v2-block-manager: vLLM 0.20.2 does not have it (0.8.0 to 0.9.2 do)"
     )
@@ -45,7 +45,7 @@ def test_what_no_rule_can_mend_is_left_to_a_person() -> None:
 
 def test_a_version_that_is_not_known_yet_is_judged_as_the_one_before_and_said() -> None:
     page = lint("--engine-version", "0.99", "--", *CLEAN).stdout
-    assert "vLLM 0.99.0, as asked; the table of 0.8.0 to 0.33.0 lacks it: judged as 0.33.0" in page
+    assert "vLLM 0.99.0, as requested; the table of 0.8.0 to 0.33.0 lacks it: judged as 0.33.0" in page
     assert "clean" in page
 
 

@@ -51,4 +51,4 @@ def test_rules_that_do_not_record_under_traffic_are_told(name: str) -> None:
     verdict, names = found(0.0, 500.0, name)
     assert verdict == "no"
     assert names[name].status == "absent"
-    assert "render again" in (names[name].mend or "")
+    assert "render again" in (names[name].fix or "")

@@ -60,7 +60,7 @@ def test_every_batch_size_has_its_costs_and_its_options(explained: Explained) ->
 
 def test_a_draft_that_is_its_target_is_accepted(explained: Explained) -> None:
     root = explained.acceptance[0]
-    assert root.seen[0] > 15
+    assert root.observations[0] > 15
     assert root.by_rank[0] > 0.9
 
 
@@ -85,7 +85,7 @@ def test_the_page_says_what_was_chosen_and_why(explained: Explained) -> None:
     text = "\n".join(lines)
     for at in explained.by_batch:
         assert re.search(rf"^{at.batch} +{re.escape(at.chosen)} ", text, re.MULTILINE)
-        assert f"batch {at.batch}, {at.steps} steps seen" in text
+        assert f"batch {at.batch}, {at.steps} steps observed" in text
     assert "depth 1" in text
     assert max(map(len, lines)) <= 130
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from specops import results
 from specops.errors import Exit, FileError
+from specops.phases.diagnose.diagnose import Diagnosis
 from specops.results import Result, read, sha256, write
 
 
@@ -107,10 +108,26 @@ def test_a_hand_damaged_field_is_named(tmp_path, change, says) -> None:
         read(tmp_path / "baseline.json")
 
 
+def test_a_result_of_schema_1_is_read_under_the_names_of_today() -> None:
+    stored = Path(__file__).parent / "stored" / "diagnose-schema-1.json"
+    old = json.loads(stored.read_text())
+    found = Diagnosis.model_validate(read(stored).data)
+    assert [one.message for one in found.findings] == [one["told"] for one in old["data"]["findings"]]
+    assert [one.fix for one in found.findings] == [one["mend"] for one in old["data"]["findings"]]
+
+
+def test_a_result_of_schema_1_that_was_edited_is_refused(tmp_path) -> None:
+    stored = Path(__file__).parent / "stored" / "diagnose-schema-1.json"
+    edited = tmp_path / "diagnose.json"
+    edited.write_text(stored.read_text().replace('"told": "', '"message": "'))
+    with pytest.raises(FileError, match="was changed after it was written"):
+        read(edited)
+
+
 def test_a_newer_schema_is_not_guessed_at(tmp_path) -> None:
     fields = json.loads(result().model_dump_json(by_alias=True))
     (tmp_path / "baseline.json").write_text(json.dumps({**fields, "schema": results.SCHEMA + 1, "new": 1}))
-    with pytest.raises(FileError, match="has schema 2; this specops reads schema 1"):
+    with pytest.raises(FileError, match="has schema 3; this specops reads schemas 1 and 2"):
         read(tmp_path / "baseline.json")
 
 

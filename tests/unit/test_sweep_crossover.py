@@ -57,15 +57,15 @@ def test_it_pays_at_one_side_and_not_at_the_other(said: str) -> None:
 
 
 def test_the_words_say_what_to_measure_and_what_was_not() -> None:
-    assert crossover("k=3", measured("yy")).told == (
+    assert crossover("k=3", measured("yy")).message == (
         "k=3 pays up to 2 streams, the most that were measured at all; "
         "measure more, such as 4, to find where it stops"
     )
-    assert crossover("k=3", measured("yn")).told == (
+    assert crossover("k=3", measured("yn")).message == (
         "k=3 pays up to 1 stream and is slower at 2: 1.01× [0.90, 1.10]"
     )
-    told = crossover("k=3", [measured("y")[0], (16, measured("u")[0][1])]).told
+    told = crossover("k=3", [measured("y")[0], (16, measured("u")[0][1])]).message
     assert told.endswith(
         "is not shown to pay at 16: 1.01× [0.90, 1.10]; nothing was measured between 1 and 16"
     )
-    assert "does not surely pay at any" in crossover("k=3", measured("u")).told
+    assert "does not surely pay at any" in crossover("k=3", measured("u")).message

@@ -12,7 +12,7 @@ from made_sweeps import died, judged, loads, settings, swept
 from specops.cli.sweep_page import page
 from specops.errors import FileError
 from specops.phases.sweep.jobs import Load
-from specops.phases.sweep.records import KEPT, FailedJob, Kept, Memory, SkippedCell
+from specops.phases.sweep.records import STORED, FailedJob, Kept, Memory, SkippedCell
 from specops.phases.sweep.report import read, recommendation
 from specops.results import Result
 
@@ -38,7 +38,7 @@ def result(
         summary=found.summary,
         recommendation=found.recommendation,
         settings={"settings": pools},
-        data=found.data | {"prompts": {"count": 48}, KEPT: kept.model_dump(mode="json", by_alias=True)},
+        data=found.data | {"prompts": {"count": 48}, STORED: kept.model_dump(mode="json", by_alias=True)},
     )
     return Result.model_validate(json.loads(whole.model_dump_json(by_alias=True)))
 

@@ -46,7 +46,7 @@ def test_neighbours_of_one_k_are_one_range_without_gaps(best: dict[int, int]) ->
 def test_boundaries_lie_at_the_geometric_middle() -> None:
     found = schedule({1: 5, 4: 3, 16: 0})
     assert found.ranges == [(1, 2, 5), (3, 8, 3), (9, 16, 0)]
-    assert found.told == (
+    assert found.message == (
         "measured at 1, 4, 16; boundaries lie at the geometric middle between two of them, where nothing was "
         "measured"
     )
@@ -60,4 +60,4 @@ def test_boundaries_lie_at_the_geometric_middle() -> None:
     ],
 )
 def test_what_was_not_measured_is_told(best: dict[int, int], told: str) -> None:
-    assert schedule(best).told == told
+    assert schedule(best).message == told

@@ -142,7 +142,7 @@ def said(vllm: None, eagle_path: Path) -> dict[str, Any]:
         **{f"refused: {name}": given(words) for name, (words, _) in REFUSED.items()},
         **{f"let through: {name}": given(words) for name, words in LET_THROUGH.items()},
         "trap": trapped(eagle_path),
-        **{f"mended: {name}": mended(words) for name, (words, _) in REFUSED.items()},
+        **{f"corrected: {name}": corrected_words(words) for name, (words, _) in REFUSED.items()},
     }
     answer = inside_vllm(list(asked.values()))
     return {"flags": answer["flags"], **dict(zip(asked, answer["verdicts"], strict=True))}
@@ -161,7 +161,7 @@ def trapped(path: Path) -> list[str]:
     return given(speculating(method="draft_model", model=str(path), **K))
 
 
-def mended(words: list[str]) -> list[str]:
+def corrected_words(words: list[str]) -> list[str]:
     return corrected(given(words), INSTALLED) or given(words)
 
 
@@ -187,8 +187,8 @@ def test_what_vllm_refuses_is_an_error_of_the_lint(said, name) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_lint_mends_wholly_is_accepted(said, name) -> None:
-    left = [f for f in lint(mended(REFUSED[name][0]), INSTALLED) if f.level == "error"]
-    assert (said[f"mended: {name}"]["error"] is None) == (not left)
+    left = [f for f in lint(corrected_words(REFUSED[name][0]), INSTALLED) if f.level == "error"]
+    assert (said[f"corrected: {name}"]["error"] is None) == (not left)
 
 
 @pytest.mark.parametrize("name", LET_THROUGH)

@@ -166,7 +166,7 @@ function M.answer(needs_token)
     if not percent then
       return refuse(400, "expected {'" .. FIELD .. "': a number from 0 to 100}")
     end
-    return ngx.print(written(percent, not set(percent) and ', "kept": false' or nil))
+    return ngx.print(written(percent, not set(percent) and ', "stored": false' or nil))
   elseif method ~= "GET" then
     ngx.header.allow = "GET, PUT"
     return refuse(405, "GET or PUT")

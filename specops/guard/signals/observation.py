@@ -129,7 +129,7 @@ def evaluate(plan: Plan, seen: Seen, now: float, longer: Window | None = None) -
         verdict=verdict,
         reason="; ".join(told),
         findings=tuple(findings),
-        seen_at=float(seen.ts),
+        observed_at=float(seen.ts),
         both_slow=both_slow,
     )
 
@@ -189,7 +189,7 @@ def _why(plan: Plan, window: Window, signal: Signal, verdict: Verdict, judged: J
     known_to, limit = float(judged.known_to), float(judged.limit)
     surely = float(judged.surely)
     # Where the baseline is known too badly for what the rollout file asks.
-    blind = f"; only {surely:.2f} and more is surely seen" if surely > plan.regression.value + 0.01 else ""
+    blind = f"; only {surely:.2f} and more is detectable" if surely > plan.regression.value + 0.01 else ""
     return (
         f"{name} is {ratio} ± {known_to:.2f} times that without speculation"
         f" ({plan.baseline.source}, at {_load(seen)} a server), bad from {limit:.2f} on{blind}"

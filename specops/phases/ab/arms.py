@@ -66,11 +66,11 @@ def _pool(spec: str) -> Pool:
         try:
             base_url = checked_base_url(address)
         except ValueError as error:
-            raise UsageError(f"{address} cannot be asked: an address {error}", hint=FORMS) from None
+            raise UsageError(f"{address} is not a usable address: it {error}", hint=FORMS) from None
         return pool_at(base_url, model)
     engine = ENGINES.get(kind)
     if engine is None or engine.arm is None:
-        raise UsageError(f"{spec!r} is nothing that can be served or asked", hint=FORMS)
+        raise UsageError(f"{spec!r} is not a pool that can be served or measured", hint=FORMS)
     try:
         return engine.arm(rest)
     except UsageError as error:

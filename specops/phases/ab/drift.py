@@ -43,7 +43,7 @@ class Drift(BaseModel):
     """A ratio: 1 is no change. None where there are too few samples to say."""
 
     flagged: bool
-    told: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ def _drift(kind: Kind, arm: str, change: Interval | None) -> Drift:
             arm=arm,
             change=None,
             flagged=False,
-            told=f"{_ASKED[kind](arm)}: too few prompts to say",
+            message=f"{_ASKED[kind](arm)}: too few prompts to say",
         )
     span = f"[{_percent(change.low)}, {_percent(change.high)}]"
     told = f"{_ASKED[kind](arm)}: {_percent(change.estimate)} {span}"
-    return Drift(kind=kind, arm=arm, change=change, flagged=flagged, told=told)
+    return Drift(kind=kind, arm=arm, change=change, flagged=flagged, message=told)
 
 
 _ASKED: dict[Kind, Callable[[str], str]] = {

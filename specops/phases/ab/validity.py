@@ -112,7 +112,7 @@ def of_noise(found: Sequence[Noise]) -> str:
     if not known:
         return "an A/A of one server: too few prompts for an interval"
     below = ", ".join(f"{100 * share:.1f}% at {one.level}" for one, _, share in known)
-    reason = f"an A/A of one server: differences below {below} cannot be told apart here"
+    reason = f"an A/A of one server: differences below {below} are within the noise here"
     apart = [
         f"{times(interval)} at {one.level}"
         for one, interval, _ in known

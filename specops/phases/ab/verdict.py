@@ -385,7 +385,7 @@ def unless_drifted(
     its trend."""
     if drift is None:
         return decision
-    told = f"it drifted: {drift.told}"
+    told = f"it drifted: {drift.message}"
     if decision.verdict != "yes":
         return decision.model_copy(update={"reason": f"{decision.reason}; {told}"})
     if all(part is not None and part.low > 1 for part in (*halves, lowest)):
@@ -596,7 +596,7 @@ def _lost(parity: Parity) -> str:
             "standard's"
         )
     what = "greedy answers change when sampled requests share the batch: " if parity.mixed else ""
-    return f"{what}{_same(parity)}, and {parity.control} when the standard is asked again"
+    return f"{what}{_same(parity)}, and {parity.control} when the standard pool repeats them"
 
 
 def _same(parity: Parity) -> str:

@@ -171,7 +171,7 @@ def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
     if failed:
         return "no", f"the speculative pool fails {', '.join(failed)}"
     if undecided := [one.name for one in checks if one.status == "undecided"]:
-        return "undecided", f"it cannot be told of {', '.join(undecided)}"
+        return "undecided", f"undecided: {', '.join(undecided)}"
     passed = sum(one.status == "pass" for one in checks)
     others = len(checks) - passed
     if not passed:
@@ -189,7 +189,7 @@ def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
         # what only the standard pool lacks is told of it, and routes nothing
         pool = "standard" if one.status == "differs" and not one.speculative else "speculative"
         request = one.request or ""
-        entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.told)  # type: ignore[arg-type]
+        entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.message)  # type: ignore[arg-type]
         found.setdefault((one.parameter, pool), entry)
     return list(found.values())
 
@@ -249,7 +249,7 @@ async def _asked(
                 except Gone as error:
                     gone, outcome = error, _ended(error)
             else:
-                outcome = Outcome("undecided", f"not asked: {gone}")
+                outcome = Outcome("undecided", f"not sent: {gone}")
             found.append(_finding(check, outcome, pair, folder))
             progress.advance()
             if gone is None:
@@ -295,7 +295,7 @@ def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Findin
     return Finding(
         name=check.name,
         status=outcome.status,
-        told=outcome.told,
+        message=outcome.told,
         request=request,
         parameter=check.parameter,
         standard=outcome.standard,

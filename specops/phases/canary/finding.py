@@ -24,7 +24,7 @@ class Finding(_Record):
 
     name: CheckName
     status: Status
-    told: str
+    message: str
     request: str | None = None
     """That shows it, ready to paste into a shell."""
 

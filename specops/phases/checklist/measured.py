@@ -84,7 +84,7 @@ def k_swept(look: Look) -> Decided:
         return Decided(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
     rival = next((one for one in report.rivals if one.setting == ours), None)
     if rival is not None and not rival.apart:
-        told = f"{ours} is deployed, and cannot be told apart from {advice.setting}, the best that was swept"
+        told = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
         return Decided(True, told, (found.evidence,))
     return Decided(
         False,

@@ -42,7 +42,7 @@ def gpu_memory(look: Look) -> Decided:
     pressed = _pressed(look)
     if pressed is None:
         why = "no Prometheus to ask" if look.api is None else "Prometheus has nothing of it"
-        told.append(f"whether the KV cache is enough was not seen: {why}")
+        told.append(f"whether the KV cache is large enough is unknown: {why}")
     else:
         enough, said, where = pressed
         evidence.append(where)

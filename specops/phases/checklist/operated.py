@@ -58,7 +58,7 @@ def routing(look: Look) -> Decided:
     if not routers:
         prefix = look.folder / NGINX
         raise Open(
-            f"{found.result.reason}; no router can be asked, for addresses.routers names none",
+            f"{found.result.reason}; addresses.routers names no router to probe",
             found.evidence,
             change=f"start the router: nginx -p {prefix} -c {CONF}; add its HOST:PORT to addresses.routers in"
             f" {look.path}",
@@ -96,7 +96,7 @@ def monitoring(look: Look) -> Decided:
     _refuse_missing_files(look, rendered.files, found.evidence)
     if look.api is None:
         raise Open(
-            f"{found.result.reason}; that a Prometheus has loaded them cannot be seen, for there"
+            f"{found.result.reason}; whether a Prometheus has loaded them is unknown: there"
             " is no addresses.prometheus",
             found.evidence,
             change=f"let a Prometheus load {look.folder}/rendered, and name its root, such as"

@@ -65,7 +65,7 @@ class Diagnosis(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     findings: list[Finding]
-    seen: Observations
+    observations: Observations
 
 
 def findings(seen: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
@@ -89,7 +89,7 @@ def diagnose(seen: Observations, symptoms: Sequence[Symptom] = ()) -> Result:
             for severity in get_args(Severity)
             if (count := Counter(one.severity for one in found)[severity])
         },
-        data=Diagnosis(findings=found, seen=seen).model_dump(mode="json"),
+        data=Diagnosis(findings=found, observations=seen).model_dump(mode="json"),
     )
 
 

@@ -31,10 +31,10 @@ class Finding(_Kept):
     id: str
     symptom: Symptom
     severity: Severity
-    told: str
+    message: str
     evidence: tuple[Evidence, ...] = ()
     cause: str | None = None
-    mend: str | None = None
+    fix: str | None = None
     """A command, or a setting; of what is not known, what would show it."""
 
     paste: str | None = None
@@ -48,20 +48,18 @@ class Asks:
     id: str
     symptom: Symptom
 
-    def so(
-        self, told: str, *evidence: Evidence, mend: str | None = None, paste: str | None = None
-    ) -> Finding:
-        return self._finding("symptom", told, evidence, None, mend, paste)
+    def so(self, told: str, *evidence: Evidence, fix: str | None = None, paste: str | None = None) -> Finding:
+        return self._finding("symptom", told, evidence, None, fix, paste)
 
     def cause(
-        self, told: str, *evidence: Evidence, cause: str, mend: str, paste: str | None = None
+        self, told: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
     ) -> Finding:
-        return self._finding("cause", told, evidence, cause, mend, paste)
+        return self._finding("cause", told, evidence, cause, fix, paste)
 
     def contributing(
-        self, told: str, *evidence: Evidence, cause: str, mend: str, paste: str | None = None
+        self, told: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
     ) -> Finding:
-        return self._finding("contributing", told, evidence, cause, mend, paste)
+        return self._finding("contributing", told, evidence, cause, fix, paste)
 
     def ruled_out(self, told: str, *evidence: Evidence) -> Finding:
         return self._finding("ruled_out", told, evidence, None, None, None)
@@ -76,16 +74,16 @@ class Asks:
         told: str,
         evidence: tuple[Evidence, ...],
         cause: str | None,
-        mend: str | None,
+        fix: str | None,
         paste: str | None,
     ) -> Finding:
         return Finding(
             id=self.id,
             symptom=self.symptom,
             severity=severity,
-            told=told,
+            message=told,
             evidence=evidence,
             cause=cause,
-            mend=mend,
+            fix=fix,
             paste=paste,
         )

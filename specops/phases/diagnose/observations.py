@@ -168,7 +168,7 @@ class Drafts(_Kept):
 class OfCheck(_Kept):
     name: str
     status: str
-    told: str
+    message: str
     request: str | None
 
 
@@ -195,9 +195,9 @@ class Names(_Kept):
     """What rules and panels need, and a Prometheus lacks."""
 
     source: str
-    asked: int
+    requested: int
     lacking: tuple[str, ...]
-    mends: tuple[str, ...]
+    fixes: tuple[str, ...]
 
 
 class Logged(_Kept):
@@ -278,5 +278,5 @@ class Observations(_Kept):
         """Why the first of these parts that is missing is, in words."""
         for part in parts:
             if getattr(self, part) is None:
-                return self.missing.get(part, f"nothing was seen of {part}")
+                return self.missing.get(part, f"no observation of {part}")
         return "what there is does not say"

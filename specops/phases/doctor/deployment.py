@@ -50,7 +50,7 @@ def _prompts(rollout: Rollout) -> Check:
         status="ok" if rollout.prompts else "warn",
         found=f"{len(prompts.prompts)} in {classes} traffic classes"
         + ("" if rollout.prompts else ", those that ship with specops"),
-        fix="give prompts of your own traffic: what is accepted depends on what is asked",
+        fix="give prompts of your own traffic: acceptance depends on the prompts",
     )
 
 

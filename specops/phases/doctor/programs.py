@@ -103,7 +103,7 @@ def _named(found: Result, rollout: Rollout | None) -> Check:
         name="prometheus names",
         status="warn" if lacking else "ok",
         found=told,
-        fix=f"{lacking[0].mend or 'see each'}; specops monitor check {which}" if lacking else None,
+        fix=f"{lacking[0].fix or 'see each'}; specops monitor check {which}" if lacking else None,
     )
 
 

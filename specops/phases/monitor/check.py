@@ -44,7 +44,7 @@ class Found(BaseModel):
     """Of its last value, by Prometheus' clock; also of one within the last day."""
 
     now_called: str | None
-    mend: str | None
+    fix: str | None
 
 
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
@@ -81,16 +81,16 @@ class _Looking:
         age = self._age(f"{need.name}{selector(need.labels)}")
         if age is not None:
             status: Status = "there" if age <= self.old_s else "old"
-            mend = None if status == "there" else "it was there a moment ago: is its target up?"
-            return _found(need, status, age, mend=mend)
+            fix = None if status == "there" else "it was there a moment ago: is its target up?"
+            return _found(need, status, age, fix=fix)
         if need.traffic is not None and not self._has_traffic(need.traffic):
             return _found(need, "no traffic")
-        for other, mend in need.others.items():
+        for other, fix in need.others.items():
             if self._age(f"{other}{selector(need.labels)}") is not None:
-                return _found(need, "renamed", now_called=other, mend=mend)
+                return _found(need, "renamed", now_called=other, fix=fix)
         if need.labels and self._age(need.name) is not None:
-            return _found(need, "absent", now_called=f"{need.name}, with other labels", mend=LABELS)
-        return _found(need, "absent", self._last_seen(need), mend=need.mend)
+            return _found(need, "absent", now_called=f"{need.name}, with other labels", fix=LABELS)
+        return _found(need, "absent", self._last_seen(need), fix=need.fix)
 
     def _age(self, series: str) -> float | None:
         """Seconds since its last value, by Prometheus' clock; None where it has none now."""
@@ -116,7 +116,7 @@ def _found(
     age_s: float | None = None,
     *,
     now_called: str | None = None,
-    mend: str | None = None,
+    fix: str | None = None,
 ) -> Found:
     return Found(
         name=need.name,
@@ -125,7 +125,7 @@ def _found(
         status=status,
         age_s=None if age_s is None else round(age_s, 1),
         now_called=now_called,
-        mend=mend,
+        fix=fix,
     )
 
 

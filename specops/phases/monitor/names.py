@@ -42,7 +42,7 @@ class Need:
     others: Mapping[str, str] = field(default_factory=dict)
     """What it may be called instead, and what to do then."""
 
-    mend: str | None = None
+    fix: str | None = None
     """What to do where it is not there under any name."""
 
 
@@ -56,7 +56,7 @@ def needs(rollout: Rollout) -> Iterator[Need]:
         if series.http is not None and not rollout.addresses.routers:
             # Not every server with these names counts them; and it has none before its first request.
             http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
-            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, mend=DOWN)
+            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN)
     yield from _recorded(ours)
     if rollout.addresses.routers:
         yield from _of_routers(ours, window)
@@ -64,7 +64,7 @@ def needs(rollout: Rollout) -> Iterator[Need]:
         yield from _of_guard(ours)
     if rollout.addresses.gpus:
         for name in GPU_NAMES:
-            yield Need(name, "GPUs", ours, "GPU memory", mend=DOWN)
+            yield Need(name, "GPUs", ours, "GPU memory", fix=DOWN)
 
 
 def of_engine(
@@ -108,7 +108,7 @@ def _of_drafts(series: Series) -> tuple[str, ...]:
 
 
 def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
-    """Names under which the same is found, and the mend."""
+    """Names under which the same is found, and the fix."""
     found: dict[str, str] = {}
     for naming, other in namings().items():
         for key in ("tpot", "kv_usage", "running", "finished"):
@@ -133,7 +133,7 @@ def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
 
 
 def _recorded(labels: dict[str, str]) -> Iterator[Need]:
-    yield Need(recorded.FINISHED, RULES, labels, "alerts and panels", mend=NO_RULES)
+    yield Need(recorded.FINISHED, RULES, labels, "alerts and panels", fix=NO_RULES)
     of_drafts = (recorded.ACCEPTANCE, recorded.ACCEPTED_LENGTH, recorded.DRAFTED)
     of_both = (*recorded.MEAN.values(), recorded.CONCURRENCY, recorded.ANSWER_TOKENS)
     of_errors = (recorded.REQUESTS, recorded.ERROR_SHARE)
@@ -141,7 +141,7 @@ def _recorded(labels: dict[str, str]) -> Iterator[Need]:
     for group, where in ((of_drafts, labels | {POOL: "speculative"}), (of_both + of_errors, labels)):
         traffic = f"sum({recorded.FINISHED}{selector(where)})"
         for name in group:
-            yield Need(name, RULES, labels, "alerts and panels", traffic, mend=OLD_RULES)
+            yield Need(name, RULES, labels, "alerts and panels", traffic, fix=OLD_RULES)
 
 
 def _of_routers(labels: Mapping[str, str], window: str) -> Iterator[Need]:
@@ -150,15 +150,15 @@ def _of_routers(labels: Mapping[str, str], window: str) -> Iterator[Need]:
         (names.ROUTE_PERCENT, "the partial switch"),
         (names.ROUTE_IN_FLIGHT, "requests in flight"),
     ):
-        yield Need(name, "routers", labels, what, mend=DOWN)
+        yield Need(name, "routers", labels, what, fix=DOWN)
     for name, what in (
         (names.ROUTE_REQUESTS, "routes by class, errors"),
         (names.ROUTE_DECISIONS, "reasons, spill"),
         (f"{names.ROUTE_DURATION}_count", "duration by class"),
     ):
-        yield Need(name, "routers", labels, what, traffic, mend=DOWN)
+        yield Need(name, "routers", labels, what, traffic, fix=DOWN)
     first = f"sum({names.ROUTE_FAILOVERS}{selector(labels)})"
-    yield Need(names.ROUTE_FAILOVERS, "routers", labels, "failovers", first, mend=DOWN)
+    yield Need(names.ROUTE_FAILOVERS, "routers", labels, "failovers", first, fix=DOWN)
 
 
 def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
@@ -170,4 +170,4 @@ def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
         (names.GUARD_OVERRIDE, "overrides"),
         (names.GUARD_EVALUATIONS, "its evaluations"),
     ):
-        yield Need(name, "guard", labels, what, mend=DOWN)
+        yield Need(name, "guard", labels, what, fix=DOWN)

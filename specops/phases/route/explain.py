@@ -174,7 +174,7 @@ _MESSAGES = {
     "too-complex": "its body nests too deep, or holds too many values, to be read",
     "type": "{about} has a type or value that the engine refuses",
     "not-deployed": "nothing goes to the speculative pool",
-    "class": "requests of the class {name} are kept off speculation",
+    "class": "requests of the class {name} stay off speculation",
     "parameter": "the speculative pool does not support {about}",
     "temperature": "its temperature of {observed:g} is above {threshold:g}",
     "short": "it asks for {observed:g} tokens, fewer than {threshold:g}",

@@ -22,7 +22,7 @@ class Crossover(BaseModel):
     """The fewest streams measured above them, at which it does not surely pay; None where none were."""
 
     per: Literal["replica"] = "replica"
-    told: str
+    message: str
 
 
 def crossover(setting: str, measured: Sequence[tuple[int, Decision]]) -> Crossover:
@@ -40,7 +40,7 @@ def crossover(setting: str, measured: Sequence[tuple[int, Decision]]) -> Crossov
             on_max, off_min = concurrency, None
         elif off_min is None:
             off_min = concurrency
-    return Crossover(on_max=on_max, off_min=off_min, told=_told(setting, dict(measured), on_max, off_min))
+    return Crossover(on_max=on_max, off_min=off_min, message=_told(setting, dict(measured), on_max, off_min))
 
 
 def _told(setting: str, measured: dict[int, Decision], on_max: int | None, off_min: int | None) -> str:

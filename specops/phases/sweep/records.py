@@ -10,7 +10,7 @@ from specops.load.record import CellRecord
 from specops.phases.measurement import checked
 from specops.results import Result
 
-KEPT = "kept"
+STORED = "stored"
 
 Stage = Literal["choice", "confirmation"]
 """choice: all settings are measured, and the most promising is chosen by it. confirmation: the chosen one
@@ -124,4 +124,4 @@ class Kept(BaseModel):
 
 def kept_of(result: Result, name: str) -> Kept:
     """What a sweep measured that is called `name` in the message of the FileError."""
-    return checked(Kept, result.data.get(KEPT, {}), f"{name} is damaged: data.{KEPT}")
+    return checked(Kept, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")

@@ -25,7 +25,7 @@ class Schedule(BaseModel):
     largest: int
     """The `num_speculative_tokens` that it needs; 0 where it never speculates, and is no schedule at all."""
 
-    told: str
+    message: str
     """What of it was not measured."""
 
 
@@ -46,7 +46,7 @@ def schedule(best: Mapping[int, int], unconfirmed: Sequence[int] = ()) -> Schedu
             first = last + 1
     ranges.append((first, measured[-1][0], measured[-1][1]))
     return Schedule(
-        ranges=ranges, largest=max(k for _, _, k in ranges), told=_told(measured, ranges, unconfirmed)
+        ranges=ranges, largest=max(k for _, _, k in ranges), message=_told(measured, ranges, unconfirmed)
     )
 
 

@@ -16,7 +16,7 @@ from specops.phases.sweep.halving import FAILED, Halving
 from specops.phases.sweep.jobs import Executor, Load, Rung, Skipped
 from specops.phases.sweep.plan import Key, key_of
 from specops.phases.sweep.recommend import of_each
-from specops.phases.sweep.records import KEPT, FailedJob, Kept, Picked, SkippedCell, SweptCell, kept_of
+from specops.phases.sweep.records import STORED, FailedJob, Kept, Picked, SkippedCell, SweptCell, kept_of
 from specops.phases.sweep.timing import Sample, Timing, swept
 from specops.phases.sweep.wanted import Wanted
 from specops.progress import Progress
@@ -322,7 +322,7 @@ class _Sweep:
         if not any(cell.setting == self.standard and self._good(cell) for cell in self.cells.values()):
             raise ServerError(
                 f"could not measure the standard, K = 0: {why.why}",
-                hint=f"its log ends with:\n{why.log}" if why.log else "see whether it can be asked at all",
+                hint=f"its log ends with:\n{why.log}" if why.log else "check that it answers requests",
             )
         tried = {one.setting for one in self.failed if one.rung == number}
         tried |= {cell.setting for cell in self.cells.values() if cell.rung == number}
@@ -410,7 +410,7 @@ class _Sweep:
                     "counted_by": wanted.lengths.counted_by,
                     "prompts": {name: len(of) for name, of in wanted.lengths.classes.items()},
                 },
-                KEPT: kept.model_dump(mode="json", by_alias=True),
+                STORED: kept.model_dump(mode="json", by_alias=True),
             },
             recommendation=recommendation,
         )

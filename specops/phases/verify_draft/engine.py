@@ -24,7 +24,7 @@ class Treatment(BaseModel):
     version: str
     does: Literal["works", "needs_setting", "refused"]
     method: str | None
-    told: str
+    message: str
     settings: dict[str, bool | int | str] = {}
     """What must be set beside the method, by the engine's own names."""
 
@@ -80,18 +80,18 @@ class Engine:
             version=self.version,
             does=does,
             method=known.methods.get(draft.kind) if does != "refused" else None,
-            told=told,
+            message=told,
         )
 
 
 def finding(engine: Engine, treatment: Treatment, draft: Draft) -> Finding:
     kind = WORDS[draft.kind]
     if treatment.does == "refused":
-        detail = f"{engine.words} refuses {kind}: {treatment.told}"
+        detail = f"{engine.words} refuses {kind}: {treatment.message}"
         return Finding(check="engine", verdict="incompatible", detail=detail)
     detail = f"{engine.words} serves it: {engine.support.method_key} {treatment.method}{_unknown(engine)}"
     if treatment.does == "needs_setting":
-        return Finding(check="engine", verdict="needs_setting", detail=f"{detail}; {treatment.told}")
+        return Finding(check="engine", verdict="needs_setting", detail=f"{detail}; {treatment.message}")
     return Finding(check="engine", verdict="compatible", detail=detail)
 
 

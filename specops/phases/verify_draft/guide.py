@@ -158,7 +158,7 @@ def _of(compared: Compared, serving: Engine) -> KindAdvice:
         accepted=compared.accepted,
         memory=compared.memory,
         training=compared.training,
-        served=f"no: {treatment.told}" if treatment.does == "refused" else treatment.method or "yes",
+        served=f"no: {treatment.message}" if treatment.does == "refused" else treatment.method or "yes",
         source=PLAYBOOK if compared.accepted else None,
         paper=compared.paper,
     )

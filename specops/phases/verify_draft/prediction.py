@@ -312,7 +312,7 @@ def _encoded(pair: Pair, prompt: Prompt) -> list[int]:
             ids = pair.tokenizer.encode(content) if isinstance(content, str) else content
     if not ids or min(ids) < 0 or max(ids) >= pair.target.shape.vocab:
         raise PromptsError(
-            f"prompt {prompt.id} cannot be asked: it has no tokens, or ids that the target does not know",
+            f"prompt {prompt.id} cannot be sent: it has no tokens, or ids that the target does not know",
             hint="take it out of the prompt set",
         )
     return list(ids)

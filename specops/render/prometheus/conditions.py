@@ -322,7 +322,7 @@ def _unconfirmed(scope: Scope, limit: float) -> Condition:
     return Condition(
         "critical",
         f"{GUARD_UNCONFIRMED}{scope.all} == 1",
-        "What the guard decided is not seen to be so",
+        "The guard's decision is not confirmed",
         "It tries again at every evaluation; until then traffic goes where it went before.",
     )
 

@@ -38,7 +38,7 @@ class LlamacppPool(LlamacppSettings):
         """For the rollout file's build before the program's: it need not be rendered where it serves."""
         build = table().build(self._build)
         words = command(self, port=port, build=build)
-        why = f"no version is set and '{self.program}' is not here to be asked; taken: {build}"
+        why = f"no version is set and '{self.program}' is not installed here; used: {build}"
         known = self.version is not None or self._installed is not None
         return Rendering(
             words,

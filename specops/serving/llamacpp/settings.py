@@ -116,7 +116,5 @@ class LlamacppSettings(ConfiguredPool):
     flash_attn: Literal["on", "off", "auto"] | None = None
     cache_type_k: CacheType | None = Field(default=None, description="Of the KV cache's keys.")
     cache_type_v: CacheType | None = Field(default=None, description="Of its values.")
-    cache_prompt: bool | None = Field(
-        default=None, description="false: answers do not get faster by being asked again."
-    )
+    cache_prompt: bool | None = Field(default=None, description="false: repeated prompts are not faster.")
     speculation: LlamacppSpeculation | None = Field(default=None, description="Left out: one token a step.")

@@ -94,9 +94,7 @@ class SglangSettings(ConfiguredPool):
     )
     schedule_policy: Text | None = Field(default=None, description="Left out: SGLang's, fcfs.")
     attention_backend: Text | None = None
-    disable_radix_cache: bool = Field(
-        default=False, description="true: answers do not get faster by being asked again."
-    )
+    disable_radix_cache: bool = Field(default=False, description="true: repeated prompts are not faster.")
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
     random_seed: Annotated[int, Field(ge=0)] | None = None
     speculation: SglangSpeculation | None = Field(default=None, description="Left out: one token a step.")

@@ -39,7 +39,7 @@ RULES: tuple[rules.Rule, ...] = (
     rules.module,
 )
 ROUNDS = 4
-"""A mend may bring something else to light: a flag made a key, which this version does not have."""
+"""A fix may bring something else to light: a flag made a key, which this version does not have."""
 
 
 def lint(words: Sequence[str], version: Version | None) -> list[Finding]:
@@ -48,28 +48,28 @@ def lint(words: Sequence[str], version: Version | None) -> list[Finding]:
     ConfigError for a version from before the table's first.
     """
     given, release = Given.parse(words), table().release(version)
-    found, _ = _mended(given, release)
+    found, _ = _corrected(given, release)
     found += known_issues.findings("vllm", str(release.asked), given.as_words(), CALL)
     order = ("error", "warning", "note")
     return sorted(dict.fromkeys(found), key=lambda finding: order.index(finding.level))
 
 
 def corrected(words: Sequence[str], version: Version | None) -> list[str] | None:
-    """The words with everything mended that a rule can mend; None where there was nothing to mend."""
+    """The words with everything fixed that a rule can fix; None where there was nothing to fix."""
     given = Given.parse(words)
-    _, mended = _mended(given, table().release(version))
-    return None if mended == given else mended.words()
+    _, fixed = _corrected(given, table().release(version))
+    return None if fixed == given else fixed.words()
 
 
-def _mended(given: Given, release: Release) -> tuple[list[Finding], Given]:
-    """What was found on the way, also where only a mend brought it to light, and where the way ends."""
+def _corrected(given: Given, release: Release) -> tuple[list[Finding], Given]:
+    """What was found on the way, also where only a fix brought it to light, and where the way ends."""
     findings: list[Finding] = []
     for _ in range(ROUNDS):
         found = [entry for rule in RULES for entry in rule(given, release)]
         findings += [entry.finding for entry in found]
         before = given
         for entry in found:
-            given = entry.mend(given) if entry.mend is not None else given
+            given = entry.fix(given) if entry.fix is not None else given
         if given == before:
             break
     return findings, given
@@ -97,7 +97,7 @@ def judge(command: Command, asked: str | None) -> Judged:
 
 def _version(command: Command, asked: str | None) -> tuple[Version, str]:
     if asked is not None:
-        return Version.parse(asked), "as asked"
+        return Version.parse(asked), "as requested"
     if command.version is not None:
         return Version.parse(command.version), "as the image's tag says"
     found = installed(command.words)
@@ -105,7 +105,7 @@ def _version(command: Command, asked: str | None) -> tuple[Version, str]:
         return found, "as the program says"
     return (
         table().newest,
-        "the newest known, for no version was given and the program is not here to be asked",
+        "the newest known: no version was given, and the program is not installed here",
     )
 
 

@@ -31,7 +31,7 @@ class VllmPool(VllmSettings):
         chosen = Version.parse(self.version) if self.version else installed(shlex.split(self.program))
         version = chosen or table().newest
         words = command(self, port=port, version=version)
-        why = f"no version is set and '{self.program}' is not here to be asked; taken: {version}"
+        why = f"no version is set and '{self.program}' is not installed here; used: {version}"
         return Rendering(
             words,
             str(version),

@@ -20,12 +20,12 @@ from specops.serving.vllm.given import CONFIG, SHORTCUTS, Given
 from specops.serving.vllm.settings import WITHOUT_A_DRAFT
 from specops.serving.vllm.versions import Release, Version, table
 
-Mend = Callable[[Given], Given]
+Fix = Callable[[Given], Given]
 
 
 class Found(NamedTuple):
     finding: Finding
-    mend: Mend | None = None
+    fix: Fix | None = None
     """Changes the command line so that it is not found again; None: a person has to."""
 
 
@@ -33,16 +33,14 @@ Rule = Callable[[Given, Release], Iterator[Found]]
 
 
 def of_flag(
-    level: Level, flag: str, why: str, replacement: str | None = None, mend: Mend | None = None
+    level: Level, flag: str, why: str, replacement: str | None = None, fix: Fix | None = None
 ) -> Found:
-    return Found(Finding(level, flag, why, replacement), mend)
+    return Found(Finding(level, flag, why, replacement), fix)
 
 
-def of_key(
-    level: Level, key: str, why: str, replacement: str | None = None, mend: Mend | None = None
-) -> Found:
+def of_key(level: Level, key: str, why: str, replacement: str | None = None, fix: Fix | None = None) -> Found:
     """About a key of the JSON of --speculative-config."""
-    return Found(Finding(level, f"{CONFIG} {key}", why, replacement), mend)
+    return Found(Finding(level, f"{CONFIG} {key}", why, replacement), fix)
 
 
 # Flags that the version does not have, has only for a while yet, or that should not be on a command line.
@@ -113,8 +111,8 @@ def secrets(given: Given, release: Release) -> Iterator[Found]:
     for word in given.program:
         name, _, value = word.partition("=")
         if SECRET_VARIABLE.search(name) and value and not value.startswith("$"):
-            mend = methodcaller("without_value", word)
-            yield of_flag("warning", name, _SEEN, f"{name} set in the environment, and not here", mend)
+            fix = methodcaller("without_value", word)
+            yield of_flag("warning", name, _SEEN, f"{name} set in the environment, and not here", fix)
 
 
 def _known(flag: str, release: Release) -> bool:
@@ -317,17 +315,17 @@ def _unknown(key: str, release: Release, given: Given) -> Found:
         why = "no version of vLLM has this key"
     else:
         why = f"vLLM {release.version} does not have it ({history} do)"
-    mend: Mend | None = None
+    fix: Fix | None = None
     if key in V0_ONLY and release.version >= V1_ALONE:
-        mend, replacement = (lambda g: g.without_key(key)), "leave it out"
+        fix, replacement = (lambda g: g.without_key(key)), "leave it out"
     elif new is not None and new not in (given.keys or {}):
         value = (given.keys or {})[key]
-        mend, replacement = (lambda g: g.without_key(key).with_key(new, value)), new
+        fix, replacement = (lambda g: g.without_key(key).with_key(new, value)), new
     elif history is not None:
         replacement = "leave it out, or serve with a version that has it"
     else:
         replacement = new or f"one of: {', '.join(sorted(release.keys))}"
-    return of_key("error", key, f"{why}, and an unknown key keeps it from starting", replacement, mend)
+    return of_key("error", key, f"{why}, and an unknown key keeps it from starting", replacement, fix)
 
 
 # The method, the draft and how many tokens: what has to be there, and what vLLM makes of it.
@@ -513,8 +511,8 @@ def schedule(given: Given, release: Release) -> Iterator[Found]:
     most, tokens = max(k for _, _, k in keys[NEW]), keys.get("num_speculative_tokens")
     if _whole(tokens) and most > tokens:
         why = f"it asks for {most} tokens, and num_speculative_tokens caps it at {tokens}"
-        mend = f"num_speculative_tokens {most}"
-        yield of_key("warning", NEW, why, mend, lambda g: g.with_key("num_speculative_tokens", most))
+        fix = f"num_speculative_tokens {most}"
+        yield of_key("warning", NEW, why, fix, lambda g: g.with_key("num_speculative_tokens", most))
     if given.number("--data-parallel-size", 1) > 1:
         yield of_key(
             "error",

@@ -123,7 +123,7 @@ class VllmSettings(ConfiguredPool):
     kv_cache_dtype: str | None = None
     enforce_eager: bool | None = Field(default=None, description="Without CUDA graphs.")
     enable_prefix_caching: bool | None = Field(
-        default=None, description="false: answers do not get faster by being asked again."
+        default=None, description="false: repeated prompts are not faster."
     )
     seed: int | None = None
     speculation: VllmSpeculation | None = Field(default=None, description="Left out: one token a step.")

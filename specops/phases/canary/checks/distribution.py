@@ -75,7 +75,7 @@ async def _distribution(pair: Pair) -> Outcome:
     ours, first = seen
     shown = await asyncio.to_thread(two_samples.shown, ours, ALPHA)
     evidence: dict[str, object] = {"samples": each * len(prompts), "p": first, "alpha": ALPHA}
-    evidence |= {"total_variation_seen": shown.pieces, "nats_seen": shown.nats}
+    evidence |= {"detectable_total_variation": shown.pieces, "detectable_nats": shown.nats}
     ask = asks(pair.speculative, 0, 1)[0]
     if first > ALPHA:
         told = f"no difference (p = {first:.2g}); {each * len(prompts)} answers of each {_power(shown)}"

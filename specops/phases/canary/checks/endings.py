@@ -73,7 +73,7 @@ async def length(pool: Pool, pair: Pair) -> Side:
         counted = reply.usage.completion if reply.usage else None
         reason = reply.first.finish_reason
         if (counted is not None and counted > SHORT + 1) or len(reply.text) > len(before.text) > 0:
-            return Side("wrong", f"{SHORT} tokens were asked for, and {counted} came", ask)
+            return Side("wrong", f"{SHORT} tokens were requested, and {counted} came", ask)
         if reason not in ENDED:
             return Side("wrong", f"an answer ends with finish_reason {reason!r}", ask)
         cut = len(before.text) > len(reply.text) and before.text.startswith(reply.text)
@@ -108,7 +108,7 @@ def miscounted(reply: Reply, ask: Ask) -> Side | None:
     if used is None:
         return Side("ignored", f"it tells no usage {how}", ask)
     if used.prompt + used.completion != used.total:
-        return Side("wrong", f"{used.prompt} + {used.completion} tokens are told as {used.total}", ask)
+        return Side("wrong", f"{used.prompt} + {used.completion} tokens are counted as {used.total}", ask)
     if reply.first.finish_reason == "length" and used.completion != most:
         return Side("wrong", f"{most} tokens {how} are counted as {used.completion}", ask)
     tokens = reply.first.tokens
@@ -126,7 +126,7 @@ async def streams(pool: Pool, pair: Pair) -> Side:
             return side
         same = await same_text(pool, plain, ask)
         if same is None:
-            return Side("unsure", "it differs from itself when asked again at temperature 0", ask)
+            return Side("unsure", "its answers at temperature 0 differ between repeats", ask)
         if not same:
             before = (await pool.plain(plain)).text
             told = f"a stream's chunks make {len(first.text)} characters, the whole answer {len(before)}"

@@ -24,7 +24,7 @@ def sound(reply: Reply, ask: Ask) -> Side:
     """Of one greedy answer by itself."""
     tokens = reply.first.tokens
     if tokens is None:
-        return Side("ignored", "asked for logprobs, it gave none", ask)
+        return Side("ignored", "logprobs were requested, and none came", ask)
     counted = reply.usage.completion if reply.usage else len(tokens)
     if len(tokens) != counted:
         return Side("wrong", f"it gave {len(tokens)} logprobs for {counted} tokens", ask)

@@ -47,7 +47,7 @@ def verdict(parity: Parity, again: Parity, asked: int) -> tuple[Status, str]:
     """And why. `again`: of the prompts that differed, asked once more."""
     found, control = parity.arms, parity.control
     assert control is not None
-    told = f"{found} answers are equal; the standard's own, asked again, {control}"
+    told = f"{found} answers are equal; the standard's own, repeated, {control}"
     if not found.witnesses:
         return ("pass", told) if found.compared == asked else ("undecided", f"{told}; the others failed")
     assert again.control is not None
@@ -55,7 +55,7 @@ def verdict(parity: Parity, again: Parity, asked: int) -> tuple[Status, str]:
     # a fault of a batch may not come again: then that it is of several prompts tells it from rounding
     repeated = steady & again.arms.surely_unlike
     if repeated or len(steady) >= SURE_WITNESSES or parity.surely_lower(CONFIDENCE):
-        return "fail", f"{told}; {len(found.unlike & again.arms.unlike)} differ when they are asked again too"
+        return "fail", f"{told}; {len(found.unlike & again.arms.unlike)} differ when repeated too"
     if control.witnesses or again.control.witnesses:
         return "undecided", f"{told}: the standard differs from itself"
     near = sum(witness.near_tie for witness in found.witnesses)

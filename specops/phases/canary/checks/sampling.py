@@ -45,7 +45,7 @@ def judged(same: list[bool | None], told: str, ask: Ask) -> Side:
     known = [one for one in same if one is not None]
     unlike = sum(not one for one in known)
     if len(known) <= len(same) / 2:
-        return Side("unsure", "it differs from itself when asked again at temperature 0", ask)
+        return Side("unsure", "its answers at temperature 0 differ between repeats", ask)
     if unlike > len(known) / 2:
         return Side("ignored", told.format(unlike, len(known)), ask)
     return Side("ok", ask=ask)
@@ -59,7 +59,7 @@ async def seeds(pool: Pool, pair: Pair) -> Side:
         if side := trouble(reply, ask):
             return side
     same: list[bool | None] = [a.text == b.text for a, b in zip(*replies, strict=True)]
-    return judged(same, "{} of {} answers were others when asked again with their seed", asks[0])
+    return judged(same, "{} of {} answers differ when repeated with their seed", asks[0])
 
 
 async def several(pool: Pool, pair: Pair) -> Side:
@@ -71,11 +71,9 @@ async def several(pool: Pool, pair: Pair) -> Side:
             return side
         found = [reply.choices.get(index, Choice()) for index in range(CHOICES)]
         if len(reply.choices) == 1:
-            return Side("ignored", f"asked for n = {CHOICES}, it gave one answer", asked)
+            return Side("ignored", f"n = {CHOICES} gave one answer", asked)
         if len(reply.choices) != CHOICES or not all(choice.finish_reason for choice in found):
-            return Side(
-                "wrong", f"asked for n = {CHOICES}, it gave {len(reply.choices)} or broken ones", asked
-            )
+            return Side("wrong", f"n = {CHOICES} gave {len(reply.choices)} or broken ones", asked)
         if len({choice.text for choice in found}) == 1:
             return Side("wrong", f"all {CHOICES} answers are the same at temperature 1", asked)
         counted = reply.usage.completion if reply.usage else None
@@ -105,7 +103,7 @@ CHECKS: tuple[Check, ...] = (
     of_each("seed", "an answer comes again with its seed", seeds, "seed"),
     of_each("n", f"n = {CHOICES} gives {CHOICES} answers, all counted", several, "n"),
     of_each("logit_bias", "logit_bias decides where it is large", biased, "logit_bias"),
-    of_each("min_p", "min_p is kept to", leaves_one("min_p", 1.0), "min_p"),
-    of_each("top_p", "top_p is kept to", leaves_one("top_p", 0.001), "top_p"),
-    of_each("top_k", "top_k is kept to", leaves_one("top_k", 1), "top_k"),
+    of_each("min_p", "min_p is applied", leaves_one("min_p", 1.0), "min_p"),
+    of_each("top_p", "top_p is applied", leaves_one("top_p", 0.001), "top_p"),
+    of_each("top_k", "top_k is applied", leaves_one("top_k", 1), "top_k"),
 )

@@ -76,7 +76,7 @@ async def _formatted(pool: Pool, name: str) -> Side:
             return side
         good = is_object(reply.text) if name == "json_object" else fits(reply.text)
         if not good and not begun(reply):
-            return Side("ignored", f"{name} was asked for, and it wrote {reply.text[:60]!r}", ask)
+            return Side("ignored", f"{name} was requested, and it wrote {reply.text[:60]!r}", ask)
     return Side("ok", ask=plain)
 
 
@@ -125,7 +125,10 @@ def _short(calls: tuple[Call, ...]) -> str:
 CHECKS: tuple[Check, ...] = (
     of_each("json_object", "JSON mode gives JSON", json_object, "response_format"),
     of_each(
-        "json_schema", "a JSON schema is kept to, streamed and sampled too", json_schema, "response_format"
+        "json_schema",
+        "answers follow a JSON schema, streamed and sampled too",
+        json_schema,
+        "response_format",
     ),
     of_each("tools", "a tool that must be called is called by its schema", tools, "tools"),
     of_each("tools_stream", "a tool's arguments come whole in a stream", tools_stream, "tools"),

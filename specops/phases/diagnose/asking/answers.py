@@ -26,7 +26,7 @@ def conformance(seen: Observations) -> Finding:
     broken = [one for one in canary.checks if one.status == "fail"]
     unlike = [one for one in canary.checks if one.status == "differs"]
     evidence = tuple(
-        Evidence(what=f"canary, {one.name}: {one.status}", value=one.told, source=canary.source)
+        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
         for one in (*broken, *unlike)
     )
     if broken:
@@ -34,7 +34,7 @@ def conformance(seen: Observations) -> Finding:
             f"{', '.join(one.name for one in broken)}: the speculative pool answers wrongly",
             *evidence,
             cause="the engine's speculation has a fault with such requests",
-            mend="keep such requests standard (route.classes, route.unsupported); report it to the engine",
+            fix="keep such requests standard (route.classes, route.unsupported); report it to the engine",
             paste=next((one.request for one in broken if one.request), None),
         )
     if unlike:
@@ -42,7 +42,7 @@ def conformance(seen: Observations) -> Finding:
             f"{', '.join(one.name for one in unlike)}: one pool takes what the other does not",
             *evidence,
             cause="the engine refuses such requests while it speculates, or the pools are set up unlike",
-            mend="specops route render ROLLOUT: the router keeps such requests standard, by canary.json",
+            fix="specops route render ROLLOUT: the router keeps such requests standard, by canary.json",
         )
     passed = [one for one in canary.checks if one.status == "pass"]
     if not passed:
@@ -59,7 +59,7 @@ def conformance(seen: Observations) -> Finding:
 
 def _undecided(canary: Canary) -> list[Evidence]:
     return [
-        Evidence(what=f"canary, {one.name}: {one.status}", value=one.told, source=canary.source)
+        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
         for one in canary.checks
         if one.status == "undecided"
     ]
@@ -86,15 +86,15 @@ def parity(seen: Observations) -> Finding:
     among = " where sampled requests share the batch" if compared.mixed else ""
     told = f"{compared.equal} of {compared.compared} greedy answers are the standard's{among}"
     if compared.control is not None:
-        told += f"; {compared.control:.0%} are where the standard is asked twice"
+        told += f"; {compared.control:.0%} are when the standard pool repeats them"
     if share >= limit:
         return PARITY.ruled_out(told, evidence)
     if compared.control is None or not _surely_fewer(compared.equal, compared.compared, compared.control):
         cause = "batches of another shape round otherwise: near ties fall the other way; or a fault"
-        return PARITY.contributing(told, evidence, cause=cause, mend="specops canary ROLLOUT")
+        return PARITY.contributing(told, evidence, cause=cause, fix="specops canary ROLLOUT")
     cause = "verifying changes what is said: speculation is not lossless here"
-    mend = "specops guard override ROLLOUT standard --why parity; ab.json has the witness to report"
-    return PARITY.cause(told, evidence, cause=cause, mend=mend)
+    fix = "specops guard override ROLLOUT standard --why parity; ab.json has the witness to report"
+    return PARITY.cause(told, evidence, cause=cause, fix=fix)
 
 
 def _surely_fewer(equal: int, compared: int, control: float) -> bool:

@@ -37,11 +37,11 @@ def bursts(seen: Observations) -> Finding:
     )
     if stream.tokens_per_chunk < BURST:
         return BURSTS.ruled_out(told, *evidence)
-    mend, paste = f"{_pacing(stream)}; {NO_SUCH_EFFECT}", _settings(stream)
+    fix, paste = f"{_pacing(stream)}; {NO_SUCH_EFFECT}", _settings(stream)
     if stream.gap_p95_ms is not None and stream.gap_p95_ms >= GAP_MS:
-        return BURSTS.so(f"{told}: what a draft wins comes at once", *evidence, mend=mend, paste=paste)
+        return BURSTS.so(f"{told}: what a draft wins comes at once", *evidence, fix=fix, paste=paste)
     cause = f"what a draft wins comes at once; gaps below {GAP_MS} ms are hard to see"
-    return BURSTS.contributing(told, *evidence, cause=cause, mend=mend, paste=paste)
+    return BURSTS.contributing(told, *evidence, cause=cause, fix=fix, paste=paste)
 
 
 def _evidence(stream: Stream) -> tuple[Evidence, ...]:
@@ -80,5 +80,5 @@ def _settings(stream: Stream) -> str:
     held = buffered_ms(stream)
     lines = [f"tokens_per_second: {stream.tokens_per_s:.1f}"]
     if held is not None:
-        lines.append(f"buffer_ms: {held}  # the largest t_i - t_0 - N_i / pace that was seen, rounded up")
+        lines.append(f"buffer_ms: {held}  # the largest measured t_i - t_0 - N_i / pace, rounded up")
     return "\n".join(lines) + "\n"

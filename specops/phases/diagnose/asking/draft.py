@@ -46,20 +46,20 @@ def quality(seen: Observations) -> Finding:
     if rate.value + rate.error >= rate.gate:
         cause = "it may be the draft: what was drafted is too little to tell, or just breaks even"
         again = "specops diagnose ROLLOUT, after more traffic"
-        return QUALITY.contributing(f"{told} is about {gate}", evidence, cause=cause, mend=again)
+        return QUALITY.contributing(f"{told} is about {gate}", evidence, cause=cause, fix=again)
     cause = "the draft guesses too badly: a step brings fewer tokens than it costs time"
     if rate.gate_source != PLAYBOOK:
-        return QUALITY.cause(f"{told} is below {gate}", evidence, cause=cause, mend=ANOTHER)
+        return QUALITY.cause(f"{told} is below {gate}", evidence, cause=cause, fix=ANOTHER)
     if _pays(seen):
         told = f"{told} is below {gate}, {ALL_THE_SAME}; its break-even was not measured"
-        return QUALITY.contributing(told, evidence, cause=cause, mend="specops sweep ROLLOUT")
+        return QUALITY.contributing(told, evidence, cause=cause, fix="specops sweep ROLLOUT")
     if rate.value + rate.error < CRITICAL:
         told = f"{told} is below {CRITICAL:.2f} ({PLAYBOOK}): it is the draft"
         low = evidence.model_copy(update={"threshold": CRITICAL})
-        return QUALITY.cause(told, low, cause=cause, mend=ANOTHER)
+        return QUALITY.cause(told, low, cause=cause, fix=ANOTHER)
     likely = f"below {LOW} the draft is likely too weak; where it breaks even was not measured"
-    mend = f"specops sweep ROLLOUT; {ANOTHER}"
-    return QUALITY.contributing(f"{told} is below {gate}", evidence, cause=likely, mend=mend)
+    fix = f"specops sweep ROLLOUT; {ANOTHER}"
+    return QUALITY.contributing(f"{told} is below {gate}", evidence, cause=likely, fix=fix)
 
 
 def _pays(seen: Observations) -> bool:
@@ -85,10 +85,10 @@ def cost(seen: Observations) -> Finding:
     told = f"a drafted token costs {swept.draft_ms:.2f} ms, {share:.0%} of {target}"
     if share >= DRAFT_SHARE:
         cause = "drafting and verifying a token costs about as much as a plain one"
-        mend = "a smaller draft, a head (EAGLE-3) or n-grams; then specops sweep ROLLOUT"
+        fix = "a smaller draft, a head (EAGLE-3) or n-grams; then specops sweep ROLLOUT"
         if _pays(seen):
-            return COST.contributing(f"{told}, {ALL_THE_SAME}", evidence, cause=cause, mend=mend)
-        return COST.cause(told, evidence, cause=cause, mend=mend)
+            return COST.contributing(f"{told}, {ALL_THE_SAME}", evidence, cause=cause, fix=fix)
+        return COST.cause(told, evidence, cause=cause, fix=fix)
     return COST.ruled_out(f"{told}: below {DRAFT_SHARE:.0%}, not the draft's time", evidence)
 
 
@@ -122,15 +122,15 @@ def length(seen: Observations) -> Finding:
         if _pays(seen):
             cause = "what was swept and what was compared disagree: noise, or another load"
             return LENGTH.contributing(
-                f"{told}, {ALL_THE_SAME}", evidence, cause=cause, mend="specops sweep ROLLOUT"
+                f"{told}, {ALL_THE_SAME}", evidence, cause=cause, fix="specops sweep ROLLOUT"
             )
-        return LENGTH.cause(told, evidence, cause="no K pays with this draft here", mend=ANOTHER)
+        return LENGTH.cause(told, evidence, cause="no K pays with this draft here", fix=ANOTHER)
     cause = f"K is too large: what is drafted after position {best} is mostly thrown away"
     return LENGTH.contributing(
         told,
         evidence,
         cause=cause,
-        mend=f"K = {best} (num_speculative_tokens, or chain:{best}), then sweep it",
+        fix=f"K = {best} (num_speculative_tokens, or chain:{best}), then sweep it",
     )
 
 
@@ -151,5 +151,5 @@ def fall_backs(seen: Observations) -> Finding:
     last = f"; the last: {found.last}" if found.last else ""
     told = f"{found.week} fall-backs within 7 days{last}"
     if found.week > WEEKLY_FALL_BACKS:
-        return FALL_BACKS.contributing(told, evidence, cause="speculation keeps going bad", mend=ANOTHER)
+        return FALL_BACKS.contributing(told, evidence, cause="speculation keeps going bad", fix=ANOTHER)
     return FALL_BACKS.ruled_out(told, evidence)

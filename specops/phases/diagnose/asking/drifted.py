@@ -50,12 +50,12 @@ def drifted(seen: Observations) -> Finding:
     if all(now > value - DRIFT for value, _, _ in before):
         return DRIFTED.ruled_out(told, *evidence)
     if not any(_fell(seen, value) for value, _, _ in before):
-        return DRIFTED.contributing(told, *evidence, cause=TOO_FEW, mend=AGAIN)
+        return DRIFTED.contributing(told, *evidence, cause=TOO_FEW, fix=AGAIN)
     return DRIFTED.cause(
         told,
         *evidence,
         cause="the traffic is another, or the target or the draft was replaced",
-        mend="specops run ROLLOUT --only ab --fresh, with prompts of today's traffic; then another draft, or"
+        fix="specops run ROLLOUT --only ab --fresh, with prompts of today's traffic; then another draft, or"
         " route what it is weak in",
     )
 
@@ -84,12 +84,12 @@ def decay(seen: Observations) -> Finding:
     if fell < DRIFT:
         return DECAY.ruled_out(told, evidence)
     if not _fell(seen, earlier.after_start):
-        return DECAY.contributing(told, evidence, cause=TOO_FEW, mend=AGAIN)
+        return DECAY.contributing(told, evidence, cause=TOO_FEW, fix=AGAIN)
     return DECAY.cause(
         told,
         evidence,
         cause="acceptance decays with uptime (as in sglang#37326), unless the traffic changed since",
-        mend="start one server of the pool anew and compare it with the others; if it recovers, start them"
+        fix="start one server of the pool anew and compare it with the others; if it recovers, start them"
         " all anew in turn, regularly",
     )
 

@@ -38,5 +38,5 @@ def first_token(seen: Observations) -> Finding:
         told,
         evidence,
         cause="prompts wait for steps that verify drafts, or the draft reads the prompt as well",
-        mend="keep short answers standard (route.min_tokens), or a smaller max_num_batched_tokens",
+        fix="keep short answers standard (route.min_tokens), or a smaller max_num_batched_tokens",
     )

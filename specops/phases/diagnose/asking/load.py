@@ -38,19 +38,17 @@ def crossover(seen: Observations) -> Finding:
         "the load is beyond what paid: the batch is so large that the device computes all the time, and"
         " verifying is no longer free"
     )
-    mend = (
+    fix = (
         "specops route render ROLLOUT: its route.max_in_flight keeps the load below; or K by the"
         " size of the batch (num_speculative_tokens_per_batch_size, vLLM 0.24 and later)"
     )
     if surely and not faster_now(seen):
-        return CROSSOVER.cause(f"{told}; {above} ({paid.source})", evidence, cause=cause, mend=mend)
+        return CROSSOVER.cause(f"{told}; {above} ({paid.source})", evidence, cause=cause, fix=fix)
     if faster_now(seen):
         told = f"{told}; {above}, and it is not slower than the baseline now"
     elif paid.off_min is not None:
         told = f"{told}: between {paid.up_to}, where it paid, and {paid.off_min}, where it did not"
-    return CROSSOVER.contributing(
-        told, evidence, cause="the load is above what was measured to pay", mend=mend
-    )
+    return CROSSOVER.contributing(told, evidence, cause="the load is above what was measured to pay", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def kv_cache(seen: Observations) -> Finding:
             told,
             *_kv_evidence(live),
             cause="requests wait for room in the KV cache, or are computed twice: drafts take some of it",
-            mend=LESS,
+            fix=LESS,
         )
     return KV.ruled_out(told, *_kv_evidence(live))
 
@@ -117,8 +115,8 @@ def gpu_memory(seen: Observations) -> Finding:
         return MEMORY.ruled_out(told, evidence, *_kv_evidence(live))
     cause = "too little is left for the KV cache, which eats what speculation wins"
     if live is not None and live.kv_usage is not None:
-        return MEMORY.cause(told, evidence, *_kv_evidence(live), cause=cause, mend=LESS)
-    return MEMORY.contributing(told, evidence, cause=cause, mend=LESS)
+        return MEMORY.cause(told, evidence, *_kv_evidence(live), cause=cause, fix=LESS)
+    return MEMORY.contributing(told, evidence, cause=cause, fix=LESS)
 
 
 def _pressed(live: Live) -> bool:

@@ -46,7 +46,7 @@ def classes(seen: Observations) -> Finding:
         f"{', '.join(told)}: speculation does not pay",
         *told.values(),
         cause="it pays for no class at all" if everywhere else "the draft is weak in this domain",
-        mend="keep these classes standard, as below, then specops route render ROLLOUT",
+        fix="keep these classes standard, as below, then specops route render ROLLOUT",
         paste=_routing(list(told), seen.classes),
     )
 
@@ -77,7 +77,7 @@ def lengths(seen: Observations) -> Finding:
         *evidence,
         cause="the draft sees less of long prompts than the target: its own max_model_len, or what it was"
         " trained on",
-        mend="speculation.max_model_len keeps longer sequences off (vLLM); else another draft",
+        fix="speculation.max_model_len keeps longer sequences off (vLLM); else another draft",
     )
 
 
@@ -95,7 +95,7 @@ def temperatures(seen: Observations) -> Finding:
         return TEMPERATURES.ruled_out(f"acceptance by temperature: {told}", *evidence)
     least = min(float(name) for name in low)
     fine = [float(name) for name in rates if float(name) < least]
-    mend = (
+    fix = (
         f"route.max_temperature: {max(fine):g}"
         if fine
         else "specops guard override ROLLOUT standard --why temperature"
@@ -104,7 +104,7 @@ def temperatures(seen: Observations) -> Finding:
         f"acceptance by temperature: {told}: too low from {least:g} on",
         *evidence,
         cause="the target's choice is spread over more tokens, and the draft meets it less often",
-        mend=f"{mend}; then specops route render ROLLOUT",
+        fix=f"{fix}; then specops route render ROLLOUT",
     )
 
 

@@ -41,7 +41,7 @@ def slower(seen: Observations) -> Finding:
             " measured at that load",
             evidence,
             cause="what was faster at few streams may be slower at many",
-            mend="specops run ROLLOUT --only baseline, with the load of now in measure.concurrency",
+            fix="specops run ROLLOUT --only baseline, with the load of now in measure.concurrency",
         )
     return SLOW.ruled_out(told, evidence)
 
@@ -81,14 +81,14 @@ def both(seen: Observations) -> Finding:
         told += f", and the speculative pool {ours.ratio:.2f} times"
         evidence = (_over_baseline("speculative", ours, seen.live), *evidence)
     cause = "both pools are slow: not speculation's doing"
-    mend = (
+    fix = (
         "look at what both pools share: hosts, GPU clocks, network, longer prompts; if the traffic has"
         " changed, specops run ROLLOUT --only baseline --fresh"
     )
     if ours is not None and SLOWER < ours.ratio <= theirs.ratio * SLOWER:
-        return BOTH.cause(told, *evidence, cause=cause, mend=mend)
+        return BOTH.cause(told, *evidence, cause=cause, fix=fix)
     cause = "a part of the slowness is not speculation's: the standard pool has it, too"
-    return BOTH.contributing(told, *evidence, cause=cause, mend=mend)
+    return BOTH.contributing(told, *evidence, cause=cause, fix=fix)
 
 
 def _over_baseline(pool: str, found: TimesAsLong, live: Live) -> Evidence:

@@ -25,7 +25,7 @@ def off(seen: Observations) -> Finding:
                 told[0],
                 *evidence,
                 cause="speculation is switched off: all traffic goes to the standard pool",
-                mend="specops guard status ROLLOUT",
+                fix="specops guard status ROLLOUT",
             )
     if live is not None and live.not_drafting:
         servers = ", ".join(live.not_drafting)
@@ -35,14 +35,14 @@ def off(seen: Observations) -> Finding:
             *evidence,
             cause="servers of the speculative pool do not speculate: they were started without a draft, or"
             " switched it off by themselves",
-            mend="specops launch render ROLLOUT: compare its command with the server's",
+            fix="specops launch render ROLLOUT: compare its command with the server's",
         )
     if switched is not None and switched.percent < 100:
         return OFF.contributing(
             told[0],
             *evidence,
             cause="a part of the traffic is held on the standard pool: a canary step, or a person",
-            mend="specops guard status ROLLOUT",
+            fix="specops guard status ROLLOUT",
         )
     if live is None or not (live.drafted or (live.answers or 0) >= ENOUGH_ANSWERS):
         if switched is not None:
@@ -65,7 +65,7 @@ def stuck(seen: Observations) -> Finding:
         f"{servers}: requests were running all the time, and not one token was made",
         Evidence(what="stuck servers", value=servers, source=live.source),
         cause="a server hangs, and so do the requests that are sent to it",
-        mend="take it out of the pool, keep its log, and start it anew",
+        fix="take it out of the pool, keep its log, and start it anew",
     )
 
 
@@ -95,6 +95,6 @@ def aborted(seen: Observations) -> Finding:
         return ABORTED.ruled_out(told, *evidence)
     if theirs is not None and live.aborted - theirs <= FAILING:
         cause = "both pools abort requests: clients that leave, or a model that fails without speculation too"
-        return ABORTED.contributing(told, *evidence, cause=cause, mend="specops canary ROLLOUT")
+        return ABORTED.contributing(told, *evidence, cause=cause, fix="specops canary ROLLOUT")
     cause = "the speculative pool fails requests, or its clients give up waiting"
-    return ABORTED.cause(told, *evidence, cause=cause, mend="specops canary ROLLOUT")
+    return ABORTED.cause(told, *evidence, cause=cause, fix="specops canary ROLLOUT")

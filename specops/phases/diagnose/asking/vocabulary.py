@@ -17,7 +17,7 @@ def vocabulary(seen: Observations) -> Finding:
             f"a server refused the pair: {logged.lines[0]}",
             *(Evidence(what="a server's log", value=line, source=logged.source) for line in logged.lines),
             cause="the draft is of another family of models than the target: its vocabulary is another",
-            mend=f"{SAME_FAMILY}; or, from vLLM 0.25, use_heterogeneous_vocab",
+            fix=f"{SAME_FAMILY}; or, from vLLM 0.25, use_heterogeneous_vocab",
         )
     if drafts is None:
         return VOCABULARY.unknown(
@@ -27,8 +27,8 @@ def vocabulary(seen: Observations) -> Finding:
     evidence = tuple(Evidence(what="verify-draft", value=one, source=drafts.source) for one in drafts.wrong)
     if drafts.verdict == "incompatible":
         cause = "ids mean other text to the draft than to the target: next to none of its tokens are accepted"
-        return VOCABULARY.cause(drafts.reason, *evidence, cause=cause, mend=SAME_FAMILY)
+        return VOCABULARY.cause(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
     if drafts.verdict == "degraded":
         cause = "the draft was taught text cut up in another way: fewer of its tokens are accepted"
-        return VOCABULARY.contributing(drafts.reason, *evidence, cause=cause, mend=SAME_FAMILY)
+        return VOCABULARY.contributing(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
     return VOCABULARY.ruled_out(f"{drafts.reason} ({drafts.source})", *evidence)

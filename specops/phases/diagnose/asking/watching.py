@@ -25,14 +25,14 @@ def settings(seen: Observations) -> Finding:
     if not bad:
         return SETTINGS.ruled_out(f"the lint has nothing against the pool's command ({lint.source})")
     told = f"{', '.join(one.flag for one in bad)}: {bad[0].why}"
-    mend = "; ".join(filter(None, map(_mend, bad))) or "specops launch lint shows the command as it should be"
+    fix = "; ".join(filter(None, map(_fix, bad))) or "specops launch lint shows the command as it should be"
     cause = "a setting is refused, or taken and ignored, by this version of the engine"
     if any(one.level == "error" for one in bad):
-        return SETTINGS.cause(told, *evidence, cause=cause, mend=mend)
-    return SETTINGS.contributing(told, *evidence, cause="a setting may not do what it says", mend=mend)
+        return SETTINGS.cause(told, *evidence, cause=cause, fix=fix)
+    return SETTINGS.contributing(told, *evidence, cause="a setting may not do what it says", fix=fix)
 
 
-def _mend(one: LintFinding) -> str | None:
+def _fix(one: LintFinding) -> str | None:
     return f"{one.flag} -> {one.replacement}" if one.replacement else None
 
 
@@ -45,11 +45,11 @@ def names(seen: Observations) -> Finding:
         )
     if not found.lacking:
         return NAMES.ruled_out(
-            f"all {found.asked} names that rules and panels need are there ({found.source})"
+            f"all {found.requested} names that rules and panels need are there ({found.source})"
         )
     return NAMES.cause(
-        f"{len(found.lacking)} of {found.asked} names are not there: {found.lacking[0]}",
+        f"{len(found.lacking)} of {found.requested} names are not there: {found.lacking[0]}",
         *(Evidence(what="a series", value=one, source=found.source) for one in found.lacking),
         cause="panels and alerts are blind: a release or an exporter renamed a series, or it is not scraped",
-        mend=found.mends[0] if found.mends else "specops monitor render ROLLOUT, and load what it writes",
+        fix=found.fixes[0] if found.fixes else "specops monitor render ROLLOUT, and load what it writes",
     )

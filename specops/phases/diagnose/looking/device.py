@@ -14,7 +14,7 @@ def gpu() -> Gpu | str:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return "nvidia-ml-py is not installed, which NVML is asked through"
+        return "nvidia-ml-py is not installed, and NVML is read through it"
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:

@@ -156,7 +156,7 @@ class Scraping:
         e2e = _increase(pairs, f"{series.e2e}_sum")
         answers = _increase(pairs, f"{series.e2e}_count")
         if counts is None and not answers:
-            return f"{', '.join(self.servers)}: nothing was asked of them within {took:.0f} s ({why})"
+            return f"{', '.join(self.servers)}: no requests within {took:.0f} s ({why})"
         generated = _increase(pairs, series.generated)
         usages = [value for scrape in after for (name, _), value in scrape.items() if name == series.kv_usage]
         preempted = _increase(pairs, series.preemptions) if series.preemptions else None

@@ -220,7 +220,7 @@ def drafts(folder: Path) -> Drafts | str:
 class _Check(BaseModel):
     name: str
     status: str
-    told: str
+    message: str
     request: str | None = None
 
 
@@ -240,7 +240,7 @@ def canary(folder: Path) -> Canary | str:
 def fall_backs(folder: Path, now: datetime) -> FallBacks | str:
     journal = folder / GUARD / JOURNAL
     if not journal.exists():
-        return "no guard has kept a journal in this run folder"
+        return "this run folder has no guard journal"
     try:
         fell = [
             entry

@@ -83,5 +83,5 @@ def names(rollout: Rollout, api: Api) -> Names:
     found = [Found.model_validate(one) for one in result.data["names"]]
     lacking = [one for one in found if one.status not in GOOD]
     told = [f"{one.name} of the {one.where}: {one.status}" for one in lacking]
-    mends = dict.fromkeys(one.mend for one in lacking if one.mend)
-    return Names(source=api.url, asked=len(found), lacking=tuple(told), mends=tuple(mends))
+    fixes = dict.fromkeys(one.fix for one in lacking if one.fix)
+    return Names(source=api.url, requested=len(found), lacking=tuple(told), fixes=tuple(fixes))

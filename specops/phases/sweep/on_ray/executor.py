@@ -71,7 +71,7 @@ class OnRay:
         except ConnectionError as error:
             raise EnvironmentFailure(
                 f"lost the connection to Ray at {self._address}: {error}",
-                hint="what was measured is kept: the same command goes on from there",
+                hint="measurements are stored: the same command resumes",
             ) from error
         except KeyboardInterrupt:
             self._fleet.end_errands(lambda said: _keep_rest(said, keep))

@@ -182,7 +182,7 @@ class Fleet:
         reasons = "; ".join(f"{self._names[node]} {why}" for node, why in self._out.items())
         return EnvironmentFailure(
             f"no machine of the Ray cluster can go on measuring: {reasons or 'it has no nodes'}",
-            hint="what was measured is kept: once a node can, the same command goes on from there",
+            hint="measurements are stored: once a node can, the same command resumes",
         )
 
     def end_errands(self, hear: Callable[[Said], None]) -> None:
