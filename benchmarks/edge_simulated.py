@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specops.assets import asset
-from specops.cli.figures import aligned
 from specops.config import StandIn, load
 from specops.edge.cost import Prices
 from specops.edge.simulation.measured import LEVELS
@@ -36,6 +35,7 @@ from specops.phases.edge_bench.settings import EdgeBenchSettings, settings_of
 from specops.phases.edge_bench.site import site
 from specops.phases.edge_simulate import Measuring, rounds_of
 from specops.progress import Silent
+from specops.render.figures import aligned
 
 DEPTHS, HEADS = (2, 5), (0, 8)
 AHEAD, AHEAD_DEPTHS = 16, ("included:2", "adaptive")

@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any
 
 from specops.assets import asset
-from specops.cli.figures import aligned, percent, times
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
@@ -26,6 +25,7 @@ from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.verify_draft.estimate import measure, predict
 from specops.phases.verify_draft.prediction import Predictor
 from specops.progress import Silent
+from specops.render.figures import aligned, percent, times
 from specops.serving.embedded import EmbeddedPool, Speculation
 
 TREES = {"draft": ("chain:3", "chain:5", "expand:2,1,1"), "head": ("chain:3", "chain:4")}

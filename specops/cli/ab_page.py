@@ -8,7 +8,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from specops.cli.figures import (
+from specops.load.workload import repeated_sentence
+from specops.phases.ab.differences import Against
+from specops.phases.ab.drift import Drift
+from specops.phases.ab.faults import SLOW
+from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
+from specops.render.figures import (
     NONE,
     aligned,
     bar,
@@ -20,11 +25,6 @@ from specops.cli.figures import (
     sentence,
     times,
 )
-from specops.load.workload import repeated_sentence
-from specops.phases.ab.differences import Against
-from specops.phases.ab.drift import Drift
-from specops.phases.ab.faults import SLOW
-from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
 from specops.results import Result
 from specops.serving import ENGINES
 

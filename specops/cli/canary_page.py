@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.figures import aligned, count, sentence
 from specops.phases.canary.finding import Conformance
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked
+from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 
 WORDS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.figures import NONE, aligned, sentence
 from specops.phases.checklist.checklist import FILE
 from specops.phases.checklist.item import Checked, Item
 from specops.phases.measurement import checked
+from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
 
 HASH_DIGITS = 12

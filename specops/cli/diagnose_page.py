@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from specops.cli.figures import sentence
 from specops.phases.diagnose.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked
+from specops.render.figures import sentence
 from specops.results import Result
 
 TITLES: dict[Symptom, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.cli.figures import NONE, aligned, count, milliseconds, percent, sentence
 from specops.render.edge_plot import Line
+from specops.render.figures import NONE, aligned, count, milliseconds, percent, sentence
 from specops.results import Result
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specops.cli.figures import NONE, aligned, bar, count, milliseconds, percent, sentence, times
 from specops.phases.verify_draft.estimate import Accepted, Estimate, Prediction
+from specops.render.figures import NONE, aligned, bar, count, milliseconds, percent, sentence, times
 
 SHOWN = 5
 """Of the alternatives; all are in the result."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specops.cli.figures import aligned, milliseconds, sentence
 from specops.phases.guard_drill import Rehearsal, Turned
 from specops.phases.measurement import checked
+from specops.render.figures import aligned, milliseconds, sentence
 from specops.results import Result
 
 

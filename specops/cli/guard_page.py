@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from specops.cli.figures import NONE, aligned
 from specops.guard.guard import Status
+from specops.render.figures import NONE, aligned
 
 WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from specops.cli.figures import aligned, count, sentence
 from specops.guard.simulation.simulate import Fallback, Simulated
+from specops.render.figures import aligned, count, sentence
 
 RIGHTLY = {"yes": "rightly", "no": "falsely", "unknown": "whether rightly is not known"}
 MOST = 20

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.figures import aligned, count, sentence
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.phases.throughput import AGAIN
+from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specops.cli.figures import count
+from specops.render.figures import count
 from specops.serving import Judged
 
 

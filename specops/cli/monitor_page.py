@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.figures import NONE, aligned, count, sentence
 from specops.phases.measurement import checked as checked_model
 from specops.phases.monitor.check import GOOD, Found
 from specops.phases.monitor.render import FOLDER, Rendered, Threshold
+from specops.render.figures import NONE, aligned, count, sentence
 from specops.results import Result
 
 

@@ -6,15 +6,15 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.figures import count, sentence
-from specops.cli.page_answer import answer
 from specops.cli.page_figures import CHALLENGER, figures, reused
-from specops.cli.page_next import following_walk
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
+from specops.phases.ab.answer import answer
 from specops.phases.ab.report import read
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
+from specops.phases.playbook.next_step import following_walk
+from specops.render.figures import count, sentence
 
 WIDTH = 100
 STATE = {"yes": "passed", "no": "failed", "undecided": "undecided", "partial": "stopped"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specops.cli.ab_page import caches, lengths, measured, tails
-from specops.cli.figures import NONE, aligned, count, milliseconds
 from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.ab.report import Report, read
 from specops.phases.playbook import Walk
+from specops.render.figures import NONE, aligned, count, milliseconds
 from specops.results import Result
 
 CHALLENGER = "speculative"

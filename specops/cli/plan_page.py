@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specops.cli.figures import NONE, aligned, count, milliseconds, sentence
 from specops.phases.plan import AtBatch, Candidate, Explained
+from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 
 RANKS = 3
 """Columns of acceptance by rank."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specops.cli.figures import aligned
 from specops.phases.report.delivery import ReportFiles, Scheduled
 from specops.phases.report.report import Report
+from specops.render.figures import aligned
 
 
 def page(written: ReportFiles, report: Report) -> list[str]:
@@ -12,10 +12,10 @@ def page(written: ReportFiles, report: Report) -> list[str]:
     made = written.document
     lines = [f"report · {report.rollout} · {made.subtitle}"]
     lines += aligned([[f"  {tile.label.lower()}", tile.value, tile.note] for tile in made.tiles])
-    lines += [f"  not known  {one.what}: {one.why}" for one in report.missing]
+    lines += [f"  missing  {one.what}: {one.why}" for one in report.missing]
     for step in made.steps:
         lines += [f"  to do: {step.action}", f"    {step.command}"]
-    lines.append(f"{made.headline} {made.summary}")
+    lines.append(" ".join([f"{made.verdict}.", made.headline, *made.summary]))
     lines.append(f"written: {written.html}, beside it .md and .json")
     return lines
 

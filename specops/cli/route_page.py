@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specops.cli.figures import aligned, count, sentence
 from specops.phases.measurement import checked as read
 from specops.phases.route.check import Tried
 from specops.phases.route.explain import Explanation
 from specops.phases.route.render import CONF, NGINX, Routed
+from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 
 SHOWN = {

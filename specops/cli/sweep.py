@@ -210,7 +210,7 @@ def _refuse_unusable(previous: Result, wanted: Wanted, path: Path) -> None:
 
 
 def _plan(told: Forecast, path: Path) -> list[str]:
-    from specops.cli.figures import aligned, count
+    from specops.render.figures import aligned, count
 
     def seconds(value: float | None) -> str:
         return "" if value is None else f"about {value / 60:.1f} min"

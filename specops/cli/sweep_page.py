@@ -8,17 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specops.cli.figures import (
-    NONE,
-    aligned,
-    bar,
-    change_ms,
-    count,
-    milliseconds,
-    percent,
-    sentence,
-    times,
-)
 from specops.load.workload import repeated_sentence
 from specops.phases.sweep.costs import Line
 from specops.phases.sweep.records import Kept, kept_of
@@ -30,6 +19,17 @@ from specops.phases.sweep.report import (
     Report,
     read,
     recommendation,
+)
+from specops.render.figures import (
+    NONE,
+    aligned,
+    bar,
+    change_ms,
+    count,
+    milliseconds,
+    percent,
+    sentence,
+    times,
 )
 from specops.results import Result
 from specops.serving import ENGINES

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from specops.cli.figures import NONE, aligned, sentence
 from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
+from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
 from specops.serving import ENGINES, ServedPair
 

@@ -14,12 +14,12 @@ from test_ab_repeats import caching
 
 from specops import results
 from specops.cli.ab_page import page
-from specops.cli.figures import bar, sentence, times
 from specops.errors import FileError
 from specops.phases.ab.judging import Judged
 from specops.phases.ab.picture import picture
 from specops.phases.ab.report import Report, read, read_comparison
 from specops.render.ab_plot import draw
+from specops.render.figures import bar, sentence, times
 from specops.results import Result
 from specops.stats import Interval
 

@@ -18,17 +18,16 @@ from specops.phases.report.delivery import read, write
 from specops.phases.report.document import axis, document
 from specops.phases.report.report import Extreme, Quantile
 from specops.phases.report.window import Window
-from specops.render.report.document import Axis, Document, Section, Step, Table
+from specops.render.report.document import Cell, Document, Section, Step, Table
 from specops.render.report.markdown import markdown
 from specops.results import Result
 
-AXIS = Axis(1, (), ())
-
 
 def of(text: str) -> Document:
-    table = Table(text, (text, text), ((text, text),), text)
+    table = Table(text, (text, text), ((text, Cell(text, "good", text)),), text)
     section = Section(text, (text,), (), (table,))
-    return Document(text, text, "good", text, text, (), (Step(text, text, text),), AXIS, (section,), (text,))
+    step = Step(text, text, text)
+    return Document(text, text, "good", text, text, (text,), (), (step,), (section,), foot=(text,))
 
 
 @given(st.text(min_size=1).filter(lambda text: text.strip()))
@@ -66,9 +65,10 @@ def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_summary_says_what_is_not_known(tmp_path: Path) -> None:
     result = assembly.assemble(rollout(), FILE, tmp_path, seen())
-    said = document(read(result), result).summary
-    assert "The speed-up is unknown: there is no baseline" in said
-    assert "the number of fall-backs is unknown" in said
+    made = document(read(result), result)
+    said = [made.headline, *made.summary]
+    assert said[0] == "The speed-up is unknown: there is no baseline."
+    assert any("the number of fall-backs is unknown" in one for one in said)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_was_saved_is_the_same_amount_wherever_it_stands(
     made = document(report, result)
     [tile] = [tile for tile in made.tiles if tile.label == "Saved"]
     assert tile.value == amount
-    assert f"worth {amount} USD" in made.summary
+    assert f"worth {amount} USD" in " ".join(made.summary)
     [table] = [table for section in made.sections if section.title == "Savings" for table in section.tables]
     assert ("value", f"{amount} USD") in table.rows
 
@@ -171,7 +171,7 @@ def test_before_a_full_hour_the_page_says_when_the_first_report_can_be_made(
         report = read(result)
         assert report.first_report == first.isoformat(timespec="seconds")
         assert first.minute == 0
-        assert f"{first:%Y-%m-%d %H:%M}" in document(report, result).summary
+        assert f"{first:%Y-%m-%d %H:%M}" in document(report, result).headline
     never = assembly.assemble(rollout(), FILE, tmp_path, seen(pools=pools, up=(), window=window))
     assert "first report" not in never.reason
     assert read(never).first_report is None

@@ -16,6 +16,7 @@ differences.py  what differs beside speculation, between arms and since an earli
 validity.py     a standard that speculates, and an A/A, decide nothing: pure
 verdict.py      deploy, do not deploy, or undecided, and why: pure
 judging.py      from the visits to the report: pure
+answer.py       what it answers, in sentences: pure
 report.py       all of it together, as it is kept in ab.json
 picture.py      what of it is drawn: pure
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from specops.phases.report import tables
@@ -20,23 +20,31 @@ from specops.render.report.document import (
     Line,
     OverTime,
     Section,
+    State,
     Step,
     Tile,
     Timeline,
 )
 from specops.results import Result
 
-HEADLINES = {"good": "Healthy.", "look": "Action recommended.", "no data": "No data."}
-PARTLY = "Healthy, with parts unknown."
+VERDICTS: Mapping[str, tuple[State, str]] = {
+    "good": ("good", "Healthy"),
+    "look": ("open", "Action recommended"),
+    "no data": ("none", "No data"),
+}
+PARTLY = "Healthy, with parts unknown"
 
 
 def document(report: Report, result: Result) -> Document:
+    status, _ = VERDICTS[report.status]
+    headline, *summary = _sentences(report, result)
     return Document(
         title=f"Speculative decoding: {report.rollout}",
         subtitle=_subtitle(report),
-        status=report.status,
-        headline=_headline(report),
-        summary=_summary(report, result),
+        status=status,
+        verdict=_verdict(report),
+        headline=headline,
+        summary=tuple(summary),
         tiles=tuple(_tiles(report)) if report.pools else (),
         steps=tuple(_step(one) for one in report.recommendations),
         axis=axis(report),
@@ -45,11 +53,11 @@ def document(report: Report, result: Result) -> Document:
     )
 
 
-def _headline(report: Report) -> str:
+def _verdict(report: Report) -> str:
     accepted = _accepted(report)
     rate = accepted.rate if accepted else None
     known = (report.speedup.by["e2e"].ratio, rate, report.incidents, report.fallbacks)
-    return PARTLY if report.status == "good" and None in known else HEADLINES[report.status]
+    return PARTLY if report.status == "good" and None in known else VERDICTS[report.status][1]
 
 
 def _subtitle(report: Report) -> str:
@@ -64,9 +72,10 @@ def _accepted(report: Report) -> Acceptance | None:
     return pool.acceptance if pool else None
 
 
-def _summary(report: Report, result: Result) -> str:
+def _sentences(report: Report, result: Result) -> list[str]:
+    """The headline first."""
     if not report.pools:
-        return f"{result.reason}."
+        return [f"{result.reason}."]
     said = []
     e2e, accepted = report.speedup.by["e2e"], _accepted(report)
     if e2e.ratio is not None:
@@ -85,7 +94,7 @@ def _summary(report: Report, result: Result) -> str:
     said.append(
         f"To do: {report.recommendations[0].message}{_more(number - 1)}." if number else "No action needed."
     )
-    return " ".join(one for one in said if one)
+    return [one for one in said if one]
 
 
 def _more(number: int) -> str:

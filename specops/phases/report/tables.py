@@ -21,7 +21,10 @@ def speedups(report: Report) -> Table:
         for latency, one in report.speedup.by.items()
     )  # fmt: skip
     return Table(
-        "", ("", "speed-up", "slowest hour", "fastest hour", "hours", "of the requests", "note"), rows
+        "",
+        ("latency", "speed-up", "slowest hour", "fastest hour", "hours", "of the requests", "note"),
+        rows,
+        prose=(6,),
     )
 
 
@@ -32,7 +35,7 @@ def acceptance(report: Report) -> Iterator[Table]:
          rate(one.length), at(one.lowest), at(one.highest), str(one.counted_hours))
         for name, one in drafting.items()
     )  # fmt: skip
-    columns = ("", "accepted / drafted", "rate", "tokens a step", "lowest hour", "highest hour", "hours")
+    columns = ("pool", "accepted / drafted", "rate", "tokens a step", "lowest hour", "highest hour", "hours")
     note = (
         f"Lowest and highest count hours with at least {MIN_DRAFTED} drafted tokens. The rate is a"
         " ratio of the window's sums, not a mean of hours."
@@ -46,7 +49,9 @@ def acceptance(report: Report) -> Iterator[Table]:
         )
     )
     if positions:
-        yield Table("Drafts accepted this far", ("", "share", "lowest hour", "highest hour"), positions)
+        yield Table(
+            "Drafts accepted this far", ("position", "share", "lowest hour", "highest hour"), positions
+        )
 
 
 def traffic(report: Report) -> Table:
@@ -55,7 +60,7 @@ def traffic(report: Report) -> Table:
          whole(pool.preemptions), _unseen(pool))
         for name, pool in report.pools.items()
     )  # fmt: skip
-    return Table("", ("", "servers", "requests", "tokens", "preemptions", "not scraped"), rows)
+    return Table("", ("pool", "servers", "requests", "tokens", "preemptions", "not scraped"), rows)
 
 
 def _unseen(pool: Pool) -> str:
@@ -72,7 +77,7 @@ def latencies(report: Report) -> Table:
         for latency, one in ((latency, pool.latencies[latency]) for latency in LATENCIES)
     )
     note = "A quantile lies between the bounds of its bucket; the histogram has no finer resolution."
-    return Table("Reported by the engines", ("", "n", "mean", "p50", "p95"), rows, note)
+    return Table("Reported by the engines", ("pool, latency", "n", "mean", "p50", "p95"), rows, note)
 
 
 def classes(report: Report) -> Table:
@@ -96,17 +101,25 @@ def troubles(report: Report) -> Iterator[Table]:
             "Each incident counts once; a gap in the scrapes does not split it. If it began before the first"
             " sample, its length counts from that sample."
         )
-        yield Table("Incidents", ("alert", "severity", "from", "to", "length", "labels"), rows, note)
+        yield Table(
+            "Incidents", ("alert", "severity", "from", "to", "length", "labels"), rows, note, prose=(5,)
+        )
     if report.fallbacks:
         rows = tuple(
             (when(one.at), one.by, f"{one.percent}%", "still" if one.ended is None else lasted(one.seconds),
              NONE if one.full is None else when(one.full), one.why)
             for one in report.fallbacks
         )  # fmt: skip
-        yield Table("Fall-backs", ("at", "by", "traffic left", "length", "fully back", "reason"), rows)
+        yield Table(
+            "Fall-backs", ("at", "by", "traffic left", "length", "fully back", "reason"), rows, prose=(5,)
+        )
     if not report.incidents and not report.fallbacks:
         found = (("alerts that fired", report.incidents), ("fall-backs", report.fallbacks))
-        yield Table("", ("", ""), tuple((name, "unknown" if one is None else "none") for name, one in found))
+        yield Table(
+            "",
+            ("events", "number"),
+            tuple((name, "unknown" if one is None else "none") for name, one in found),
+        )
 
 
 def _labels(one: Incident) -> str:
@@ -121,14 +134,14 @@ def memory(report: Report) -> Iterator[Table]:
         if pool.kv_usage is not None
     )
     if rows:
-        yield Table("KV cache in use", ("", "mean", "highest server"), rows)
+        yield Table("KV cache in use", ("pool", "mean", "highest server"), rows)
     if report.gpus:
         gpus = tuple(
             (gpu.name, f"{gpu.mean_used_gib:.1f} GiB", f"{gpu.most_used_gib:.1f} GiB", share(gpu.most_share))
             for gpu in report.gpus
         )
         note = "An engine allocates its share at start: this is what it holds, not what requests need."
-        yield Table("GPU memory", ("", "mean", "highest", "share"), gpus, note)
+        yield Table("GPU memory", ("GPU", "mean", "highest", "share"), gpus, note)
 
 
 def saved(saved: Saved) -> Table:
@@ -142,7 +155,7 @@ def saved(saved: Saved) -> Table:
         ("saved", f"{hours(saving)} server-hours"),
         ("value", worth),
     )
-    return Table("", ("", ""), rows)
+    return Table("", ("figure", "value"), rows)
 
 
 def days(report: Report) -> Table:
@@ -151,7 +164,7 @@ def days(report: Report) -> Table:
          share(day.acceptance), "" if day.hours == 24 else f"{day.hours} h")
         for day in report.days
     )  # fmt: skip
-    return Table("By day", ("", "requests", "speed-up", "acceptance", "note"), rows)
+    return Table("By day", ("day", "requests", "speed-up", "acceptance", "note"), rows)
 
 
 def drift(report: Report) -> Table:
@@ -161,14 +174,14 @@ def drift(report: Report) -> Table:
          one.source)
         for one in report.drift
     )  # fmt: skip
-    columns = ("", "then", "now", "change", "noise", "beyond noise", "source of then")
+    columns = ("figure", "then", "now", "change", "noise", "beyond noise", "source of then")
     note = "Noise is twice the standard error of the difference, with hours as samples."
-    return Table("", columns, rows, note)
+    return Table("", columns, rows, note, prose=(6,))
 
 
 def missing(report: Report) -> Table:
     rows = tuple((one.what, one.why, one.fix) for one in report.missing)
-    return Table("", ("", "why", "how to fix"), rows)
+    return Table("", ("data", "why", "how to fix"), rows, prose=(1, 2))
 
 
 NONE = "–"

@@ -1,149 +1,338 @@
-"""Charts as SVG that takes its colours from the page: dark, light and print show the same picture.
+"""Charts as SVG: the width of the page's column, text of constant size, colours from the page's style sheet.
 
-matplotlib draws in colours that stand for roles; they become the page's custom properties. A line is broken
-where nothing is known; an hour alone between two holes is a dot. Lines differ by dashes too, so that they are
-read without colour. The same document gives the same bytes.
+Horizontal positions are percentages of the drawing area and vertical ones are pixels. So nothing is scaled on
+a phone but the distances. A curve lies in an inner SVG that is stretched; its strokes are not. Labels left of
+the area are in the figure's padding. Lines differ by dashes and states by shapes, so that a chart is readable
+without colour. The same document gives the same bytes.
 """
 
 from __future__ import annotations
 
-import io
-import re
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
 
-from specops.render.report.document import Axis, Chart, Curve, OverTime, Timeline
+from specops.render.report.document import (
+    Axis,
+    Chart,
+    Curve,
+    Distribution,
+    Line,
+    OverTime,
+    Ratio,
+    Ratios,
+    Timeline,
+)
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_ROLES = {
-    "#010101": "--ink", "#020202": "--faint", "#030303": "--hole", "#040404": "--bad",
-    "#050501": "--line-1", "#050502": "--line-2", "#050503": "--line-3",
-}  # fmt: skip
-_INK, _FAINT, _HOLE, _BAD, *_COLOURS = _ROLES
-_DASHES = ("-", "--", ":")
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "specops",  # of the ids in an SVG
-    "svg.fonttype": "none",  # text stays text: it can be searched and is small
-    "text.parse_math": False,  # an alert's name may have a $
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-}
-_WIDTH, _HEIGHT, _ROW = 9.0, 2.3, 0.32
+WIDTH = 1000
+"""Of the inner SVG that holds curves, in its own units."""
+HEIGHT, ROW, BAR_ROW, AXIS, TOP = 180, 24, 34, 36, 8
+"""Pixels: a plot, a row of ratios, a row of a timeline, the axis below, the margin above."""
+CHARACTER = 6.6
+"""Pixels of a character, on average, at the charts' font size."""
+POINTS = 160
+"""Of a cumulative curve: more cannot be told apart."""
+QUANTILES = (0.5, 0.95, 0.99)
+RATIO_TICKS = (0.1, 0.2, 0.5, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 10)
+RATIO_RANGE = (0.1, 10.0)
+"""The most that an axis of ratios shows; an interval beyond it ends in an arrow."""
 
 
-def svg(chart: Chart, axis: Axis, number: int) -> str:
-    """The `number`-th chart of a page, by which its ids differ from those of the others."""
-    import matplotlib
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class Drawn:
+    svg: str
+    left: int
+    """Pixels beside the drawing area that labels need."""
 
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": f"specops {number}"}):
-        height = _ROW * (len(chart.rows) + 2) if isinstance(chart, Timeline) else _HEIGHT
-        width = _WIDTH / 2 if isinstance(chart, Curve) else _WIDTH
-        figure = Figure(figsize=(width, max(height, 1.0)), layout="constrained")
-        figure.patch.set_visible(False)
-        axes = figure.add_subplot()
-        axes.patch.set_visible(False)
-        match chart:
-            case OverTime():
-                _over_time(axes, chart, axis)
-            case Timeline():
-                _timeline(axes, chart, axis)
-            case Curve():
-                _curve(axes, chart)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return _for_page(out.getvalue(), chart, number)
+    right: int
+    legend: tuple[tuple[str, str], ...] = ()
+    """Label and CSS class of each line."""
+
+    half: bool = False
+    """Half a column is wide enough."""
 
 
-def _over_time(axes: Axes, chart: OverTime, axis: Axis) -> None:
-    _hours(axes, axis)
-    for number, line in enumerate(chart.lines):
-        values = [float("nan") if value is None else value for value in line.values]
-        middles = [hour + 0.5 for hour in range(len(values))]
-        colour = _COLOURS[number % len(_COLOURS)]
-        axes.plot(
-            middles, values, _DASHES[number % len(_DASHES)], color=colour, linewidth=1.4, label=line.label
-        )
-        alone = [at for at, value in enumerate(line.values) if value is not None and _alone(line.values, at)]
-        axes.plot(
-            [middles[at] for at in alone], [values[at] for at in alone], ".", color=colour, markersize=4
-        )
+def draw(chart: Chart, axis: Axis, number: int) -> Drawn:
+    """The `number`-th chart of a page, by which its id differs from those of the others."""
+    match chart:
+        case OverTime():
+            return _over_time(chart, axis, number)
+        case Timeline():
+            return _timeline(chart, axis, number)
+        case Curve():
+            return _curve(chart, number)
+        case Ratios():
+            return _ratios(chart, number)
+        case Distribution():
+            return _distribution(chart, number)
+
+
+def _over_time(chart: OverTime, axis: Axis, number: int) -> Drawn:
+    values = [value for line in chart.lines for value in line.values if value is not None]
+    most = chart.most or 1.1 * max([*values, *(level.value for level in chart.levels), 1e-9])
+    parts = [*_bands(axis, HEIGHT)]
+    labels = [(value, _number(value)) for value in ticks(most)]
+    parts += _grid(labels, most)
     for level in chart.levels:
-        axes.axhline(level.value, color=_BAD, linewidth=0.9, dashes=(4, 3))
-        axes.annotate(
-            level.label, (1, level.value), xycoords=("axes fraction", "data"), xytext=(4, 0),
-            textcoords="offset points", va="center", fontsize=8, color=_BAD,
-        )  # fmt: skip
-    axes.set_ylim(0, chart.most or 1.1 * max(axes.get_ylim()[1], 1e-9))
-    axes.set_ylabel(chart.unit)
-    axes.grid(axis="y", color=_FAINT, linewidth=0.4, alpha=0.35)
-    if len(chart.lines) > 1:
-        axes.legend(
-            loc="lower right", bbox_to_anchor=(1, 1), ncols=len(chart.lines), frameon=False, fontsize=8
+        y = _y(level.value, most)
+        parts.append(f'<line class="level" x1="0" x2="100%" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text class="level" x="100%" dx="5" y="{y}" dy=".35em">{escape(level.label)}</text>')
+    for at, line in enumerate(chart.lines):
+        points = [None if v is None else ((hour + 0.5) / axis.hours, v) for hour, v in enumerate(line.values)]
+        parts += _line(points, most, at)
+    parts += _hours(axis, HEIGHT)
+    left = _gutter(label for _, label in labels)
+    right = _gutter(level.label for level in chart.levels)
+    return Drawn(_svg(chart, number, HEIGHT + AXIS, parts), left, right, _legend(chart.lines))
+
+
+def _timeline(chart: Timeline, axis: Axis, number: int) -> Drawn:
+    height = BAR_ROW * len(chart.rows)
+    parts = [*_bands(axis, height)]
+    least = axis.hours / 250  # a shorter span could not be seen
+    for place, (label, spans) in enumerate(chart.rows):
+        y = TOP + place * BAR_ROW
+        parts.append(f'<text x="0" y="{y + 11}">{escape(label)}</text>')
+        for begin, end in spans:
+            x, width = _percent(begin / axis.hours), _percent(max(end - begin, least) / axis.hours)
+            parts.append(f'<rect class="span" x="{x}" width="{width}" y="{y + 16}" height="10"/>')
+    parts += _hours(axis, height)
+    return Drawn(_svg(chart, number, height + AXIS, parts), 0, 0)
+
+
+def _curve(chart: Curve, number: int) -> Drawn:
+    count = max((len(line.values) for line in chart.lines), default=1)
+    labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    parts = [*_grid(labels, 1.0)]
+    for at, line in enumerate(chart.lines):
+        points = [None if v is None else ((place + 0.5) / count, v) for place, v in enumerate(line.values)]
+        parts += _line(points, 1.0, at, dots=True)
+    apart = math.ceil(count / 12)
+    for place in range(0, count, apart):
+        parts.append(_tick_label((place + 0.5) / count, str(place + 1), HEIGHT))
+    parts.append(_axis_label(0.5, "position in the draft", HEIGHT))
+    return Drawn(_svg(chart, number, HEIGHT + AXIS, parts), 44, 0, _legend(chart.lines), half=True)
+
+
+def _distribution(chart: Distribution, number: int) -> Drawn:
+    """Up to the slowest p99, so that a few requests do not squeeze the others; all of them count."""
+    ordered = [sorted(one.values) for one in chart.samples]
+    most = 1.08 * max((_quantile(values, 0.99) for values in ordered if values), default=1.0)
+    labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 0.95)]
+    parts = [*_grid(labels, 1.0)]
+    lines = tuple(Line(one.label, ()) for one in chart.samples)
+    for at, values in enumerate(ordered):
+        if not values:
+            continue
+        shares = [place / POINTS for place in range(POINTS + 1)]
+        inside = [(_quantile(values, share) / most, share) for share in shares]
+        parts += _line([point for point in inside if point[0] <= 1], 1.0, at)
+        parts += [
+            _dot(_quantile(values, share) / most, _y(share, 1.0), f"line-{at + 1}") for share in QUANTILES[:2]
+        ]
+    for value in ticks(most, 4):
+        parts.append(_tick_label(value / most, duration(value), HEIGHT))
+    return Drawn(_svg(chart, number, HEIGHT + AXIS - 14, parts), 44, 12, _legend(lines), half=True)
+
+
+def _ratios(chart: Ratios, number: int) -> Drawn:
+    low, high = _range(chart.rows)
+
+    def x(value: float) -> float:
+        return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
+
+    groups = [(group, list(rows)) for group, rows in groupby(chart.rows, key=lambda row: row.group)]
+    height = ROW * (len(chart.rows) + sum(bool(group) for group, _ in groups))
+    labels = [value for value in RATIO_TICKS if low <= value <= high]
+    bottom = TOP + height
+    parts = []
+    wide, narrow = (_apart([(x(value), value) for value in labels], gap) for gap in (0.055, 0.16))
+    for value in labels:
+        kind = "one" if value == 1 else "grid"
+        at = _percent(x(value))
+        parts.append(f'<line class="{kind}" x1="{at}" x2="{at}" y1="{TOP}" y2="{bottom}"/>')
+        if value in wide:
+            parts.append(_tick_label(x(value), f"{value:g}×", bottom, minor=value not in narrow))
+    y = TOP
+    left = 10 + int(CHARACTER * max((len(row.label) for row in chart.rows), default=0))
+    for group, rows in groups:
+        if group:
+            parts.append(f'<text class="group" x="0" dx="-{left}" y="{y + 16}">{escape(group)}</text>')
+            y += ROW
+        for row in rows:
+            parts += _ratio(row, x, y + ROW / 2, (low, high))
+            y += ROW
+    if x(1) > 0.2:
+        parts.append(_axis_label(x(1) / 2, f"← {chart.lower}", bottom))
+    if x(1) < 0.8:
+        parts.append(_axis_label((1 + x(1)) / 2, f"{chart.higher} →", bottom))
+    return Drawn(_svg(chart, number, bottom + AXIS, parts), left, 54)
+
+
+def _ratio(row: Ratio, x: Callable[[float], float], y: float, ends: tuple[float, float]) -> Iterator[str]:
+    yield f'<text x="0" dx="-10" y="{y}" dy=".35em" text-anchor="end">{escape(row.label)}</text>'
+    if row.estimate is None:
+        yield f'<text class="soft" x="{_percent(x(1))}" dx="8" y="{y}" dy=".35em">no figure</text>'
+        return
+    low, high = ends
+    if row.low is not None and row.high is not None:
+        first, last = max(row.low, low), min(row.high, high)
+        yield (
+            f'<line class="interval {row.state}" x1="{_percent(x(min(first, high)))}"'
+            f' x2="{_percent(x(max(last, low)))}" y1="{y}" y2="{y}"/>'
         )
+        if row.low < low:
+            yield f'<text class="arrow" x="0" dx="-2" y="{y}" dy=".35em">◂</text>'
+        if row.high > high:
+            yield f'<text class="arrow" x="100%" dx="2" y="{y}" dy=".35em" text-anchor="end">▸</text>'
+    at = x(min(max(row.estimate, low), high))
+    yield _mark(at, y, row.state)
+    yield f'<text class="value" x="100%" dx="8" y="{y}" dy=".35em">{row.estimate:.2f}×</text>'
 
 
-def _alone(values: tuple[float | None, ...], at: int) -> bool:
-    return all(not 0 <= beside < len(values) or values[beside] is None for beside in (at - 1, at + 1))
+def _apart(places: Sequence[tuple[float, float]], gap: float) -> set[float]:
+    """The values that have room for a label: 1 has one, and the others as far as they are `gap` apart."""
+    kept = [(at, value) for at, value in places if value == 1]
+    for at, value in places:
+        if all(abs(at - other) >= gap for other, _ in kept):
+            kept.append((at, value))
+    return {value for _, value in kept}
 
 
-def _hours(axes: Axes, axis: Axis) -> None:
-    axes.set_xlim(0, axis.hours)
-    axes.set_xticks([hour for hour, _ in axis.ticks], [name for _, name in axis.ticks], ha="left")
+def _mark(x: float, y: float, state: str) -> str:
+    """A state by its shape: a disc is good, a square is bad, a ring is undecided."""
+    if state == "bad":
+        square = f'x="{_percent(x)}" y="{y - 5}" width="10" height="10" transform="translate(-5)"'
+        return f'<rect class="mark bad" {square}/>'
+    return f'<circle class="mark {state}" cx="{_percent(x)}" cy="{y}" r="5"/>'
+
+
+def _range(rows: Iterable[Ratio]) -> tuple[float, float]:
+    """The ends of an axis of ratios: from below 1 to above it, with all that is within `RATIO_RANGE`."""
+    values = [1.0]
+    for row in rows:
+        values += [v for v in (row.estimate, row.low, row.high) if v is not None and v > 0]
+    low = max(min(min(values) / 1.06, 0.8), RATIO_RANGE[0])
+    high = min(max(max(values) * 1.06, 1.25), RATIO_RANGE[1])
+    return low, high
+
+
+def ticks(most: float, count: int = 4) -> list[float]:
+    """Round values from 0 up to `most`, about `count` apart from 0.
+
+    >>> ticks(2.3)
+    [0.0, 0.5, 1.0, 1.5, 2.0]
+    """
+    step = most / count
+    magnitude = 10.0 ** math.floor(math.log10(step))
+    step = next(size * magnitude for size in (1, 2, 2.5, 5, 10) if size * magnitude >= step * 0.999)
+    return [place * step for place in range(int(most / step * (1 + 1e-9)) + 1)]
+
+
+def duration(ms: float) -> str:
+    """A short label of milliseconds."""
+    return f"{ms / 1000:g} s" if ms >= 1000 else f"{ms:g} ms"
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    at = share * (len(ordered) - 1)
+    first = math.floor(at)
+    last = min(first + 1, len(ordered) - 1)
+    return ordered[first] + (at - first) * (ordered[last] - ordered[first])
+
+
+def _line(
+    points: Sequence[tuple[float, float] | None], most: float, number: int, *, dots: bool = False
+) -> Iterator[str]:
+    """A path that is interrupted at holes. A point between two holes is a dot."""
+    kind = f"line-{number + 1}"
+    pieces = [[p for p in group if p is not None] for known, group in groupby(points, bool) if known]
+    path = " ".join(
+        "M" + " L".join(f"{_round(x * WIDTH)} {_y(value, most)}" for x, value in piece)
+        for piece in pieces
+        if len(piece) > 1
+    )
+    if path:
+        yield (
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" width="100%" height="{HEIGHT}"'
+            f' overflow="visible"><path class="{kind}" d="{path}"/></svg>'
+        )
+    for piece in pieces:
+        if dots or len(piece) == 1:
+            for x, value in piece:
+                yield _dot(x, _y(value, most), kind)
+
+
+def _dot(x: float, y: float, kind: str) -> str:
+    return f'<circle class="{kind}" cx="{_percent(x)}" cy="{y}" r="3"/>'
+
+
+def _grid(labels: Iterable[tuple[float, str]], most: float) -> Iterator[str]:
+    for value, label in labels:
+        y = _y(value, most)
+        yield f'<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
+        yield f'<text x="0" dx="-8" y="{y}" dy=".35em" text-anchor="end">{escape(label)}</text>'
+
+
+def _bands(axis: Axis, height: float) -> Iterator[str]:
     for begin, end in axis.unknown:
-        axes.axvspan(begin, end, facecolor=_HOLE, edgecolor="none", zorder=0)
+        x, width = _percent(begin / axis.hours), _percent((end - begin) / axis.hours)
+        yield f'<rect class="hole" x="{x}" width="{width}" y="{TOP}" height="{height - TOP}"/>'
 
 
-def _timeline(axes: Axes, chart: Timeline, axis: Axis) -> None:
-    _hours(axes, axis)
-    least = axis.hours / 250  # what is shorter could not be seen
-    for place, (_, spans) in enumerate(chart.rows):
-        bars = [(begin, max(end - begin, least)) for begin, end in spans]
-        axes.broken_barh(bars, (place - 0.3, 0.6), facecolors=_BAD)
-    axes.set_yticks(range(len(chart.rows)), [label for label, _ in chart.rows])
-    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
+def _hours(axis: Axis, height: float) -> Iterator[str]:
+    """Labels begin at their tick; every other one is left out where the page is narrow."""
+    for place, (hour, label) in enumerate(axis.ticks):
+        at = _percent(hour / axis.hours)
+        narrow = ' class="minor"' if place % 2 else ""
+        yield f'<line class="tick" x1="{at}" x2="{at}" y1="{height}" y2="{height + 5}"/>'
+        yield f'<text{narrow} x="{at}" dx="2" y="{height + 18}">{escape(label)}</text>'
 
 
-def _curve(axes: Axes, chart: Curve) -> None:
-    most = 1
-    for number, line in enumerate(chart.lines):
-        values = [float("nan") if value is None else value for value in line.values]
-        most = max(most, len(values))
-        axes.plot(
-            range(1, len(values) + 1), values, _DASHES[number % len(_DASHES)], marker="o", markersize=3.5,
-            color=_COLOURS[number % len(_COLOURS)], linewidth=1.4, label=line.label,
-        )  # fmt: skip
-    axes.set_ylim(0, 1)
-    axes.set_xticks(range(1, most + 1))
-    axes.set_xlabel("position in the draft")
-    axes.set_ylabel("drafts accepted so far")
-    axes.grid(axis="y", color=_FAINT, linewidth=0.4, alpha=0.35)
-    axes.legend(loc="upper right", frameon=False, fontsize=8)
+def _tick_label(x: float, label: str, bottom: float, *, minor: bool = False) -> str:
+    narrow = ' class="minor"' if minor else ""
+    return f'<text{narrow} x="{_percent(x)}" y="{bottom + 17}" text-anchor="middle">{escape(label)}</text>'
 
 
-def _for_page(text: str, chart: Chart, number: int) -> str:
-    body = text[text.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    # Its style sheet is for every element of the page, which has ours.
-    body = re.sub(r"<style .*?</style>", "", body, flags=re.DOTALL)
-    for colour, role in _ROLES.items():
-        body = body.replace(colour, f"var({role})")
-    body = re.sub(r"font: ([\d.]+)px '[^;\"]*", r"font: \1px sans-serif", body)
-    body = re.sub(r'\bid="([^"]+)"', rf'id="c{number}-\1"', body)
-    body = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>c{number}-", body)
-    name = f"c{number}-title"
-    opening = re.sub(r' (width|height)="[^"]*"', "", body[: body.index(">")])
-    opening = f'{opening} role="img" aria-labelledby="{name}"'
+def _axis_label(x: float, label: str, bottom: float) -> str:
+    return (
+        f'<text class="soft" x="{_percent(x)}" y="{bottom + 33}" text-anchor="middle">{escape(label)}</text>'
+    )
+
+
+def _legend(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
+    """None for a single line: the caption names it."""
+    return tuple((line.label, f"line-{at + 1}") for at, line in enumerate(lines)) if len(lines) > 1 else ()
+
+
+def _gutter(labels: Iterable[str]) -> int:
+    longest = max((len(label) for label in labels), default=0)
+    return 14 + int(CHARACTER * longest) if longest else 0
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def _y(value: float, most: float) -> float:
+    return _round(TOP + (1 - value / most) * (HEIGHT - TOP))
+
+
+def _percent(share: float) -> str:
+    return f"{_round(100 * share)}%"
+
+
+def _round(value: float) -> float:
+    return round(value, 2)
+
+
+def _svg(chart: Chart, number: int, height: float, parts: Iterable[str]) -> str:
+    name = f"chart-{number}"
     title = f'<title id="{name}">{escape(chart.title)}: {escape(chart.description)}</title>'
-    return f"{opening}>{title}{body[body.index('>') + 1 :]}".strip()
+    inner = "\n".join(parts)
+    return (
+        f'<svg role="img" aria-labelledby="{name}" width="100%" height="{_round(height)}">'
+        f"{title}\n{inner}</svg>"
+    )

@@ -1,33 +1,49 @@
-"""What a page is made of, whatever it is written as."""
+"""A page as data: what it says, whatever it is written as. html.py and markdown.py write it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["good", "look", "no data"]
+State = Literal["good", "bad", "open", "none"]
+"""Passed; failed; undecided or in need of attention; not known or not applicable. Pages show a state as a
+symbol and a word, never by colour alone."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than text."""
+
+    text: str
+    state: State | None = None
+    link: str | None = None
+    """A path relative to the page."""
+
+    code: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | Cell, ...], ...]
     """The first cell of each names it."""
 
     note: str = ""
+    prose: tuple[int, ...] = ()
+    """Columns of sentences: aligned left, with line breaks. The others hold short values."""
 
 
 @dataclass(frozen=True)
 class Line:
     label: str
     values: tuple[float | None, ...]
-    """By hour; None is a hole."""
+    """In order; None is a hole."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """A value that lines are read against."""
+    """A value that lines are compared with."""
 
     label: str
     value: float
@@ -35,6 +51,8 @@ class Level:
 
 @dataclass(frozen=True)
 class OverTime:
+    """Lines over the hours of the document's `axis`."""
+
     title: str
     description: str
     """The text alternative: what the chart shows."""
@@ -43,56 +61,89 @@ class OverTime:
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
     most: float | None = None
-    """At which the axis ends; None: above what there is."""
+    """The end of the axis; None: above the highest value."""
 
 
 @dataclass(frozen=True)
 class Timeline:
+    """Spans over the hours of the document's `axis`."""
+
     title: str
     description: str
     rows: tuple[tuple[str, tuple[tuple[float, float], ...]], ...]
-    """What, and from which hour to which."""
+    """A label, and its spans: from which hour to which."""
+
+    unit: str = ""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """By position in the draft, from 1."""
+    """Shares from 0 to 1 by position in the draft, from 1."""
 
     title: str
     description: str
     lines: tuple[Line, ...]
+    unit: str = ""
 
 
-Chart = OverTime | Timeline | Curve
+@dataclass(frozen=True)
+class Ratio:
+    """A row of `Ratios`. Without an interval only the estimate is drawn, if there is one."""
+
+    label: str
+    group: str
+    """A heading over the row; rows of one group are adjacent."""
+
+    state: State
+    estimate: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Ratios with intervals on a logarithmic axis, against 1: no change."""
+
+    title: str
+    description: str
+    unit: str
+    rows: tuple[Ratio, ...]
+    lower: str = "slower"
+    """The direction below 1, in words; `higher` the one above."""
+
+    higher: str = "faster"
+
+
+@dataclass(frozen=True)
+class Samples:
+    label: str
+    values: tuple[float, ...]
+    """Milliseconds, in any order."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Cumulative shares of samples: how many took at most so long. Axis from 0."""
+
+    title: str
+    description: str
+    samples: tuple[Samples, ...]
+    unit: str = ""
+
+
+Chart = OverTime | Timeline | Curve | Ratios | Distribution
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Of all charts over time."""
+    """The axis of all charts over time."""
 
     hours: int
     ticks: tuple[tuple[float, str], ...]
-    """At which hour there is one, and what it says."""
+    """The hour and the label of each tick."""
 
     unknown: tuple[tuple[float, float], ...]
-    """From which hour to which nothing is known."""
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    text: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A figure that is seen first."""
-
-    label: str
-    value: str
-    note: str
+    """Spans without data: from which hour to which."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +156,49 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Section:
+    title: str
+    text: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that is shown first."""
+
+    label: str
+    value: str
+    note: str
+    state: State | None = None
+
+
+@dataclass(frozen=True)
 class Document:
     title: str
+    """What the page is about; `headline` is what it says."""
+
     subtitle: str
-    status: Status
+    status: State
+    verdict: str
+    """`status` in a word or two."""
+
     headline: str
-    summary: str
-    """One paragraph for somebody who reads nothing else."""
+    """The answer in one sentence."""
+
+    summary: tuple[str, ...]
+    """Sentences or short paragraphs for a reader who reads nothing else."""
 
     tiles: tuple[Tile, ...]
     steps: tuple[Step, ...]
-    axis: Axis
     sections: tuple[Section, ...]
+    overview: Table | None = None
+    """A table under the tiles, such as the phases of a run."""
+
+    axis: Axis = Axis(1, (), ())
     foot: tuple[str, ...] = ()
+
+
+def text_of(cell: str | Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text

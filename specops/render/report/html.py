@@ -1,9 +1,16 @@
-"""A document as one HTML file: no script, nothing from elsewhere, readable in the dark and on paper."""
+"""A document as one HTML file: no script, no external request, light, dark and print."""
 
 from __future__ import annotations
 
-from specops.render.report.charts import svg
-from specops.render.report.document import Curve, Document, Section
+import re
+from collections.abc import Callable
+
+from specops.render.report.charts import Drawn, draw
+from specops.render.report.document import Document, Section, Table, text_of
+
+GENERATOR = '<meta name="generator" content="specops">'
+"""A page that has it may be replaced by a newer one."""
+_NUMBER = re.compile(r"[-+≤<>~±]?\s*[\d–]")
 
 
 def html(document: Document) -> str:
@@ -18,16 +25,32 @@ def html(document: Document) -> str:
         lstrip_blocks=True,
     )
     number = 0
-    pictures: dict[str, list[tuple[Markup, bool]]] = {}
+    charts: dict[str, list[Drawn]] = {}
     for section in document.sections:
-        drawn = []
+        charts[section.title] = []
         for chart in section.charts:
-            # Our own drawing, in which texts are escaped already.
-            drawn.append((Markup(svg(chart, document.axis, number)), isinstance(chart, Curve)))
+            charts[section.title].append(draw(chart, document.axis, number))
             number += 1
-        pictures[section.title] = drawn
-    return environment.get_template("page.html").render(document=document, pictures=pictures, anchor=anchor)
+    return environment.get_template("page.html").render(
+        document=document,
+        charts=charts,
+        drawing=Markup,  # our own drawing, in which texts are escaped already
+        generator=Markup(GENERATOR),
+        anchor=anchor,
+        alignment=alignment,
+    )
 
 
-def anchor(section: Section) -> str:
-    return "".join(c if c.isalnum() else "-" for c in section.title.lower())
+def anchor(section: Section | str) -> str:
+    title = section if isinstance(section, str) else section.title
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+def alignment(table: Table) -> Callable[[int], str]:
+    """The CSS class of each column: `prose`, `number` if all its cells begin with one, else `text`."""
+    kinds = []
+    for column in range(len(table.columns)):
+        cells = [text_of(row[column]) for row in table.rows]
+        numbers = all(not cell or _NUMBER.match(cell) for cell in cells) and any(cells)
+        kinds.append("prose" if column in table.prose else "number" if numbers and column else "text")
+    return kinds.__getitem__

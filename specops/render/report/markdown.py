@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specops.render.report.document import Document, Section, Table
+from specops.render.report.document import Cell, Document, Section, Step, Table, text_of
 
 _SPECIAL = str.maketrans({each: f"\\{each}" for each in "\\`*_[]<>|"})
 
@@ -15,16 +15,17 @@ def markdown(document: Document) -> str:
 
 def _lines(document: Document) -> Iterator[str]:
     yield from (f"# {_text(document.title)}", "", _text(document.subtitle), "")
-    yield from (f"**{_text(document.headline)}** {_text(document.summary)}", "")
+    yield from (f"**{_text(document.verdict)}.** {_text(document.headline)}", "")
+    for text in document.summary:
+        yield from (_text(text), "")
     if document.tiles:
         rows = tuple((tile.label, tile.value, tile.note) for tile in document.tiles)
         yield from _table(Table("", ("", "", ""), rows))
     if document.steps:
         yield from ("## To do", "")
-        for number, step in enumerate(document.steps, start=1):
-            yield f"{number}. {_text(step.action)} ({_text(step.why)})  "
-            yield f"   {_code(step.command)}"
-        yield ""
+        yield from _steps(document.steps)
+    if document.overview:
+        yield from (f"## {_text(document.overview.title)}", "", *_table(document.overview))
     for section in document.sections:
         yield from _section(section)
     if document.foot:
@@ -41,6 +42,16 @@ def _section(section: Section) -> Iterator[str]:
         if table.title:
             yield from (f"### {_text(table.title)}", "")
         yield from _table(table)
+    yield from _steps(section.steps)
+
+
+def _steps(steps: Sequence[Step]) -> Iterator[str]:
+    for number, step in enumerate(steps, start=1):
+        why = f" ({_text(step.why)})" if step.why else ""
+        yield f"{number}. {_text(step.action)}{why}  "
+        yield f"   {_code(step.command)}"
+    if steps:
+        yield ""
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -52,8 +63,8 @@ def _table(table: Table) -> Iterator[str]:
         yield from (_text(table.note), "")
 
 
-def _row(cells: Sequence[str], *, plain: bool = False) -> str:
-    return "| " + " | ".join(cell if plain else _text(cell) for cell in cells) + " |"
+def _row(cells: Sequence[str | Cell], *, plain: bool = False) -> str:
+    return "| " + " | ".join(text_of(cell) if plain else _text(text_of(cell)) for cell in cells) + " |"
 
 
 def _text(text: str) -> str:

@@ -22,8 +22,8 @@ from made_challengers import (
     streams,
 )
 
-from specops.cli.page_answer import answer
 from specops.load.arrivals import Level
+from specops.phases.ab.answer import answer
 from specops.phases.ab.report import Challenger, Same
 from specops.phases.ab.verdict import Decision
 

@@ -1,4 +1,4 @@
-"""How figures are written on a page: readable without colour, one way for each kind."""
+"""Number formats of pages, on the terminal and as HTML: one way for each kind, readable without colour."""
 
 from __future__ import annotations
 

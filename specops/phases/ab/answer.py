@@ -1,7 +1,7 @@
-"""What a comparison answers, in sentences: one for each load, equal answers, acceptance, the decision.
+"""The answer of a comparison in sentences: one for each load, equal answers, acceptance, the decision. Pure.
 
-Pure: from a report to lines. Each load that was measured has a sentence. "Use it" is said of a traffic class
-at a load only where the report deploys it there.
+Each measured load has a sentence. "Use it" is said of a traffic class at a load only if the report deploys it
+there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Literal
 
-from specops.cli.figures import count, times
 from specops.load.arrivals import Level
 from specops.phases.ab.report import Challenger, Deployed, Measured, OfParity, Report
 from specops.phases.ab.verdict import Decision
+from specops.render.figures import count, times
 from specops.stats import Interval
 
 PER: Mapping[str, str] = {"e2e": "", "tpot": " per output token", "per_character": " per character"}

@@ -1,4 +1,4 @@
-"""The last lines of a run's page: what to change, where that is needed, and the one command to run next."""
+"""After a walk: what to change, if anything, and the one command to run next."""
 
 from __future__ import annotations
 
