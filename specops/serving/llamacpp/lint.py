@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from specops.section import SECRET_FLAGS
+from specops.serving import known_issues
 from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.command import K_OF_DRAFTS, K, N
@@ -316,7 +317,9 @@ RULES: tuple[Callable[[Given, Build], Iterator[Found]], ...] = (
 
 def lint(words: Sequence[str], build: Build) -> list[Finding]:
     """Errors first. What it does not say is no error: llama-server decides."""
-    found, _ = _fixed(Given.parse(words), build)
+    given = Given.parse(words)
+    found, _ = _fixed(given, build)
+    found += known_issues.findings("llamacpp", str(build.asked), given, CALL)
     order = ("error", "warning", "note")
     both = dict.fromkeys([*joined(words), *found])
     return sorted(both, key=lambda finding: order.index(finding.level))
