@@ -40,6 +40,7 @@ __all__ = [
     "issues",
     "namings",
     "of_check",
+    "parameter",
     "pool_at",
     "pool_of",
     "published",
@@ -78,6 +79,12 @@ def pool_of(stored: Mapping[str, Any]) -> Pool:
 def namings() -> dict[str, Series]:
     """Metric names by the words of `monitor.names`."""
     return {name: series for engine in ENGINES.values() for name, series in engine.namings.items()}
+
+
+def parameter(name: str, series: Series) -> str:
+    """What a server with these metric names calls a request parameter; `name` is vLLM's."""
+    engine = next((engine for engine in ENGINES.values() if series in engine.namings.values()), OWN)
+    return engine.parameters.get(name, name)
 
 
 def tables() -> list[Series]:

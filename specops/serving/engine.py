@@ -275,6 +275,9 @@ class Engine:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Request parameters that it refuses where it speculates, and the reason."""
 
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Its names of request parameters, by vLLM's, where they differ."""
+
     command_line: CommandLine | None = None
     speculation_flags: tuple[str, ...] = ()
     """How the flags begin that turn speculation on or say how."""

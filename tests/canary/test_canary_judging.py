@@ -16,10 +16,19 @@ from specops.load.settings import Endpoint
 from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary import conformance
 from specops.phases.canary.asking import COMPLETIONS, Ask
-from specops.phases.canary.checks import CHECKS, endings, logprobs, parity, penalties, structured
+from specops.phases.canary.checks import (
+    CHECKS,
+    distribution,
+    endings,
+    logprobs,
+    parity,
+    penalties,
+    structured,
+)
 from specops.phases.canary.finding import Finding, Side, held
 from specops.phases.canary.paste import pasted
 from specops.phases.canary.reply import Call, Choice, Reply, Token, Usage, streamed, whole
+from specops.phases.canary.two_samples import Drawn
 
 ASK = Ask(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
 
@@ -169,7 +178,18 @@ def test_log_probabilities_by_themselves() -> None:
     assert side(Token("x", 0.5)) == "wrong"
     assert side(Token("x", -0.5), counted=2) == "wrong"
     assert logprobs.sound(completion("x"), ASK).state == "ignored"
+    # As llama.cpp answers: of tokens that were drafted, a logprob of 0 and no others beside it.
+    assert side(Token("a", -0.5, (-0.5, -2.0)), Token("b", 0.0), counted=2) == "wrong"
+    assert side(Token("a", -0.5), Token("b", -1.0), counted=2) == "ok", "a server that tells none at all"
     assert logprobs.apart([Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]) == [0.5]
+
+
+def test_answers_without_all_log_probabilities_are_compared_by_their_text_alone() -> None:
+    whole = Token("a", -0.5, (-0.5, -2.0))
+    both = Reply({0: Choice("ab", "length", (whole, whole))})
+    drafted = Reply({0: Choice("ab", "length", (whole, Token("b", 0.0)))})
+    assert distribution._drawn(both).surprise is not None
+    assert distribution._drawn(drafted) == Drawn("ab")
 
 
 def test_a_penalty_that_is_ignored_by_one_pool() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from specops.launch.reading import command_of, judge
-from specops.serving import ENGINES, tables
+from specops.serving import ENGINES, USUAL, parameter, tables
 
 SPECOPS = Path(__file__).parents[2] / "specops"
 EXCEPTIONS = {
@@ -185,3 +185,10 @@ def test_a_new_engine_is_swept_and_routed(walked) -> None:
     assert walked["method"] == [None, "quick", "quick"]
     assert "min_p" in walked["routes"]
     assert "logit_bias" not in walked["routes"], "vLLM's refusals are not this engine's"
+
+
+def test_a_request_parameter_has_the_name_that_the_engine_gives_it() -> None:
+    series = ENGINES["llamacpp"].namings["llamacpp"]
+    assert parameter("repetition_penalty", series) == "repeat_penalty"
+    assert parameter("repetition_penalty", USUAL) == "repetition_penalty"
+    assert parameter("presence_penalty", series) == "presence_penalty"

@@ -19,7 +19,8 @@ from specops.load.transport_errors import endpoint_error, failure_of
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 from specops.phases.canary.reply import Reply, streamed, whole
-from specops.prometheus.exposition import NoData, Scrape
+from specops.prometheus.exposition import NoData, Scrape, series_of
+from specops.serving import parameter
 
 CHAT = "/chat/completions"
 COMPLETIONS = "/completions"
@@ -78,7 +79,8 @@ class Pool:
             timeout=aiohttp.ClientTimeout(total=self.endpoint.timeout_s, connect=self.endpoint.connect_s),
             # a proxy of the environment is for the world outside: none reaches our loopback
             trust_env=not is_loopback(self.endpoint.base_url),
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),  # as in load/client.py
+            # A connection a request: llama.cpp ends those that it says it keeps, and a request is lost.
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
         )
         return self
 
@@ -173,7 +175,7 @@ class Pool:
             async with self._session.get(f"{self.endpoint.base_url}/models") as response:
                 models = (await response.json())["data"]
             told = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
-            return int(told["max_model_len"])
+            return int(told["max_model_len"] if "max_model_len" in told else told["meta"]["n_ctx"])
         except (
             aiohttp.ClientError,
             TimeoutError,
@@ -189,6 +191,10 @@ class Pool:
         """What its /metrics says; None where it has none."""
         found = await counters.scrape(self.endpoint.base_url)
         return None if isinstance(found, NoData) else found
+
+    async def called(self, name: str) -> str:
+        """What its engine calls the request parameter; `name` is vLLM's."""
+        return parameter(name, series_of(await self.gauges() or {}))
 
     async def introduce(self, ask: Ask) -> None:
         """EndpointError where the pool does not answer the plainest request."""

@@ -87,6 +87,7 @@ ENGINE = Engine(
     about="specops configures llama-server",
     settings=LlamacppPool,
     namings={"llamacpp": CURRENT},
+    parameters={"repetition_penalty": "repeat_penalty"},
     command_line=COMMAND_LINE,
     speculation_flags=("--spec-", "-md", "--model-draft", "--draft"),
     # b11549 says so in its log and then serves without speculation.

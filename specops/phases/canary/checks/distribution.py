@@ -113,8 +113,8 @@ async def _tells(pool: Pool, prompt: Prompt) -> bool:
 
 def _drawn(reply: Reply) -> Drawn:
     tokens = reply.first.tokens
-    if tokens is None:
-        return Drawn(reply.text)
+    if tokens is None or not all(token.top for token in tokens):
+        return Drawn(reply.text)  # llama.cpp has none of accepted drafts: `logprobs` finds that
     surprise = sum(token.logprob - two_samples.expected(token.top[:TOP]) for token in tokens)
     return Drawn(reply.text, surprise / TOKENS)
 

@@ -30,12 +30,20 @@ def sound(reply: Reply, ask: Ask) -> Side:
         return Side("wrong", f"it gave {len(tokens)} logprobs for {counted} tokens", ask)
     if any(token.logprob > ROUNDING for token in tokens):
         return Side("wrong", "a log-probability is above 0", ask)
+    bare = sum(not token.top for token in tokens)
+    if 0 < bare < len(tokens):
+        told = f"{bare} of {len(tokens)} tokens have no top log-probabilities, such as {_first_bare(tokens)}"
+        return Side("wrong", told, ask)
     below = [token for token in tokens if token.top and token.top[0] - token.logprob > NEAR_TIE]
     if below:
         nats = below[0].top[0] - below[0].logprob
         told = f"a greedy token {below[0].text!r} is {nats:.2f} nats below the likeliest"
         return Side("wrong", told, ask)
     return Side("ok", ask=ask)
+
+
+def _first_bare(tokens: Sequence[Token]) -> str:
+    return next(f"{token.text!r} with a logprob of {token.logprob:g}" for token in tokens if not token.top)
 
 
 def apart(ours: Sequence[Token], theirs: Sequence[Token]) -> list[float]:

@@ -39,13 +39,15 @@ def penalty(parameter: str, value: float) -> Check:
         prompts = pair.prompts[:PROMPTS]
 
         async def ask(pool: Pool) -> tuple[list[Reply], Side | None]:
-            asks = [pool.greedy(prompt, PLAIN_TOKENS).having(**{parameter: value}) for prompt in prompts]
+            fields = {await pool.called(parameter): value}
+            asks = [pool.greedy(prompt, PLAIN_TOKENS).having(**fields) for prompt in prompts]
             replies = await pool.ask_all(asks)
             troubles = (trouble(reply, one) for reply, one in zip(replies, asks, strict=True))
             return replies, next((side for side in troubles if side), None)
 
         (once, bad), (other, worse) = await asyncio.gather(ask(pair.standard), ask(pair.speculative))
-        shows = pair.speculative.greedy(prompts[0], PLAIN_TOKENS).having(**{parameter: value})
+        shown = {await pair.speculative.called(parameter): value}
+        shows = pair.speculative.greedy(prompts[0], PLAIN_TOKENS).having(**shown)
         if bad or worse:
             return held(bad or Side("ok", ask=shows), worse or Side("ok", ask=shows), "")
         again, _ = await ask(pair.standard)
