@@ -8,15 +8,11 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 from specops.errors import EndpointError
-from specops.net import is_loopback
+from specops.net import is_loopback, within
 
-_Answer = TypeVar("_Answer")
 MOST = 8 * 2**20
 
 
@@ -96,26 +92,3 @@ def ask_json(
         raise EndpointError(
             f"could not {what}: {url} answered no JSON", hint="is this its address?"
         ) from None
-
-
-def within(seconds: float, do: Callable[[], _Answer]) -> _Answer:
-    """What `do` returns or raises. Raises TimeoutError where it takes longer; its thread is then abandoned.
-
-    A socket's own time limit begins anew with every byte, and there is none for looking a name up.
-    """
-    done: SimpleQueue[_Answer | BaseException] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            done.put(do())
-        except BaseException as error:  # raised again in the caller's thread
-            done.put(error)
-
-    Thread(target=run, daemon=True).start()
-    try:
-        found = done.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"it did not answer within {seconds:g} s") from None
-    if isinstance(found, BaseException):
-        raise found
-    return found

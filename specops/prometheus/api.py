@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +20,7 @@ from prometheus_api_client import PrometheusConnect
 from requests.adapters import Retry
 
 from specops.errors import EndpointError, UsageError
-from specops.net import is_loopback
+from specops.net import is_loopback, within
 
 TOKEN = "SPECOPS_PROMETHEUS_TOKEN"
 HEADERS = "SPECOPS_PROMETHEUS_HEADERS"
@@ -109,34 +107,14 @@ class Api:
 
     def _read(self, ask: Callable[[], _Answer]) -> _Answer:
         try:
-            return self._in_time(ask)
+            return within(self.timeout_s, ask)
+        except TimeoutError:
+            raise self._session.timed_out() from None
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise EndpointError(
                 f"could not ask Prometheus at {self.url}: what it answered is no answer of a Prometheus",
                 hint=HINT_UP,
             ) from error
-
-    def _in_time(self, ask: Callable[[], _Answer]) -> _Answer:
-        """What `ask` returns or raises, unless it takes too long: then it is left to itself.
-
-        A socket's timeout begins anew with every byte, and looking a name up has none at all.
-        """
-        done: SimpleQueue[_Answer | Exception] = SimpleQueue()
-
-        def run() -> None:
-            try:
-                done.put(ask())
-            except Exception as error:  # raised again where it was asked
-                done.put(error)
-
-        Thread(target=run, daemon=True).start()
-        try:
-            found = done.get(timeout=self.timeout_s)
-        except Empty:
-            raise self._session.timed_out() from None
-        if isinstance(found, Exception):
-            raise found
-        return found
 
 
 class _Passing(Exception):

@@ -24,7 +24,7 @@ from specops.launch.process import Server
 from specops.phases.monitor.before import Before, Figure
 from specops.phases.monitor.render import texts
 from specops.phases.monitor.thresholds import limits
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.api import Api
 from specops.render.prometheus.baseline import Load
 from specops.serving import Drafts
@@ -148,29 +148,29 @@ def test_the_playbooks_names_have_data(watching: tuple[Daemon, Path]) -> None:
     up, _ = watching
     api = Api(up.url)
     ours = '{specops_rollout="served",specops_pool="speculative"}'
-    speedup = f'{recorded.SPEEDUP}{ours[:-1]},latency="e2e"}}'
+    speedup = f'{series.SPEEDUP}{ours[:-1]},latency="e2e"}}'
     wait_until(lambda: value(api, speedup) is not None, "the last of the rules to have data", 40)
-    rate, length = (value(api, f"{name}{ours}") for name in (recorded.ACCEPTANCE, recorded.ACCEPTED_LENGTH))
+    rate, length = (value(api, f"{name}{ours}") for name in (series.ACCEPTANCE, series.ACCEPTED_LENGTH))
     assert rate is not None
     assert 0 <= rate <= 1
     assert length is not None
     assert 1 <= length <= 4
-    positions = api.instant(f"{recorded.PER_POSITION}{ours}")
+    positions = api.instant(f"{series.PER_POSITION}{ours}")
     assert [sample.labels["position"] for sample in positions] == ["0", "1", "2"]
-    per_step = value(api, f"{recorded.TOKENS_PER_STEP}{ours}")
+    per_step = value(api, f"{series.TOKENS_PER_STEP}{ours}")
     assert per_step is not None
     assert 1 <= per_step <= 4
     faster = value(api, speedup)
     assert faster is not None
     assert faster > 1
-    assert value(api, f'{recorded.BASELINE_E2E_P95}{{specops_rollout="served",concurrency="4"}}') == 3.0
-    assert value(api, f"{recorded.CONCURRENCY}{ours}") == pytest.approx(2, abs=1)
+    assert value(api, f'{series.BASELINE_E2E_P95}{{specops_rollout="served",concurrency="4"}}') == 3.0
+    assert value(api, f"{series.CONCURRENCY}{ours}") == pytest.approx(2, abs=1)
 
 
 def test_every_rule_that_has_data_keeps_the_labels(watching: tuple[Daemon, Path]) -> None:
     up, _ = watching
     api = Api(up.url)
-    for name in (recorded.MEAN["tpot"], recorded.ANSWER_TOKENS, recorded.KV_USAGE, recorded.TOKENS_PER_S):
+    for name in (series.MEAN["tpot"], series.ANSWER_TOKENS, series.KV_USAGE, series.TOKENS_PER_S):
         ours = f'{name}{{specops_rollout="served"}}'
         wait_until(lambda ours=ours: len(api.instant(ours)) == 2, f"{name} of both pools", 40)
         labels = [sample.labels for sample in api.instant(ours)]

@@ -20,7 +20,7 @@ from specops.phases.monitor.before import before
 from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits
 from specops.progress import Silent
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.render.prometheus.alertmanager import BY_SEVERITY
 
 SHIPPED = Path(__file__).parents[2] / "alerts"
@@ -297,9 +297,9 @@ def test_an_acceptance_of_exactly_zero_is_critical_and_an_idle_gauge_is_not(
     low = [{"labels": '{alertname="CriticalAcceptRatio",severity="critical"}', "value": 1}]
     tests = [
         {
-            "expr": recorded.ACCEPTANCE,
+            "expr": series.ACCEPTANCE,
             "eval_time": "10m",
-            "exp_samples": [{"labels": f"{recorded.ACCEPTANCE}{{{ours}}}", "value": acceptance}]
+            "exp_samples": [{"labels": f"{series.ACCEPTANCE}{{{ours}}}", "value": acceptance}]
             if acceptance is not None
             else [],
         },
@@ -350,11 +350,11 @@ def test_sglang_has_rates_and_verifications_and_is_recorded_under_the_same_names
     asserts = recorded_of(SGLANG_POOLS, counted, tmp_path)
     asserts(
         **{
-            recorded.ACCEPTANCE: 0.6,
-            recorded.ACCEPTED_LENGTH: 2.5,
-            recorded.DRAFTED: 200,
-            recorded.ANSWER_TOKENS: 5,
-            recorded.KV_USAGE: 0.25,
+            series.ACCEPTANCE: 0.6,
+            series.ACCEPTED_LENGTH: 2.5,
+            series.DRAFTED: 200,
+            series.ANSWER_TOKENS: 5,
+            series.KV_USAGE: 0.25,
         }
     )
 
@@ -374,5 +374,5 @@ def test_before_vllm_0_11_tpot_is_of_tokens_not_of_output_events(tmp_path: Path)
     asserts = recorded_of(
         {"standard": pool, "speculative": pool | {"speculation": {"method": "ngram"}}}, counted, tmp_path
     )
-    tpot, kv_usage, answer = recorded.MEAN["tpot"], recorded.KV_USAGE, recorded.ANSWER_TOKENS
-    asserts(**{tpot: 0.01, kv_usage: 0.5, answer: 5, recorded.FINISHED: 200})
+    tpot, kv_usage, answer = series.MEAN["tpot"], series.KV_USAGE, series.ANSWER_TOKENS
+    asserts(**{tpot: 0.01, kv_usage: 0.5, answer: 5, series.FINISHED: 200})

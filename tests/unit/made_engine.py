@@ -165,8 +165,8 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.phases.sweep.choice import method_of
     from specops.phases.sweep.grid import settings_of
     from specops.progress import Silent
-    from specops.prometheus.exposed import exposed
     from specops.prometheus.exposition import draft_counts, parse
+    from specops.prometheus.series import exposed
 
     rollout = load(file)
     folder = file.parent / "out"

@@ -9,10 +9,10 @@ from made_monitoring import rollout
 
 from specops.phases.monitor.check import Found, check
 from specops.progress import Silent
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.api import Api, Sample
 
-OF_DRAFTS = (recorded.ACCEPTANCE, recorded.ACCEPTED_LENGTH, recorded.DRAFTED)
+OF_DRAFTS = (series.ACCEPTANCE, series.ACCEPTED_LENGTH, series.DRAFTED)
 
 
 class Answering:
@@ -22,7 +22,7 @@ class Answering:
 
     def __init__(self, lacking: tuple[str, ...], standard: float, speculative: float) -> None:
         self.lacking = lacking
-        self.finished = {'specops_pool="speculative"': speculative, recorded.FINISHED: standard + speculative}
+        self.finished = {'specops_pool="speculative"': speculative, series.FINISHED: standard + speculative}
 
     def ready(self) -> None:
         pass
@@ -46,7 +46,7 @@ def test_after_a_fall_back_acceptance_waits_for_traffic() -> None:
     assert {names[name].status for name in OF_DRAFTS} == {"no traffic"}
 
 
-@pytest.mark.parametrize("name", [*OF_DRAFTS, recorded.ANSWER_TOKENS, recorded.REQUESTS])
+@pytest.mark.parametrize("name", [*OF_DRAFTS, series.ANSWER_TOKENS, series.REQUESTS])
 def test_rules_that_do_not_record_under_traffic_are_told(name: str) -> None:
     verdict, names = found(0.0, 500.0, name)
     assert verdict == "no"

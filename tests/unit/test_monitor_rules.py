@@ -27,8 +27,8 @@ from specops.phases.monitor.thresholds import left_out, limits
 from specops.phases.playbook.phases import PHASE_RUNS
 from specops.phases.playbook.step import Given
 from specops.progress import Silent
-from specops.prometheus import recorded
-from specops.prometheus.exposed import exposed
+from specops.prometheus import series
+from specops.prometheus.series import exposed
 from specops.render.grafana.dashboard import dashboard
 from specops.render.prometheus.baseline import interpolated
 from specops.serving.sglang.metrics import CURRENT as SGLANG
@@ -91,8 +91,8 @@ def test_every_expression_is_promql_and_every_name_is_checked_for(watched: Watch
 
 
 def test_what_is_recorded_is_named_in_one_place() -> None:
-    known = {value for value in vars(recorded).values() if isinstance(value, str)}
-    known |= {name for by in (recorded.MEAN, recorded.P95, recorded.EXPECTED) for name in by.values()}
+    known = {value for value in vars(series).values() if isinstance(value, str)}
+    known |= {name for by in (series.MEAN, series.P95, series.EXPECTED) for name in by.values()}
     assert {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])} <= known
 
 
@@ -266,9 +266,7 @@ def test_a_pools_names_are_its_engines(pools: Any, names: Any, found: Any) -> No
 def test_pools_with_other_names_are_recorded_under_the_same() -> None:
     mixed = Watched(rollout(monitor={"names": {"standard": "sglang"}}), MEASURED)
     tpot = [
-        rule["expr"]
-        for rule in rules_of(mixed.texts()["rules.yml"])
-        if rule["record"] == recorded.MEAN["tpot"]
+        rule["expr"] for rule in rules_of(mixed.texts()["rules.yml"]) if rule["record"] == series.MEAN["tpot"]
     ]
     assert len(tpot) == 2
     assert 'specops_pool="standard"' in tpot[0]
@@ -302,7 +300,7 @@ def evaluated(expr: str, x: float) -> float | None:
 
 
 def test_nothing_alerts_on_a_quantile() -> None:
-    quantiles = (*recorded.P95.values(), "histogram_quantile")
+    quantiles = (*series.P95.values(), "histogram_quantile")
     for rule in rules_of(FULL.texts()["alerts.yml"]):
         assert not any(name in rule["expr"] for name in quantiles), rule["alert"]
 

@@ -21,7 +21,7 @@ EXCEPTIONS = {
     "cli/verify_draft.py": "the default of --engine, which its help states",
     "edge/server_metrics.py": "the edge service is a server of its own, with vLLM's metric names",
     "guard/simulation/playbook_guard.py": "the playbook's own alert rules, word for word",
-    "prometheus/recorded.py": "the playbook's names of recorded series, whichever engine serves",
+    "prometheus/series.py": "the playbook's names of recorded series, whichever engine serves",
     "serve/metrics.py": "the embedded engine's server, which exposes vLLM's metric names",
 }
 """Modules that may hold an engine's name or metric prefix in a string, and why."""

@@ -12,7 +12,7 @@ from calling import specops
 from daemons import prometheus, wait_until
 from real_vllm import MODEL, K, complete
 
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.api import Api
 
 pytestmark = pytest.mark.vllm
@@ -47,13 +47,13 @@ def test_rules_and_panels_find_every_name_of_a_real_vllm(
             return found["verdict"] == "yes" and not found["summary"]["no traffic"] and _has(api)
 
         wait_until(recorded_all, f"every name, and the rules: {checked()['reason']}", 60)
-        [rate] = api.instant(f"{recorded.ACCEPTANCE}{OURS}")
+        [rate] = api.instant(f"{series.ACCEPTANCE}{OURS}")
         assert 0 <= rate.value <= 1
         assert rate.labels["model_name"] == MODEL
-        positions = [sample.labels["position"] for sample in api.instant(f"{recorded.PER_POSITION}{OURS}")]
+        positions = [sample.labels["position"] for sample in api.instant(f"{series.PER_POSITION}{OURS}")]
         assert positions == [str(position) for position in range(K)]
         api.close()
 
 
 def _has(api: Api) -> bool:
-    return all(api.instant(f"{name}{OURS}") for name in (recorded.ACCEPTANCE, recorded.MEAN["tpot"]))
+    return all(api.instant(f"{name}{OURS}") for name in (series.ACCEPTANCE, series.MEAN["tpot"]))

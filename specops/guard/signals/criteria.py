@@ -33,7 +33,7 @@ from specops.guard.signals.noise import Numbers
 from specops.guard.signals.query import Asked
 from specops.guard.state import Threshold
 from specops.load.record import CellRecord, Row
-from specops.prometheus.exposed import exposed
+from specops.prometheus.series import exposed
 from specops.results import Result
 from specops.trees import parse_tree
 

@@ -14,9 +14,8 @@ from specops.phases.inputs import identity
 from specops.phases.monitor.before import before
 from specops.phases.sweep import report as sweep_report
 from specops.phases.verify_draft.pair import Side, settings_for
-from specops.prometheus.exposed import exposed
 from specops.prometheus.promql import Signals
-from specops.prometheus.series import POOL, ROLLOUT
+from specops.prometheus.series import POOL, ROLLOUT, exposed
 
 ACCEPTANCE, SPEEDUP = 0.55, 1.3
 """The playbook's gates."""

@@ -12,10 +12,8 @@ from specops.phases.checklist.looking import Found, Look
 from specops.phases.checklist.measured import CHALLENGER, deployed
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell
-from specops.prometheus.exposed import exposed
 from specops.prometheus.promql import selector
-from specops.prometheus.recorded import GPU_MEMORY
-from specops.prometheus.series import POOL, ROLLOUT
+from specops.prometheus.series import GPU_MEMORY, POOL, ROLLOUT, exposed
 
 FULL = 0.95
 """The playbook's, of the memory; and of the KV cache."""

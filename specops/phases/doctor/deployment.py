@@ -20,7 +20,7 @@ from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import endpoint
 from specops.phases.doctor.programs import prometheus_at
 from specops.phases.inputs import settings_of
-from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.prometheus.series import POOLS, PoolName, exposed
 from specops.serving import ENGINES, Engine
 
 

@@ -15,7 +15,7 @@ from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.monitor.check import WINDOW
 from specops.phases.monitor.names import of_engine
 from specops.prometheus import exposition
-from specops.prometheus.exposed import PoolName
+from specops.prometheus.series import PoolName
 from specops.serving import USUAL, Series, tables
 
 _DRAFTS = exposition.usual_drafts()

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from specops.config import Rollout
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus import series as names
-from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import selector
-from specops.prometheus.series import POOL, ROLLOUT
+from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.prometheus.rule_file import duration
 from specops.serving import Drafts, Series, namings
 
@@ -133,13 +132,13 @@ def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
 
 
 def _recorded(labels: dict[str, str]) -> Iterator[Need]:
-    yield Need(recorded.FINISHED, RULES, labels, "alerts and panels", fix=NO_RULES)
-    of_drafts = (recorded.ACCEPTANCE, recorded.ACCEPTED_LENGTH, recorded.DRAFTED)
-    of_both = (*recorded.MEAN.values(), recorded.CONCURRENCY, recorded.ANSWER_TOKENS)
-    of_errors = (recorded.REQUESTS, recorded.ERROR_SHARE)
+    yield Need(series.FINISHED, RULES, labels, "alerts and panels", fix=NO_RULES)
+    of_drafts = (series.ACCEPTANCE, series.ACCEPTED_LENGTH, series.DRAFTED)
+    of_both = (*series.MEAN.values(), series.CONCURRENCY, series.ANSWER_TOKENS)
+    of_errors = (series.REQUESTS, series.ERROR_SHARE)
     # After a fall-back there is traffic, and nothing is drafted.
     for group, where in ((of_drafts, labels | {POOL: "speculative"}), (of_both + of_errors, labels)):
-        traffic = f"sum({recorded.FINISHED}{selector(where)})"
+        traffic = f"sum({series.FINISHED}{selector(where)})"
         for name in group:
             yield Need(name, RULES, labels, "alerts and panels", traffic, fix=OLD_RULES)
 

@@ -10,7 +10,7 @@ from specops.config import Rollout
 from specops.config.monitor import AlertName
 from specops.phases.ab.settings import AbSettings
 from specops.phases.monitor.before import Before
-from specops.prometheus.exposed import POOLS, exposed
+from specops.prometheus.series import POOLS, exposed
 from specops.render.prometheus.alerts import Limit
 
 PLAYBOOK, OURS, ITSELF = "the playbook", "a default of specops", "it is so, or it is not"

@@ -58,7 +58,7 @@ from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import wanted_of
 from specops.phases.verify_draft.pair import settings_for
 from specops.phases.verify_draft.verify import verify
-from specops.prometheus.exposed import POOLS
+from specops.prometheus.series import POOLS
 from specops.results import Result
 from specops.trees import exit_layers
 

@@ -10,7 +10,7 @@ from specops.phases.report import tables
 from specops.phases.report.comparison import AT_POSITION, BEFORE
 from specops.phases.report.report import Acceptance, Fallback, Gap, Incident, Pool, Recommendation, Report
 from specops.phases.report.tables import NONE, lasted, share, times
-from specops.prometheus.exposed import PoolName
+from specops.prometheus.series import PoolName
 from specops.render.report.document import (
     Axis,
     Chart,

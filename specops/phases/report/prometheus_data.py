@@ -15,17 +15,19 @@ from specops.phases.report.window import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
 from specops.prometheus.api import Api
-from specops.prometheus.exposed import POOLS, PoolName, exposed
 from specops.prometheus.promql import LATENCIES, selector
 from specops.prometheus.series import (
     GPU_FREE,
     GPU_USED,
     POOL,
+    POOLS,
     ROLLOUT,
     ROUTE_DURATION,
     ROUTE_FAILOVERS,
     ROUTE_FIRST_BYTE,
     ROUTE_REQUESTS,
+    PoolName,
+    exposed,
 )
 from specops.serving import Drafts, Series
 

@@ -24,7 +24,7 @@ from specops.phases.report.report import (
 )
 from specops.phases.report.tables import when
 from specops.phases.report.window import Window
-from specops.prometheus.exposed import PoolName
+from specops.prometheus.series import PoolName
 
 PLAYBOOK, OURS = "the playbook", "a default of specops"
 FULL = 0.95

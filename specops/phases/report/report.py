@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.prometheus.exposed import PoolName
 from specops.prometheus.promql import Latency
+from specops.prometheus.series import PoolName
 
 Hours = list[float | None]
 

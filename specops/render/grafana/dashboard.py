@@ -19,7 +19,7 @@ from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as models
 
 from specops.config import Rollout
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.series import ROLLOUT
 from specops.render.grafana.operation import EVENTS, guard, routes, servers
 from specops.render.grafana.panels import Panel, Row
@@ -92,14 +92,14 @@ def _variables(rollout: Rollout) -> list[Any]:
         builders.QueryVariable("rollout")
         .label("Rollout")
         .datasource(DATASOURCE)
-        .query(f"label_values({recorded.FINISHED}, {ROLLOUT})")
+        .query(f"label_values({series.FINISHED}, {ROLLOUT})")
         .refresh(asked)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .current(chosen),
         builders.QueryVariable("model")
         .label("Model")
         .datasource(DATASOURCE)
-        .query(f'label_values({recorded.FINISHED}{{{ROLLOUT}="$rollout"}}, model_name)')
+        .query(f'label_values({series.FINISHED}{{{ROLLOUT}="$rollout"}}, model_name)')
         .refresh(asked)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(True)
@@ -114,7 +114,7 @@ def _label(name: str, value: str) -> Any:
         builders.QueryVariable(f"label_{name}")
         .label(name)
         .datasource(DATASOURCE)
-        .query(f"label_values({recorded.FINISHED}{{{CHOSEN}}}, {name})")
+        .query(f"label_values({series.FINISHED}{{{CHOSEN}}}, {name})")
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(True)

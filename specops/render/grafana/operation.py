@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.series import (
     GUARD_EVALUATIONS,
     GUARD_OVERRIDE,
@@ -80,36 +80,36 @@ def servers() -> Row:
                 "Requests at a time",
                 "That a server has, as a request sees it: by this the baseline is compared.",
                 [
-                    Query(f"{recorded.CONCURRENCY}{OURS}", POOL_AND_MODEL),
-                    Query(f"{recorded.WAITING}{OURS}", f"waiting, {POOL_AND_MODEL}"),
+                    Query(f"{series.CONCURRENCY}{OURS}", POOL_AND_MODEL),
+                    Query(f"{series.WAITING}{OURS}", f"waiting, {POOL_AND_MODEL}"),
                 ],
             ),
             Panel(
                 "Tokens a second",
                 "Generated, of all servers.",
-                [Query(f"{recorded.TOKENS_PER_S}{OURS}", POOL_AND_MODEL)],
+                [Query(f"{series.TOKENS_PER_S}{OURS}", POOL_AND_MODEL)],
             ),
             Panel(
                 "Tokens of an answer",
                 "On average. About 1: empty answers, of which the end counts as a token.",
-                [Query(f"{recorded.ANSWER_TOKENS}{OURS}", POOL_AND_MODEL)],
+                [Query(f"{series.ANSWER_TOKENS}{OURS}", POOL_AND_MODEL)],
             ),
             Panel(
                 "KV cache",
                 "In use, of the fullest server. It is not GPU memory, which vLLM takes at the start.",
-                [Query(f"{recorded.KV_USAGE}{OURS}", POOL_AND_MODEL)],
+                [Query(f"{series.KV_USAGE}{OURS}", POOL_AND_MODEL)],
                 "percentunit",
             ),
             Panel(
                 "Preemptions",
                 "The KV cache was full, and a request was put back: what it had is computed again.",
-                [Query(f"{recorded.PREEMPTIONS}{OURS}", POOL_AND_MODEL)],
+                [Query(f"{series.PREEMPTIONS}{OURS}", POOL_AND_MODEL)],
                 "ops",
             ),
             Panel(
                 "GPU memory",
                 "In use, by DCGM's exporter where it is scraped.",
-                [Query(f"{recorded.GPU_MEMORY}{ALL}", "{{Hostname}} GPU {{gpu}}")],
+                [Query(f"{series.GPU_MEMORY}{ALL}", "{{Hostname}} GPU {{gpu}}")],
                 "percentunit",
             ),
         ],

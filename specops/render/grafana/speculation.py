@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import GUARD_STATE, ROUTE_PERCENT
 from specops.render.grafana.panels import ALL, BOTH, OURS, SPECULATIVE, Panel, Query, Row
@@ -18,7 +18,7 @@ _FASTER: Steps = ((0.9, "orange"), (1.0, "green"))
 
 def now(low: float, critical: float, errors: float) -> Row:
     """The thresholds of the alerts on acceptance and on errors."""
-    speedup = f"{recorded.SPEEDUP}{SPECULATIVE[:-1]},latency="
+    speedup = f"{series.SPEEDUP}{SPECULATIVE[:-1]},latency="
     return Row(
         "Now",
         [
@@ -26,7 +26,7 @@ def now(low: float, critical: float, errors: float) -> Row:
                 "Acceptance",
                 "Accepted over drafted tokens. No value: no traffic. Green from LowAcceptRatio's threshold"
                 " on, red below CriticalAcceptRatio's.",
-                Query(f"{recorded.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
+                Query(f"{series.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
                 ((critical, "orange"), (low, "green")),
                 "percentunit",
             ),
@@ -62,7 +62,7 @@ def now(low: float, critical: float, errors: float) -> Row:
                 "Failed requests",
                 "By the routers' 5xx, by the pool that a request was sent to; without routers, what engines"
                 " aborted.",
-                Query(f"{recorded.ERROR_SHARE}{ALL}", "{{specops_pool}}"),
+                Query(f"{series.ERROR_SHARE}{ALL}", "{{specops_pool}}"),
                 ((0.0, "green"), (errors, "red")),
                 "percentunit",
             ),
@@ -97,8 +97,8 @@ def acceptance() -> Row:
                 "Acceptance, and what it was measured to be",
                 "A gap is no traffic.",
                 [
-                    Query(f"{recorded.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
-                    Query(f"{recorded.RECORDED_ACCEPTANCE}{BOTH}", "measured before"),
+                    Query(f"{series.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
+                    Query(f"{series.RECORDED_ACCEPTANCE}{BOTH}", "measured before"),
                 ],
                 "percentunit",
             ),
@@ -106,7 +106,7 @@ def acceptance() -> Row:
                 "Accepted by position",
                 "The share of drafts accepted that far. Where it falls to nothing, a shorter draft does as"
                 " well.",
-                [Query(f"{recorded.PER_POSITION}{SPECULATIVE}", "{{position}}")],
+                [Query(f"{series.PER_POSITION}{SPECULATIVE}", "{{position}}")],
                 "percentunit",
                 "bars",
             ),
@@ -114,8 +114,8 @@ def acceptance() -> Row:
                 "Tokens of a step",
                 "Of a verification: the bonus token included. Of all steps: those without a draft, too.",
                 [
-                    Query(f"{recorded.ACCEPTED_LENGTH}{SPECULATIVE}", "a verification, {{model_name}}"),
-                    Query(f"{recorded.TOKENS_PER_STEP}{SPECULATIVE}", "all steps, {{model_name}}"),
+                    Query(f"{series.ACCEPTED_LENGTH}{SPECULATIVE}", "a verification, {{model_name}}"),
+                    Query(f"{series.TOKENS_PER_STEP}{SPECULATIVE}", "all steps, {{model_name}}"),
                 ],
             ),
         ],
@@ -130,7 +130,7 @@ def speed() -> Row:
                 "Speed-up",
                 "Above 1 is faster than the baseline at the same load. The standard pool is the control:"
                 " where it leaves 1, the machine or the traffic has changed, not speculation.",
-                [Query(f"{recorded.SPEEDUP}{OURS}", "{{specops_pool}} {{latency}}")],
+                [Query(f"{series.SPEEDUP}{OURS}", "{{specops_pool}} {{latency}}")],
                 width=24,
             ),
             *(_latency(latency) for latency in LATENCIES),
@@ -149,9 +149,9 @@ def _latency(latency: Latency) -> Panel:
         title,
         f"{what} p95 lies somewhere in its bucket, and is left out where that is the engine's first.",
         [
-            Query(f"{recorded.MEAN[latency]}{OURS}", "mean, {{specops_pool}}"),
-            Query(f"{recorded.EXPECTED[latency]}{SPECULATIVE}", "expected without speculation"),
-            Query(f"{recorded.P95[latency]}{OURS}", "p95, {{specops_pool}}"),
+            Query(f"{series.MEAN[latency]}{OURS}", "mean, {{specops_pool}}"),
+            Query(f"{series.EXPECTED[latency]}{SPECULATIVE}", "expected without speculation"),
+            Query(f"{series.P95[latency]}{OURS}", "p95, {{specops_pool}}"),
         ],
         "s",
     )

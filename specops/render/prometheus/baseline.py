@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from specops.prometheus import recorded
+from specops.prometheus import series
 from specops.prometheus.promql import Latency, selector
 from specops.prometheus.series import POOL, ROLLOUT
 from specops.render.prometheus.rule_file import Record
@@ -38,9 +38,9 @@ def constants(rollout: str, loads: Sequence[Load]) -> Iterator[Record]:
         at = where | {"concurrency": str(load.concurrency)}
         for (latency, stat), seconds in load.seconds.items():
             said = at | {"latency": latency, "stat": stat}
-            yield Record(recorded.BASELINE_LATENCY, f"vector({_number(seconds)})", said)
+            yield Record(series.BASELINE_LATENCY, f"vector({_number(seconds)})", said)
         if ("e2e", "p95") in load.seconds:
-            yield Record(recorded.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", at)
+            yield Record(series.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", at)
 
 
 def expected(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Record]:
@@ -50,7 +50,7 @@ def expected(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Recor
     E2E is expected of answers as long as they are now: TTFT + time of a token × (tokens of an answer − 1).
     """
     ours = selector(labels)
-    now = f"{recorded.CONCURRENCY}{ours}"
+    now = f"{series.CONCURRENCY}{ours}"
     ttft = _points(loads, lambda load: load.seconds.get(("ttft", "mean")))
     tpot = _points(loads, lambda load: load.seconds.get(("tpot", "mean")))
     token = _points(loads, lambda load: load.token_s)
@@ -60,12 +60,12 @@ def expected(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Recor
     if tpot:
         lines["tpot"] = interpolated(now, tpot)
     if ttft and token:
-        gaps = f"clamp_min({recorded.ANSWER_TOKENS}{ours} - 1, 0)"
-        lines["e2e"] = f"{recorded.EXPECTED['ttft']}{ours} + ({interpolated(now, token)}) * {gaps}"
+        gaps = f"clamp_min({series.ANSWER_TOKENS}{ours} - 1, 0)"
+        lines["e2e"] = f"{series.EXPECTED['ttft']}{ours} + ({interpolated(now, token)}) * {gaps}"
     for latency, line in lines.items():
-        yield Record(recorded.EXPECTED[latency], line)
-        ratio = f"{recorded.EXPECTED[latency]}{ours} / ({recorded.MEAN[latency]}{ours} > 0)"
-        yield Record(recorded.SPEEDUP, ratio, {"latency": latency})
+        yield Record(series.EXPECTED[latency], line)
+        ratio = f"{series.EXPECTED[latency]}{ours} / ({series.MEAN[latency]}{ours} > 0)"
+        yield Record(series.SPEEDUP, ratio, {"latency": latency})
 
 
 def _points(loads: Sequence[Load], read: Callable[[Load], float | None]) -> list[tuple[float, float]]:

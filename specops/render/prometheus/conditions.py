@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from specops.config import Rollout
 from specops.config.monitor import AlertName
-from specops.prometheus import recorded
-from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
 from specops.prometheus.series import (
     GUARD_LAST,
@@ -19,8 +18,11 @@ from specops.prometheus.series import (
     GUARD_STATE,
     GUARD_UNCONFIRMED,
     POOL,
+    POOLS,
     ROLLOUT,
     ROUTE_PERCENT,
+    PoolName,
+    exposed,
 )
 from specops.render.prometheus.rule_file import duration
 from specops.render.prometheus.targets import job_name
@@ -96,16 +98,16 @@ def _critical_acceptance(scope: Scope, limit: float) -> Condition:
 
 
 def _acceptance_below(scope: Scope, limit: float) -> str:
-    return f"{recorded.ACCEPTANCE}{scope.speculative} < {limit:g} and {_drafted_enough(scope)}"
+    return f"{series.ACCEPTANCE}{scope.speculative} < {limit:g} and {_drafted_enough(scope)}"
 
 
 def _drafted_enough(scope: Scope) -> str:
-    return f"{recorded.DRAFTED}{scope.speculative} >= {MIN_DRAFTED}"
+    return f"{series.DRAFTED}{scope.speculative} >= {MIN_DRAFTED}"
 
 
 def _drift(scope: Scope, limit: float) -> Condition:
-    before = f"{recorded.RECORDED_ACCEPTANCE}{scope.speculative}"
-    fall = f"{before} - on ({ROLLOUT}, {POOL}) group_right () {recorded.ACCEPTANCE}{scope.speculative}"
+    before = f"{series.RECORDED_ACCEPTANCE}{scope.speculative}"
+    fall = f"{before} - on ({ROLLOUT}, {POOL}) group_right () {series.ACCEPTANCE}{scope.speculative}"
     return Condition(
         "warning",
         f"{fall} > {limit:g} and {_drafted_enough(scope)}",
@@ -146,7 +148,7 @@ def _both_slow(scope: Scope, limit: float) -> str:
 
 
 def _ttft(scope: Scope, limit: float) -> Condition:
-    now, before = recorded.MEAN["ttft"], recorded.EXPECTED["ttft"]
+    now, before = series.MEAN["ttft"], series.EXPECTED["ttft"]
     grown = f"{now}{scope.speculative} - {before}{scope.speculative} > {TTFT_GROWTH_S:g}"
     return Condition(
         "warning",
@@ -158,19 +160,19 @@ def _ttft(scope: Scope, limit: float) -> Condition:
 
 def _times_as_long(scope: Scope, latency: str, pool: PoolName = "speculative") -> str:
     of = selector(scope.labels | {POOL: pool, "latency": latency})
-    return f"1 / {recorded.SPEEDUP}{of}"
+    return f"1 / {series.SPEEDUP}{of}"
 
 
 def _requests_enough(scope: Scope) -> str:
-    return f"{_SAME} {recorded.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
+    return f"{_SAME} {series.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
 
 
 def _empty(scope: Scope, limit: float) -> Condition:
     # Not the standard pool: a router sends it what asks for a single token.
-    enough = f"{recorded.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
+    enough = f"{series.FINISHED}{scope.speculative} >= {MIN_REQUESTS}"
     return Condition(
         "critical",
-        f"{recorded.ANSWER_TOKENS}{scope.speculative} < {limit:g} and {enough}",
+        f"{series.ANSWER_TOKENS}{scope.speculative} < {limit:g} and {enough}",
         f"Answers have {VALUE} tokens on average: most are empty ({WHERE})",
         "Requests end well by every other figure, and users get nothing. The end of an answer is a token.",
     )
@@ -184,8 +186,8 @@ def _errors(scope: Scope, limit: float) -> Condition:
     )
     return Condition(
         "critical",
-        f"{recorded.ERROR_SHARE}{scope.speculative} > {limit:g}"
-        f" and {recorded.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
+        f"{series.ERROR_SHARE}{scope.speculative} > {limit:g}"
+        f" and {series.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
         f"{SHARE} of the requests to the speculative pool fail",
         routed if scope.rollout.addresses.routers else aborted,
     )
@@ -194,8 +196,8 @@ def _errors(scope: Scope, limit: float) -> Condition:
 def _pool_failing(scope: Scope, limit: float) -> Condition:
     return Condition(
         "critical",
-        f"{recorded.UNANSWERED_SHARE}{scope.all} > {limit:g}"
-        f" and {recorded.REQUESTS_LATELY}{scope.all} >= {MIN_LATELY}",
+        f"{series.UNANSWERED_SHARE}{scope.all} > {limit:g}"
+        f" and {series.REQUESTS_LATELY}{scope.all} >= {MIN_LATELY}",
         f"The {{{{ $labels.specops_pool }}}} pool answers almost nothing: {SHARE} of its requests fail",
         "By the routers: it answers 5xx or not at all, or the standard pool answered in its place."
         if scope.rollout.addresses.routers
@@ -206,8 +208,8 @@ def _pool_failing(scope: Scope, limit: float) -> Condition:
 def _failovers(scope: Scope, limit: float) -> Condition:
     return Condition(
         "warning",
-        f"{recorded.FAILOVER_SHARE}{scope.speculative} > {limit:g}"
-        f" and {recorded.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
+        f"{series.FAILOVER_SHARE}{scope.speculative} > {limit:g}"
+        f" and {series.REQUESTS}{scope.speculative} >= {MIN_REQUESTS}",
         f"The standard pool answered {SHARE} of the speculative pool's requests in its place",
         "Users get answers, later and without speculation. The standard pool carries this load as well.",
     )
@@ -289,7 +291,7 @@ def _no_traffic(scope: Scope, limit: float) -> Condition:
     off = f" unless on ({ROLLOUT}) max by ({ROLLOUT}) ({ROUTE_PERCENT}{scope.all}) == 0"
     return Condition(
         "info",
-        f"{recorded.FINISHED}{scope.speculative} == 0{off if scope.rollout.addresses.routers else ''}",
+        f"{series.FINISHED}{scope.speculative} == 0{off if scope.rollout.addresses.routers else ''}",
         f"No request has ended lately ({WHERE})",
         "Without traffic nothing is known of acceptance or latency, and their alerts are silent.",
     )

@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specops.config import Rollout
-from specops.prometheus import recorded
-from specops.prometheus.exposed import POOLS, PoolName, exposed
+from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Signals, selector
-from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_FAILOVERS, ROUTE_REQUESTS
+from specops.prometheus.series import (
+    GPU_FREE,
+    GPU_USED,
+    POOL,
+    POOLS,
+    ROLLOUT,
+    ROUTE_FAILOVERS,
+    ROUTE_REQUESTS,
+    PoolName,
+    exposed,
+)
 from specops.render.prometheus import baseline
 from specops.render.prometheus.rule_file import Record, duration, rule_file
 from specops.serving import Series
@@ -47,7 +56,7 @@ def records(rollout: Rollout, measured: Measured) -> list[Record]:
     found += baseline.constants(rollout.rollout, measured.loads)
     if measured.acceptance is not None:
         where = {ROLLOUT: rollout.rollout, POOL: "speculative"}
-        found.append(Record(recorded.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
+        found.append(Record(series.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
     found += baseline.expected(ours, measured.loads)
     return [record.labelled(rollout.monitor.labels) for record in found]
 
@@ -84,35 +93,35 @@ def _of_engine(rollout: Rollout, of: _OfPools) -> Iterator[Record]:
 def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Record]:
     speculates = signals.held_to({POOL: "speculative"})
     if "speculative" in of.pools:
-        yield Record(recorded.ACCEPTANCE, speculates.acceptance())
+        yield Record(series.ACCEPTANCE, speculates.acceptance())
         per_position = speculates.per_position()
         if per_position is not None:
-            yield Record(recorded.PER_POSITION, per_position)
-        yield Record(recorded.ACCEPTED_LENGTH, speculates.accepted_length())
-        yield Record(recorded.DRAFTED, speculates.drafted())
+            yield Record(series.PER_POSITION, per_position)
+        yield Record(series.ACCEPTED_LENGTH, speculates.accepted_length())
+        yield Record(series.DRAFTED, speculates.drafted())
         per_step = speculates.tokens_per_step()
         if per_step is not None:
-            yield Record(recorded.TOKENS_PER_STEP, per_step)
+            yield Record(series.TOKENS_PER_STEP, per_step)
     for latency in LATENCIES:
-        yield Record(recorded.MEAN[latency], signals.mean(latency))
+        yield Record(series.MEAN[latency], signals.mean(latency))
         quantile = signals.quantile(latency, 0.95)
         if quantile is not None:
-            yield Record(recorded.P95[latency], quantile)
-    yield Record(recorded.CONCURRENCY, signals.load())
-    yield Record(recorded.WAITING, signals.waiting())
-    yield Record(recorded.FINISHED, signals.finished())
-    yield Record(recorded.ANSWER_TOKENS, signals.answer_tokens())
-    yield Record(recorded.TOKENS_PER_S, signals.tokens_per_second())
+            yield Record(series.P95[latency], quantile)
+    yield Record(series.CONCURRENCY, signals.load())
+    yield Record(series.WAITING, signals.waiting())
+    yield Record(series.FINISHED, signals.finished())
+    yield Record(series.ANSWER_TOKENS, signals.answer_tokens())
+    yield Record(series.TOKENS_PER_S, signals.tokens_per_second())
     for name, expression in (
-        (recorded.KV_USAGE, signals.kv_usage()),
-        (recorded.PREEMPTIONS, signals.preemptions()),
+        (series.KV_USAGE, signals.kv_usage()),
+        (series.PREEMPTIONS, signals.preemptions()),
     ):
         if expression is not None:
             yield Record(name, expression)
     if not rollout.addresses.routers:
         by_pool = replace(signals, by=(ROLLOUT, POOL))
-        yield Record(recorded.REQUESTS, by_pool.finished())
-        yield Record(recorded.ERROR_SHARE, by_pool.aborted_share())
+        yield Record(series.REQUESTS, by_pool.finished())
+        yield Record(series.ERROR_SHARE, by_pool.aborted_share())
         yield from _of_http(rollout, replace(by_pool, window=duration(outage_window_s(rollout))))
 
 
@@ -121,23 +130,23 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
     if not rollout.addresses.routers:
         return
     window = duration(rollout.monitor.window_s)
-    yield Record(recorded.REQUESTS, _routed(ours, window))
-    total = f"{recorded.REQUESTS}{selector(ours)}"
+    yield Record(series.REQUESTS, _routed(ours, window))
+    total = f"{series.REQUESTS}{selector(ours)}"
     # The series of a status exists from its first answer on: where there is none, none failed.
     failed = _routed(ours, window, 'status="5xx"')
-    yield Record(recorded.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
+    yield Record(series.ERROR_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
     saved = f"sum by ({ROLLOUT}) (increase({ROUTE_FAILOVERS}{selector(ours)}[{window}]))"
-    speculative = f"{recorded.REQUESTS}{selector({**ours, POOL: 'speculative'})}"
+    speculative = f"{series.REQUESTS}{selector({**ours, POOL: 'speculative'})}"
     share = f"{saved} / on ({ROLLOUT}) group_right () ({speculative} > 0)"
-    yield Record(recorded.FAILOVER_SHARE, share)
+    yield Record(series.FAILOVER_SHARE, share)
     # An outage is noticed within scrapes, and not when it fills the window.
     short = duration(outage_window_s(rollout))
-    yield Record(recorded.REQUESTS_LATELY, _routed(ours, short))
-    lately = f"{recorded.REQUESTS_LATELY}{selector(ours)}"
+    yield Record(series.REQUESTS_LATELY, _routed(ours, short))
+    lately = f"{series.REQUESTS_LATELY}{selector(ours)}"
     failed = _routed(ours, short, 'status="5xx"')
     elsewhere = _routed(ours, short, 'status!="5xx"', 'pool="speculative"', 'served="standard"')
     lost = f"({failed} or {lately} * 0) + ({elsewhere} or {lately} * 0)"
-    yield Record(recorded.UNANSWERED_SHARE, f"({lost}) / ({lately} > 0)")
+    yield Record(series.UNANSWERED_SHARE, f"({lost}) / ({lately} > 0)")
 
 
 def _of_http(rollout: Rollout, lately: Signals) -> Iterator[Record]:
@@ -146,9 +155,9 @@ def _of_http(rollout: Rollout, lately: Signals) -> Iterator[Record]:
     answered, failed = lately.http(), lately.http(failed=True)
     if answered is None or failed is None:
         return
-    yield Record(recorded.REQUESTS_LATELY, answered)
-    total = f"{recorded.REQUESTS_LATELY}{selector(lately.labels)}"
-    yield Record(recorded.UNANSWERED_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
+    yield Record(series.REQUESTS_LATELY, answered)
+    total = f"{series.REQUESTS_LATELY}{selector(lately.labels)}"
+    yield Record(series.UNANSWERED_SHARE, f"({failed} or {total} * 0) / ({total} > 0)")
 
 
 def outage_window_s(rollout: Rollout) -> int:
@@ -166,4 +175,4 @@ def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
 def _gpu_memory(labels: Mapping[str, str]) -> Record:
     ours = selector(labels)
     used, free = f"{GPU_USED}{ours}", f"{GPU_FREE}{ours}"
-    return Record(recorded.GPU_MEMORY, f"{used} / ({used} + {free})")
+    return Record(series.GPU_MEMORY, f"{used} / ({used} + {free})")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specops.config import Rollout
-from specops.prometheus.exposed import POOLS, exposed
-from specops.prometheus.series import POOL, ROLLOUT
+from specops.prometheus.series import POOL, POOLS, ROLLOUT, exposed
 from specops.render.prometheus.targets import Targets, job_name, targets
 from specops.render.server import header, to_yaml
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError
-from specops.prometheus.exposed import POOLS, PoolName
+from specops.prometheus.series import POOLS, PoolName
 
 Kind = Literal["standard", "speculative", "routers", "guard", "gpus"]
 

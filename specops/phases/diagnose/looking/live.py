@@ -11,10 +11,9 @@ from specops.phases.diagnose.asking.thresholds import ENOUGH_ANSWERS, ENOUGH_DRA
 from specops.phases.diagnose.observations import Earlier, Gpu, Live, Switched
 from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
-from specops.prometheus.exposed import PoolName, exposed
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector, stuck_window_s
-from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT
+from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, PoolName, exposed
 from specops.render.prometheus.rule_file import duration
 from specops.serving import Drafts
 
