@@ -50,13 +50,13 @@ import numpy as np
 
 from specops.guard.policy import Rules, decide
 from specops.guard.signals import noise, verdicts
-from specops.guard.signals.criteria import BREAK_EVEN_KNOWN, Baseline, Level, Plan
+from specops.guard.signals.criteria import BREAK_EVEN_KNOWN, Baseline, Criteria, Level
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes
-from specops.guard.signals.observation import look
-from specops.guard.signals.query import FIGURES, Asked, Seen
-from specops.guard.signals.verdicts import FURTHER, Judged
+from specops.guard.signals.observation import observe
+from specops.guard.signals.query import FIGURES, LiveFigures, Query
+from specops.guard.signals.verdicts import FURTHER, Judgement
 from specops.guard.simulation import playbook_guard
-from specops.guard.simulation.simulate import looked, simulate, window_of
+from specops.guard.simulation.simulate import observed, simulate, window_of
 from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import Signal, State, Threshold
@@ -84,10 +84,10 @@ AGAIN = 3
 """Of each kind are walked through one evaluation at a time."""
 
 
-def plan_of(break_even: float, wrong: float = 0.0) -> Plan:
+def criteria_of(break_even: float, wrong: float = 0.0) -> Criteria:
     """`wrong`: by which the break-even was measured wrongly."""
-    return Plan(
-        asked=Asked("bench", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+    return Criteria(
+        query=Query("bench", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=break_even + wrong, source="made up"),
         break_even_known_to=BREAK_EVEN_KNOWN,
@@ -135,7 +135,7 @@ class Acted:
     load_not_measured: int = 0
     server_started: int = 0
     fell_before: int = 0
-    asked: int = 0
+    expected: int = 0
     acted: int = 0
     at_exactly: int = 0
     acted_at_exactly: int = 0
@@ -156,7 +156,7 @@ def rows_of(bad: np.ndarray[Any, Any], times: int) -> Iterator[tuple[int, int]]:
     return ((int(begin), int(end)) for begin, end in edges.reshape(-1, 2) if end - begin >= times)
 
 
-def fell_at(trace: Trace, plan: Plan, bad: np.ndarray[Any, Any], within: Seen) -> int | None:
+def fell_at(trace: Trace, criteria: Criteria, bad: np.ndarray[Any, Any], within: LiveFigures) -> int | None:
     """The interval in which the guard falls back first; None where it does not.
 
     Only within rows of bad evaluations are they walked one at a time: elsewhere no row is long enough.
@@ -165,19 +165,19 @@ def fell_at(trace: Trace, plan: Plan, bad: np.ndarray[Any, Any], within: Seen) -
     for begin, end in rows_of(bad, rules.consecutive):
         state = State()
         for at in range(begin, end):
-            found = looked(trace, plan, at, within, state, 0)
+            found = observed(trace, criteria, at, within, state, 0)
             state = decide(state, found, float(trace.ts[at]), rules).state
             if state.mode == "fallen":
                 return at
     return None
 
 
-def judged_all(plan: Plan, trace: Trace) -> tuple[Codes, Mapping[Signal, Judged]]:
+def judged_all(criteria: Criteria, trace: Trace) -> tuple[Codes, Mapping[Signal, Judgement]]:
     """At each instant, further back where the window has too little traffic, as `look` does it; and what was
     judged of the window alone."""
-    window = window_of(trace, plan)
-    judged = verdicts.judge(plan, windows(trace, window, 2 * window))
-    further = verdicts.further_back(judged)
+    window = window_of(trace, criteria)
+    judged = verdicts.judge(criteria, windows(trace, window, 2 * window))
+    further = verdicts.windows_needed(judged)
     codes = {signal: one.codes.copy() for signal, one in judged.items()}
     both_slow = {
         signal: np.broadcast_to(one.both_slow, further.shape).copy() for signal, one in judged.items()
@@ -187,20 +187,20 @@ def judged_all(plan: Plan, trace: Trace) -> tuple[Codes, Mapping[Signal, Judged]
         if not where.any():
             continue
         back = verdicts.judge(
-            plan, _at(windows(trace, many * window, (many + 1) * window), where), windows=many
+            criteria, _at(windows(trace, many * window, (many + 1) * window), where), windows=many
         )
         for signal, one in judged.items():
-            found = verdicts.with_longer(plan, _judged_at(one, where), back[signal], many)
+            found = verdicts.with_longer(criteria, _judged_at(one, where), back[signal], many)
             codes[signal][where] = found.codes
             both_slow[signal][where] = found.both_slow
     return verdicts.overall(codes, np.any(list(both_slow.values()), axis=0)), judged
 
 
-def _at(seen: Seen, where: np.ndarray[Any, Any]) -> Seen:
-    return Seen.of({name: np.asarray(getattr(seen, name))[where] for name in ("ts", *FIGURES)})
+def _at(live: LiveFigures, where: np.ndarray[Any, Any]) -> LiveFigures:
+    return LiveFigures.of({name: np.asarray(getattr(live, name))[where] for name in ("ts", *FIGURES)})
 
 
-def _judged_at(judged: Judged, where: np.ndarray[Any, Any]) -> Judged:
+def _judged_at(judged: Judgement, where: np.ndarray[Any, Any]) -> Judgement:
     return replace(
         judged,
         **{
@@ -210,15 +210,15 @@ def _judged_at(judged: Judged, where: np.ndarray[Any, Any]) -> Judged:
     )
 
 
-def falls_of(plan: Plan, trace: Trace, codes: Codes) -> list[int | None]:
+def falls_of(criteria: Criteria, trace: Trace, codes: Codes) -> list[int | None]:
     """Week by week, the interval in which the guard falls back first."""
     found: list[int | None] = []
     for week in range(len(codes)):
         rows = any(True for _ in rows_of(codes[week] == BAD, Rules().consecutive))
         one = trace.at(week) if rows else None
-        window = window_of(trace, plan)
+        window = window_of(trace, criteria)
         found.append(
-            fell_at(one, plan, codes[week] == BAD, windows(one, window, 2 * window)) if one else None
+            fell_at(one, criteria, codes[week] == BAD, windows(one, window, 2 * window)) if one else None
         )
     return found
 
@@ -228,13 +228,13 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
     random = np.random.default_rng(seed)
     break_even = float(random.choice(BREAK_EVENS))
     wrong = BREAK_EVEN_ERROR * float(random.standard_normal())
-    plan, world = plan_of(break_even, wrong), World(BASELINE, break_even, **changes)
+    criteria, world = criteria_of(break_even, wrong), World(BASELINE, break_even, **changes)
     trace = weeks(world, count, random)
-    codes, judged = judged_all(plan, trace)
+    codes, judged = judged_all(criteria, trace)
     theirs = playbook_guard.falls(trace.playbook)
     return Tally(
         weeks=count,
-        fell_back=sum(at is not None for at in falls_of(plan, trace, codes)),
+        fell_back=sum(at is not None for at in falls_of(criteria, trace, codes)),
         bad_evaluations=int((codes == BAD).sum()),
         playbook_fell_back=int(theirs.any(axis=1).sum()),
         playbook_triggers=int(theirs.sum()),
@@ -246,15 +246,15 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
 def regressions(seed: tuple[int, int], count: int) -> Acted:
     random = np.random.default_rng(seed)
     break_even = float(random.choice(BREAK_EVENS))
-    plan, rules = plan_of(break_even), Rules()
+    criteria, rules = criteria_of(break_even), Rules()
     # Busier than most weeks are: where there is too little traffic, nothing is asked.
     world = replace(World(BASELINE, break_even), length_s=HOURS * 3600, busy=(0.8, 1.6))
-    interval, window = world.interval_s, round(plan.window_s / world.interval_s)
+    interval, window = world.interval_s, round(criteria.window_s / world.interval_s)
     incident = _incident(random, count, int(interval))
     trace = weeks(world, count, random, incident)
-    seen = windows(trace, window, 2 * window)
-    codes_of_all, judged = judged_all(plan, trace)
-    falls = falls_of(plan, trace, codes_of_all)
+    live = windows(trace, window, 2 * window)
+    codes_of_all, judged = judged_all(criteria, trace)
+    falls = falls_of(criteria, trace, codes_of_all)
     found = Acted(regressions=count)
     for at in range(count):
         began, fell = int(incident.began[at]), falls[at]
@@ -267,7 +267,7 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
         codes, low, limit = tpot.codes[full], np.asarray(tpot.low)[full], np.asarray(tpot.limit)[full]
         gap = (codes == NO_DATA).any()
         few = (codes == NO_TRAFFIC).any()
-        started = (np.nan_to_num(np.asarray(seen.restarts)[full]) > 0).any()
+        started = (np.nan_to_num(np.asarray(live.restarts)[full]) > 0).any()
         theirs, ours = np.asarray(tpot.standard_n)[full], np.asarray(tpot.n)[full]
         together = ours * theirs / np.maximum(ours + theirs, 1e-9)
         untold = (together < COMPARED).any()  # NaN, without traffic there, is not
@@ -286,7 +286,7 @@ def regressions(seed: tuple[int, int], count: int) -> Acted:
                 found.later += int(later is not None and later < world.intervals)
                 found.acted_later += int(later is not None and fell is not None and fell <= later)
             continue
-        found.asked += 1
+        found.expected += 1
         found.acted += int(acted)
         exactly = incident.slower[at] == 1.2
         found.at_exactly += int(exactly)
@@ -316,15 +316,15 @@ def _incident(random: np.random.Generator, count: int, interval: int) -> Inciden
 
 def again(seed: int) -> dict[str, int]:
     """One evaluation at a time, of weeks and of regressions: how often the end differs from the arrays'."""
-    plan, rules, differs, walked = plan_of(0.4), Rules(), 0, 0
+    criteria, rules, differs, walked = criteria_of(0.4), Rules(), 0, 0
     for length_s, hit in ((WEEK, False), (HOURS * 3600, True)):
         random = np.random.default_rng((seed, int(hit)))
         world = replace(World(BASELINE, 0.4), length_s=length_s)
         incident = _incident(random, AGAIN, int(world.interval_s)) if hit else None
         trace = weeks(world, AGAIN, random, incident)
-        falls = falls_of(plan, trace, judged_all(plan, trace)[0])
+        falls = falls_of(criteria, trace, judged_all(criteria, trace)[0])
         for week in range(AGAIN):
-            found = simulate(trace.at(week), plan, rules)
+            found = simulate(trace.at(week), criteria, rules)
             fell = falls[week]
             first = trace.ts[week][fell] if fell is not None else None
             differs += int((found.fallbacks[0].ts if found.fallbacks else None) != first)
@@ -350,7 +350,7 @@ def looks(times: int = 200) -> dict[str, float]:
     lines = routed("bench", rates, time.time())
     with tempfile.TemporaryDirectory() as folder, remembering(pools, Path(folder), *lines) as up:
         api = Api(up.url)
-        found = [look(api, plan_of(0.4), time.time()) for _ in range(times)]
+        found = [observe(api, criteria_of(0.4), time.time()) for _ in range(times)]
     assert {one.verdict for one in found} == {"healthy"}, found[0]
     own = np.array([one.took_ms - one.prometheus_ms for one in found])
     whole = np.array([one.took_ms for one in found])
@@ -370,33 +370,33 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     began = time.perf_counter()
-    with ProcessPoolExecutor(asked.processes) as pool:
-        parts = [pool.submit(healthy, (asked.seed, n), size) for n, size in _chunks(asked.weeks, CHUNK)]
+    with ProcessPoolExecutor(options.processes) as pool:
+        parts = [pool.submit(healthy, (options.seed, n), size) for n, size in _chunks(options.weeks, CHUNK)]
         hits = [
-            pool.submit(regressions, (asked.seed + 1, n), size)
-            for n, size in _chunks(asked.regressions, 20 * CHUNK)
+            pool.submit(regressions, (options.seed + 1, n), size)
+            for n, size in _chunks(options.regressions, 20 * CHUNK)
         ]
         hardest = [
-            pool.submit(healthy, (asked.seed + 2, n), size, **HARDEST)
-            for n, size in _chunks(asked.hardest, CHUNK)
+            pool.submit(healthy, (options.seed + 2, n), size, **HARDEST)
+            for n, size in _chunks(options.hardest, CHUNK)
         ]
         tally = sum((part.result() for part in parts), Tally())
         at_the_edge = sum((part.result() for part in hardest), Tally())
         acted = sum((hit.result() for hit in hits), Acted())
-    walked = again(asked.seed)
-    looked = looks()
-    _print(tally, at_the_edge, acted, walked, looked, time.perf_counter() - began)
-    if asked.json:
+    walked = again(options.seed)
+    observed = looks()
+    _print(tally, at_the_edge, acted, walked, observed, time.perf_counter() - began)
+    if options.json:
         figures = {
             "healthy": asdict(tally),
             "hardest": asdict(at_the_edge),
             "regressions": asdict(acted),
             "again": walked,
-            "look": looked,
+            "look": observed,
         }
-        asked.json.write_text(json.dumps(figures | {"seed": asked.seed}, indent=1) + "\n")
+        options.json.write_text(json.dumps(figures | {"seed": options.seed}, indent=1) + "\n")
 
 
 def _chunks(total: int, size: int) -> list[tuple[int, int]]:
@@ -408,7 +408,7 @@ def _print(
     hardest: Tally,
     acted: Acted,
     walked: dict[str, int],
-    looked: dict[str, float],
+    observed: dict[str, float],
     took_s: float,
 ) -> None:
     evaluations = sum(tally.verdicts)
@@ -435,14 +435,15 @@ def _print(
         f" started, {acted.fell_before} fallen before"
     )
     print(
-        f"             acted on in time {acted.acted} of {acted.asked}; of those of exactly 20%"
+        f"             acted on in time {acted.acted} of {acted.expected}; of those of exactly 20%"
         f" {acted.acted_at_exactly} of {acted.at_exactly}; latest {acted.latest_s:.0f} s after it began;"
         f" in the hours after it {acted.ever_acted} of all"
     )
     print(f"again        {walked['walked']} traces walked one by one: {walked['differ']} end otherwise")
     print(
-        f"look         {looked['own_p50_ms']:.2f} ms beside Prometheus (at most {looked['own_max_ms']:.2f}),"
-        f" {looked['whole_p50_ms']:.1f} ms in all (at most {looked['whole_max_ms']:.1f})"
+        f"evaluation   {observed['own_p50_ms']:.2f} ms beside Prometheus"
+        f" (at most {observed['own_max_ms']:.2f}),"
+        f" {observed['whole_p50_ms']:.1f} ms in all (at most {observed['whole_max_ms']:.1f})"
     )
     print(f"took         {took_s:.0f} s")
 

@@ -121,16 +121,16 @@ def override(
     file = load(rollout)
     from specops.cli.guard_page import page
     from specops.cli.load_options import wrong_option
-    from specops.guard.guard import Asked
+    from specops.guard.guard import OverrideRequest
     from specops.phases import guard as phase
 
     if pool == "none" and minutes is not None:
         raise UsageError("none ends an override, and has no time", hint="leave --for out")
     try:
-        asked = Asked(pool=pool, by=by or _user(), why=why, minutes=minutes)
+        request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
         raise wrong_option(error, "guard override") from error
-    found = phase.override(file, run_folder(rollout, file.rollout, out), asked)
+    found = phase.override(file, run_folder(rollout, file.rollout, out), request)
     print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
     raise typer.Exit(Exit.ENVIRONMENT if found.unconfirmed else Exit.YES)
 

@@ -58,14 +58,17 @@ def simulate(
     from specops.guard.policy import Rules
     from specops.guard.simulation import simulate as simulation
     from specops.guard.simulation import synthetic, traces
-    from specops.phases.guard import planned
+    from specops.phases.guard import deployment_criteria
     from specops.prometheus.api import Api
 
-    (plan, without), rules = planned(file, run_folder(rollout, file.rollout, out)), Rules.of(file.guard)
+    (criteria, without), rules = (
+        deployment_criteria(file, run_folder(rollout, file.rollout, out)),
+        Rules.of(file.guard),
+    )
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:
-        replayed = synthetic.week(plan, seed, slower)
+        replayed = synthetic.week(criteria, seed, slower)
     elif file.addresses.prometheus is None:
         raise UsageError("the rollout file names no Prometheus", hint="add addresses.prometheus")
     elif file.guard.interval_s < 2 * file.monitor.scrape_interval_s:
@@ -77,14 +80,14 @@ def simulate(
     else:
         now = time.time()
         api = Api(file.addresses.prometheus, timeout_s=60.0)
-        replayed = traces.record(api, plan, now - last * 86400, now, file.guard.interval_s)
+        replayed = traces.record(api, criteria, now - last * 86400, now, file.guard.interval_s)
     replayed = traces.marked(replayed, incident or [])
     if save is not None:
         traces.save(replayed, save)
     with progress(quiet) as shown:
         for line in without:
             shown.note(line)
-        found = simulation.simulate(replayed, plan, rules, shown)
+        found = simulation.simulate(replayed, criteria, rules, shown)
     if as_json:
         print_json(asdict(found) | {"verdict": found.verdict})
     else:

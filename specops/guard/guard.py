@@ -1,18 +1,18 @@
-"""The guard itself, a turn at a time: look, decide, write it down, act, write down what came of it.
+"""One turn of the guard: evaluate, decide, write it down, act, write down the result, notify. Overrides,
+status.
 
-Every turn reads what the targets have. More than the guard wants is brought down at once. Less is left as it
-is and told: somebody, or a router that lost its state, takes care already, and only a decision, or a person
-who hands it back, raises anything.
-"""
+Every turn reads the targets. A target above the decided percentage is lowered at once. One below it was
+changed outside the guard: it is reported and left alone until a decision, or a person who hands it back,
+raises it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specops.actions import Message, Notification
 from specops.errors import SpecopsError
@@ -29,19 +29,19 @@ from specops.guard.journal import (
 )
 from specops.guard.policy import Rules, decide, falls, pin, release
 from specops.guard.signals.observation import Row
-from specops.guard.state import Decision, Evaluation, Override, State
+from specops.guard.state import Decision, Evaluation, Override, Record, State
 from specops.guard.switch import each
 
-Look = Callable[[float, float | None, Row | None], Evaluation]
-"""What is seen at an instant: since when what is served is what it is, as far as is known, and the row of bad
-evaluations so far."""
+Observe = Callable[[float, float | None, Row | None], Evaluation]
+"""Evaluates the deployment. Arguments: the time; since when the percentage is unchanged, None where unknown;
+the row of bad evaluations so far."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What the capacity gate says before all traffic is moved."""
+    """The capacity gate's answer before traffic is moved to the standard pool."""
 
-    said: str
+    reason: str
     floor: int = 0
     """The percentage that the standard pool cannot carry."""
 
@@ -54,7 +54,7 @@ class Switches(Protocol):
 
 @dataclass
 class Tally:
-    """Since this process began."""
+    """Counts since this process started."""
 
     evaluations: dict[str, int] = field(default_factory=dict)
     actions: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Guard:
         self,
         *,
         rules: Rules,
-        look: Look,
+        observe: Observe,
         switch: Switches,
         journal: Journal,
         gate: Callable[[], Gate],
@@ -81,8 +81,8 @@ class Guard:
         self.rules = rules
         self.dry_run = dry_run
         self.tally = Tally()
-        self.found: tuple[Reading, ...] = ()
-        self._look = look
+        self.readings: tuple[Reading, ...] = ()
+        self._observe = observe
         self._switch = switch
         self._journal = journal
         self._gate = gate
@@ -113,67 +113,70 @@ class Guard:
 
     @property
     def unconfirmed(self) -> str | None:
-        """What is not as it was decided; None while all is."""
-        confirmed, wanted = self._journal.standing.confirmed, self.state.wanted
+        """Where the targets differ from the decision; None while they do not."""
+        confirmed, target_percent = self._journal.standing.confirmed, self.state.target_percent
         action = self._journal.standing.last_action
-        if confirmed != wanted:
+        if confirmed != target_percent:
             failed = action.result.targets if action is not None and action.result is not None else ()
             errors = [f"{one.name}: {one.error}" for one in failed if one.error]
             traffic = action.result.traffic if action is not None and action.result is not None else None
-            return "; ".join(errors) or traffic or f"{wanted}% is not confirmed yet"
+            return "; ".join(errors) or traffic or f"{target_percent}% is not confirmed yet"
         if self.dry_run:
             return None
-        return _unlike(self.found, wanted)
+        return _mismatch(self.readings, target_percent)
 
     def resume(self) -> Entry | None:
-        """Finish what a guard before this one had begun; None where there was nothing."""
+        """Complete an action that an earlier guard did not finish. None where there is none."""
         action = self._journal.standing.last_action
         if action is None or action.result is not None:
             return None
         return self._act(action, again=True)
 
     def turn(self, alerts: Sequence[str] = ()) -> Entry:
-        """One evaluation. `alerts`: firing ones that Alertmanager told of; they are noted, no more."""
+        """One evaluation and what follows. `alerts` are recorded with it, and have no other effect."""
         now, state = self._clock(), self.state
         self._read()
         began = time.monotonic()
-        evaluation = self._seen(now)
+        evaluation = self._evaluation(now)
         self.tally.seconds += time.monotonic() - began
         self.tally.evaluations[evaluation.verdict] = self.tally.evaluations.get(evaluation.verdict, 0) + 1
-        decision, said = decide(state, evaluation, now, self.rules), None
+        decision, capacity = decide(state, evaluation, now, self.rules), None
         if falls(state, decision.state):
-            gate = self._asked()
-            said = gate.said
+            gate = self._ask_gate()
+            capacity = gate.reason
             decision = decide(state, evaluation, now, self.rules.keeping(gate.floor))
-        return self._carry_out(decision, now, evaluation, said, tuple(alerts))
+        return self._carry_out(decision, now, evaluation, capacity, tuple(alerts))
 
     def pin(self, override: Override) -> Entry | None:
-        """A person's override; None where exactly this one holds already, and is seen to."""
+        """Apply a person's override. None where exactly this one holds already, and the targets confirm
+        it."""
         now = self._clock()
         self._read()
         if (
             self.state.override == override
             and override.left_s is None
-            and not self._must_act(self.state.wanted)
+            and not self._must_act(self.state.target_percent)
         ):
             return None
-        said = self._asked().said if override.pool == "standard" else None  # told; a person decides
-        return self._carry_out(pin(self.state, override, now, self.rules), now, capacity=said)
+        capacity = (
+            self._ask_gate().reason if override.pool == "standard" else None
+        )  # only recorded: a person decides
+        return self._carry_out(pin(self.state, override, now, self.rules), now, capacity=capacity)
 
     def release(self, by: str, why: str) -> Entry:
-        """A person hands it back."""
+        """End an override: the guard decides again."""
         now = self._clock()
         self._read()
-        found = [reading.percent for reading in self.found if reading.percent is not None]
-        decision = release(self.state, by, why, now, self.rules, min(found, default=None))
+        readings = [reading.percent for reading in self.readings if reading.percent is not None]
+        decision = release(self.state, by, why, now, self.rules, min(readings, default=None))
         return self._carry_out(decision, now)
 
     def _read(self) -> None:
-        self.found = self._switch.read()
+        self.readings = self._switch.read()
 
-    def _seen(self, now: float) -> Evaluation:
+    def _evaluation(self, now: float) -> Evaluation:
         try:
-            return self._look(now, self._unchanged_since(), self._row())
+            return self._observe(now, self._unchanged_since(), self._row())
         except SpecopsError as error:
             return Evaluation(ts=now, verdict="unknown", reason=error.message)
 
@@ -182,16 +185,16 @@ class Guard:
         return Row(began, last) if began is not None and last is not None else None
 
     def _unchanged_since(self) -> float | None:
-        """Since the last switch, or since this journal began: where there is little traffic, as at a canary
-        step or by night, all of it since then counts."""
+        """Time of the last switch, else of the journal's first line. With little traffic, as at a canary step
+        or at night, all samples since then count."""
         standing = self._journal.standing
         return standing.last_action.ts if standing.last_action is not None else standing.began
 
-    def _asked(self) -> Gate:
+    def _ask_gate(self) -> Gate:
         try:
             return self._gate()
         except SpecopsError as error:
-            return Gate(said=f"the capacity gate could not be evaluated: {error.message}")
+            return Gate(reason=f"the capacity gate failed: {error.message}")
 
     def _carry_out(
         self,
@@ -202,7 +205,7 @@ class Guard:
         alerts: tuple[str, ...] = (),
     ) -> Entry:
         last = self._journal.standing.last
-        wanted = decision.state.wanted
+        target_percent = decision.state.target_percent
         entry = Entry(
             ts=now,
             id=last.id + 1 if last else 1,
@@ -213,19 +216,21 @@ class Guard:
                 evaluation=evaluation,
                 capacity=capacity,
                 alerts=alerts,
-                found=self.found,
+                readings=self.readings,
             ),
             state=decision.state,
-            action=Intent(percent=wanted) if self._must_act(wanted) else None,
+            action=Intent(percent=target_percent) if self._must_act(target_percent) else None,
         )
         self._journal.append(entry)
         self.tally.fallbacks += "fell_back" in decision.events
         return self._act(entry) if entry.action is not None else self._notify(entry)
 
-    def _must_act(self, wanted: int) -> bool:
-        if self._journal.standing.confirmed != wanted:
+    def _must_act(self, target_percent: int) -> bool:
+        if self._journal.standing.confirmed != target_percent:
             return True
-        above = any(reading.percent is not None and reading.percent > wanted for reading in self.found)
+        above = any(
+            reading.percent is not None and reading.percent > target_percent for reading in self.readings
+        )
         return above and not self.dry_run
 
     def _act(self, entry: Entry, *, again: bool = False) -> Entry:
@@ -239,21 +244,21 @@ class Guard:
         done = entry.model_copy(update={"result": result})
         self._journal.append(done)
         if not self.dry_run:
-            self.found = tuple(_reading(one) for one in result.targets)
+            self.readings = tuple(_reading(one) for one in result.targets)
         self._outcome = result.outcome
         return self._notify(done, again=before not in (None, result.outcome))
 
     def _notify(self, entry: Entry, *, again: bool = False) -> Entry:
-        """Sends what is new: a change, or that an earlier one has (`again`) been confirmed, or no longer is.
+        """Send a change, or (`again`) that the outcome of an earlier one is now another.
 
-        It comes after the switch. What fails is recorded, and not sent a second time.
+        The switch comes first. A failure is recorded, and the message is not sent again.
         """
         if self.dry_run or not self._notifications or not (entry.evidence.events or again):
             return entry
         result = entry.result
         message = Message(
             rollout=self._rollout,
-            percent=entry.state.wanted,
+            percent=entry.state.target_percent,
             confirmed=result is None or result.outcome == "done",
             text=entry.evidence.why,
         )
@@ -277,45 +282,47 @@ def _sent(notification: Notification, message: Message) -> Notified:
 
 
 def _reading(one: Switched) -> Reading:
-    """What a target had at last when it was switched: a router that hangs is not asked once more."""
+    """The last percentage that a target had when it was switched: a router that hangs is not read again."""
     return Reading(name=one.name, percent=one.after, error=one.error if one.after is None else None)
 
 
-def _unlike(found: Sequence[Reading], wanted: int) -> str | None:
-    said = []
-    for reading in found:
+def _mismatch(readings: Sequence[Reading], target_percent: int) -> str | None:
+    differences = []
+    for reading in readings:
         if reading.percent is None:
-            said.append(reading.error or f"{reading.name} could not be read")
-        elif reading.percent < wanted:
-            said.append(
-                f"{reading.name} has {reading.percent}%, less than the {wanted}% of the guard: it was"
-                " changed outside the guard, and stays until specops guard override ROLLOUT none --why WHY"
+            differences.append(reading.error or f"{reading.name} could not be read")
+        elif reading.percent < target_percent:
+            differences.append(
+                f"{reading.name} has {reading.percent}%, below the guard's {target_percent}%: changed"
+                " outside the guard, and left so until `specops guard override ROLLOUT none --why WHY`"
             )
-        elif reading.percent > wanted:
-            said.append(f"{reading.name} has {reading.percent}%, more than the {wanted}% of the guard")
-    return "; ".join(said) or None
+        elif reading.percent > target_percent:
+            differences.append(f"{reading.name} has {reading.percent}%, above the guard's {target_percent}%")
+    return "; ".join(differences) or None
 
 
-class Status(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Status(Record):
+    """What a running guard answers, or what the journal says where none runs."""
+
+    OLDER: ClassVar = {"wanted": "target_percent"}
 
     running: int | None
-    """Its pid; None where no guard runs, and all this is from its journal."""
+    """The process id; None where no guard runs."""
 
     dry_run: bool = False
     state: State
-    wanted: int
+    target_percent: int
     """The percentage that all targets should have."""
 
     unconfirmed: str | None
-    """What is not so, or not known to be."""
+    """Where the targets differ from that, or are not known to agree."""
 
     decided_at: float | None
-    """Seconds since the epoch; None where nothing was decided yet."""
+    """Seconds since the epoch; None before the first decision."""
 
     why: str
     capacity: str | None
-    """What the capacity gate said to that, where it was asked."""
+    """The capacity gate's answer, where the decision needed one."""
 
     evaluation: Evaluation | None
     """The last one."""
@@ -331,39 +338,37 @@ def status(
     unconfirmed: str | None = None,
     dry_run: bool = False,
 ) -> Status:
-    last, action, wanted = standing.last, standing.last_action, standing.state.wanted
-    if unconfirmed is None and standing.confirmed != wanted:
-        unconfirmed = f"{wanted}% was decided, and is not confirmed"
+    last, action, target_percent = standing.last, standing.last_action, standing.state.target_percent
+    if unconfirmed is None and standing.confirmed != target_percent:
+        unconfirmed = f"{target_percent}% is decided but not confirmed"
     return Status(
         running=running,
         dry_run=dry_run,
         state=standing.state,
-        wanted=wanted,
+        target_percent=target_percent,
         unconfirmed=unconfirmed,
         decided_at=last.ts if last else None,
-        why=last.evidence.why if last else "nothing was decided yet: the journal is empty",
+        why=last.evidence.why if last else "no decision yet: the journal is empty",
         capacity=last.evidence.capacity if last else None,
         evaluation=standing.evaluation,
         result=action.result if action is not None else None,
     )
 
 
-class Asked(BaseModel):
+class OverrideRequest(Record):
     """The body of POST /override."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     pool: Literal["standard", "speculative", "none"]
-    """Where traffic is pinned; none hands it back."""
+    """The pool that gets all traffic; none ends the override."""
 
     by: str = Field(min_length=1, max_length=200)
     why: str = Field(min_length=1, max_length=2000)
     minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
-def carry_out(guard: Guard, asked: Asked) -> Entry | None:
-    """None where it holds already."""
-    if asked.pool == "none":
-        return guard.release(asked.by, asked.why)
-    left_s = None if asked.minutes is None else asked.minutes * 60
-    return guard.pin(Override(pool=asked.pool, by=asked.by, why=asked.why, left_s=left_s))
+def carry_out(guard: Guard, request: OverrideRequest) -> Entry | None:
+    """Apply an override. None where it holds already."""
+    if request.pool == "none":
+        return guard.release(request.by, request.why)
+    left_s = None if request.minutes is None else request.minutes * 60
+    return guard.pin(Override(pool=request.pool, by=request.by, why=request.why, left_s=left_s))

@@ -1,12 +1,13 @@
-"""What the guard saw, decided and did, one JSON line each: written before it acts, so that a guard that is
-killed at any moment goes on where it was.
+"""The journal: what the guard evaluated, decided and did, as JSON lines, written before it acts. So a guard
+that is killed at any moment continues where it was.
 
 An evaluation, or a person's override, is one line. Where something is to be switched, that line is the
-intent, and one with the same id and the result follows. What has no result is done again, after reading back
-whether it is done. Lines reach the disk before anything else happens. A last line that was cut short was
-never acted on, and is removed; a damaged one before it is history, and is skipped.
+intent. A line with the same id and the result follows, and one more with the notifications. An intent without
+a result is carried out again, after reading the targets. Lines reach the disk before anything else happens.
+An incomplete last line was never acted on, and is removed. A damaged line before the last is history, and is
+skipped.
 
-At `ROTATE_BYTES` the journal becomes journal.1.jsonl, and a new one begins with what the state comes from.
+At `ROTATE_BYTES` the journal becomes journal.1.jsonl. The new one begins with the lines that give the state.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ValidationError
 
@@ -27,11 +28,11 @@ from specops.owned_file import MODE, check_owned, created
 FILE = "journal.jsonl"
 ROTATE_BYTES = 16 * 2**20
 KEPT = 8
-"""Older journals: some weeks at an evaluation a minute."""
+"""Older journals that are stored: some weeks at one evaluation per minute."""
 
 
 class Reading(Record):
-    """What a target says it has, in per cent; None where it could not be read, and why."""
+    """The percentage of a target; None where it could not be read, with the error."""
 
     name: str
     percent: int | None
@@ -45,7 +46,7 @@ class Switched(Record):
     before: int | None
     after: int | None
     tries: int
-    """0: it had it already."""
+    """0: it already had the percentage."""
 
     error: str | None = None
     took_ms: float
@@ -55,7 +56,7 @@ class Result(Record):
     outcome: Literal["done", "failed", "dry_run"]
     targets: tuple[Switched, ...] = ()
     traffic: str | None = None
-    """What the routers' counters say of it, where there are any."""
+    """Requests after the switch by the routers' counters, where there are any."""
 
 
 class Notified(Record):
@@ -66,25 +67,27 @@ class Notified(Record):
 
 
 class Intent(Record):
-    """Every target is to have `percent`."""
+    """The percentage that every target is to have."""
 
     percent: int
 
 
 class Evidence(Record):
+    OLDER: ClassVar = {"found": "readings"}
+
     why: str
     events: tuple[Event, ...] = ()
     evaluation: Evaluation | None = None
-    """None of a person's override."""
+    """None: a person's override."""
 
     capacity: str | None = None
-    """What the capacity gate said, where it was asked."""
+    """The capacity gate's answer, where the decision needed one."""
 
     alerts: tuple[str, ...] = ()
-    """Firing ones that Alertmanager told of since the line before."""
+    """Names of firing alerts, received from Alertmanager since the previous line."""
 
-    found: tuple[Reading, ...] = ()
-    """What the targets had when it was decided."""
+    readings: tuple[Reading, ...] = ()
+    """The targets at the time of the decision."""
 
 
 class Entry(Record):
@@ -102,24 +105,24 @@ class Entry(Record):
 
 @dataclass(frozen=True)
 class Standing:
-    """What a journal amounts to."""
+    """What follows from a journal."""
 
     state: State = field(default_factory=State)
     confirmed: int | None = FULL
-    """The percentage that all targets were last seen to have; None where it is not known. Without a journal
-    they are taken to have what they were rendered with, so that a new guard switches nothing."""
+    """The percentage that all targets last confirmed; None where unknown. Without a journal it is 100, as the
+    router is rendered, so a new guard switches nothing."""
 
     last: Entry | None = None
     last_action: Entry | None = None
     evaluation: Evaluation | None = None
-    """The last one."""
+    """The latest."""
 
     began: float | None = None
-    """Of the first line that is left."""
+    """Time of the first stored line."""
 
 
 def replay(entries: Iterable[Entry], standing: Standing | None = None) -> Standing:
-    """What `entries` amount to, in their order, after `standing`."""
+    """The standing after `entries`, in their order, from `standing` on."""
     standing = standing or Standing()
     state, confirmed = standing.state, standing.confirmed
     last, last_action, evaluation = standing.last, standing.last_action, standing.evaluation
@@ -139,7 +142,7 @@ class Journal:
     """Opened by the one guard that holds the lock of its folder."""
 
     def __init__(self, path: Path, rotate_bytes: int = ROTATE_BYTES) -> None:
-        """Reads what is there. Raises FileError where the last line that was finished is damaged."""
+        """Reads the file. Raises FileError where its last complete line is damaged."""
         self.path = path
         self._rotate_bytes = rotate_bytes
         try:
@@ -154,7 +157,7 @@ class Journal:
         self._size = sound
 
     def append(self, entry: Entry) -> None:
-        """On the disk when it returns. Raises FileError, and then the line is not there."""
+        """`entry` is on the disk when it returns. Raises FileError; then the line is not in the journal."""
         line = entry.model_dump_json().encode() + b"\n"
         try:
             if self._size and self._size + len(line) > self._rotate_bytes:
@@ -178,11 +181,11 @@ class Journal:
         return descriptor
 
     def _take_back(self) -> None:
-        with suppress(OSError):  # a line cut short is removed when the journal is next opened
+        with suppress(OSError):  # an incomplete line is removed when the journal is next opened
             os.truncate(self.path, self._size)
 
     def _rotate(self) -> None:
-        """There is a whole journal at `path` at every moment."""
+        """`path` holds a whole journal at every moment."""
         begin = [self.standing.last_action, self.standing.last]
         lines = dict.fromkeys(
             entry.model_dump_json().encode() + b"\n" for entry in begin if entry is not None
@@ -205,7 +208,7 @@ class Journal:
 
 
 def _own(path: Path) -> bytes:
-    """What the journal of a guard that goes on from it says: nobody else may have written it."""
+    """The bytes of a journal that a guard continues: nobody else may have written it."""
     with path.open("rb") as file:
         check_owned(path, file.fileno())
         os.fchmod(file.fileno(), MODE)
@@ -213,18 +216,16 @@ def _own(path: Path) -> bytes:
 
 
 def read(path: Path) -> Standing:
-    """What the journal at `path` amounts to, while its guard may be writing. Raises FileError."""
+    """The standing of the journal at `path`, while its guard may be writing. Raises FileError."""
     try:
         text = path.read_bytes() if path.exists() else b""
     except OSError as error:
-        raise FileError(
-            f"could not read {path}: {error.strerror}", hint="look at who may read the run folder"
-        ) from error
+        raise FileError(f"could not read {path}: {error.strerror}", hint=f"ls -l {path.parent}") from error
     return replay(_entries(text[: _sound(text)], path))
 
 
 def history(path: Path) -> Iterator[Entry]:
-    """All that is kept, older journals first."""
+    """All stored entries, older journals first."""
     for older in (*(_older(path, number) for number in range(KEPT, 0, -1)), path):
         if older.exists():
             text = older.read_bytes()
@@ -236,8 +237,8 @@ def _older(path: Path, number: int) -> Path:
 
 
 def _sound(text: bytes) -> int:
-    """Bytes up to the end of the last line that was finished. One with zero bytes was not: a file system
-    leaves them where the power failed before the line was on the disk."""
+    """The number of bytes up to the end of the last complete line. A line with zero bytes is incomplete: a
+    file system leaves them where the power failed before the line was on the disk."""
     end = text.rfind(b"\n") + 1
     start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
     return start if b"\0" in text[start:end] else end
@@ -252,9 +253,9 @@ def _entries(text: bytes, path: Path) -> Iterator[Entry]:
             if number < len(lines):
                 continue
             raise FileError(
-                f"{path}, line {number} is damaged, and it is the last: the guard's state is not known",
-                hint=f"move {path.name} aside: a new guard takes speculation to be on, so look first at what"
-                " the routers have, and pin it: specops guard override ROLLOUT standard --why WHY",
+                f"the last line of {path} ({number}) is damaged: the guard's state is not known",
+                hint=f"move {path.name} aside. A new guard assumes that speculation is on: read the routers"
+                " first, and pin their pool: specops guard override ROLLOUT standard --why WHY",
             ) from error
 
 
@@ -269,6 +270,6 @@ def _flush_folder(folder: Path) -> None:
 
 def _unwritable(path: Path, error: OSError) -> FileError:
     return FileError(
-        f"could not write the guard's journal {path}: {error.strerror}; without it nothing is switched",
-        hint="make room, or let this user write to the run folder",
+        f"could not write the guard's journal {path}: {error.strerror}; nothing is switched without it",
+        hint=f"df -h {path.parent}; ls -ld {path.parent}",
     )

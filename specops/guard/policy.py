@@ -1,4 +1,4 @@
-"""What to do about what was seen: pure, so that it can be replayed, simulated and proved.
+"""What to do after an evaluation: pure, so that it can be replayed, simulated and proved.
 
     on ── `consecutive` bad in a row ──▶ fallen ── cool-down over, pool alive ──▶ canary ── all steps ──▶ on
                                           ▲                                         │
@@ -6,15 +6,14 @@
                                                                                     ▼
                                                   attempts used up: held, until a person acts
 
-Only *bad* falls back. No data, no traffic and unknown end a row of bad ones and change nothing else; while
-fallen, *healthy* restores nothing: alerts resolve when traffic stops. At a canary step healthy means better
-than every threshold by a margin, and no class of traffic bad.
+Only *bad* falls back. No data, no traffic and unknown end a row of bad evaluations, and change nothing else.
+While fallen, *healthy* alone restores nothing: alerts also resolve when traffic stops. At a canary step an
+evaluation is healthy if it is better than every threshold by a margin, and no class of traffic is bad.
 
-Time is what passed between two decisions, never an instant to wait for. Of a cool-down at most one interval
-counts for each decision, and a clock that went back counts as nothing: hours in which no guard ran win
-nothing, a jump forward an interval at most, and a jump back makes nothing wait for ever. A person's override
-ends by the time that passed, all of it.
-"""
+Waiting is by the time that passed between two decisions, never until a point in time. Each decision shortens
+a cool-down by at most one interval, and a clock that went back shortens it by nothing. So hours without a
+guard, or a jump of the clock forward, gain at most an interval, and a jump back delays nothing for ever. An
+override ends by all of the time that passed."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode
 
 @dataclass(frozen=True)
 class Rules:
-    """Of a rollout file's `guard`."""
+    """The settings of `guard` in the rollout file that decisions depend on."""
 
     interval_s: float = 60.0
     consecutive: int = 3
@@ -40,8 +39,8 @@ class Rules:
     backoff: float = 2.0
     max_wait_s: float = 86400.0
     floor: int = 0
-    """The percentage that stays speculative when it falls back, since the standard pool carries no more. Not
-    where requests fail: then all of them move."""
+    """The percentage that stays speculative at a fall-back, since the standard pool cannot carry it. Where
+    requests fail, all of them move."""
 
     @classmethod
     def of(cls, guard: Guard) -> Rules:
@@ -58,22 +57,22 @@ class Rules:
         )
 
     def above(self, percent: int) -> int:
-        """The next step of the ladder."""
+        """The next step up from `percent`."""
         return next((step for step in self.steps if step > percent), FULL)
 
     def wait_s(self, attempts: int) -> float:
-        """The cool-down after so many attempts failed."""
+        """The cool-down after so many failed attempts."""
         grown = self.cooldown_s * self.backoff**attempts
         return float(max(min(grown, self.max_wait_s), self.cooldown_s))
 
     def keeping(self, floor: int) -> Rules:
-        """These, where the standard pool carries no more than all but `floor` per cent. What can only be
-        switched as a whole is."""
+        """The same rules, where the standard pool cannot carry `floor` per cent. No effect where the targets
+        can only be switched as a whole."""
         return replace(self, floor=floor if self.steps else 0)
 
     @property
     def settled(self) -> int:
-        """Healthy evaluations after which it is on for good: a cool-down of them."""
+        """Healthy evaluations after which earlier attempts are forgotten: as long as a cool-down."""
         return max(math.ceil(self.cooldown_s / self.interval_s), self.hold)
 
 
@@ -86,7 +85,7 @@ def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> De
     if (apart := _too_close(state, now, rules)) is not None:
         if evaluation.verdict != "bad":
             state = state.model_copy(update=NO_ROW)
-        why = f"{_word(evaluation)}: {apart:.0f} s after the last evaluation, too soon to add to a row"
+        why = f"{_word(evaluation)}: {apart:.0f} s after the last evaluation, too soon to count for a row"
         return Decision(state=state, why=why, events=released)
     state = _counted(state, evaluation, rules).model_copy(update={"counted_at": now})
     if state.override is not None:
@@ -97,26 +96,26 @@ def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> De
 
 
 def falls(before: State, after: State) -> bool:
-    """Whether less is speculative afterwards by the guard's own decision."""
+    """Whether the guard's own decision lowers the percentage."""
     return after.percent < before.percent
 
 
 def pin(state: State, override: Override, now: float, rules: Rules) -> Decision:
-    """A person's decision, which holds until its time is over or somebody ends it."""
+    """The state under a person's override, which holds until its time is over or somebody ends it."""
     state, _ = _passed(state, now, rules)
     state = state.model_copy(update={**NO_ROW, "override": override, "healthy_in_a_row": 0})
-    until = "until it is ended" if override.left_s is None else f"for {override.left_s / 60:.0f} min"
+    until = "until ended" if override.left_s is None else f"for {override.left_s / 60:.0f} min"
     return Decision(
         state=state, why=f"{override.by} pinned {override.pool} {until}: {override.why}", events=("override",)
     )
 
 
 def release(state: State, by: str, why: str, now: float, rules: Rules, found: int | None = None) -> Decision:
-    """A person hands it back: the guard goes on where it was. What it had given up it tries again, and where
-    a router was `found` at a percentage below the one wanted, it comes up from there by steps."""
+    """The state after a person ends an override: the guard continues where it was. A held guard tries again.
+    Where a target was `found` below the decided percentage, the guard comes up from there by steps."""
     state, _ = _passed(state, now, rules)
     handed = state.model_copy(update={"override": None})
-    below = state.mode in ("on", "canary") and found is not None and found < state.wanted
+    below = state.mode in ("on", "canary") and found is not None and found < state.target_percent
     if state.mode == "held" or below:
         start = rules.above(found if below and found is not None else 0)
         if below:
@@ -124,20 +123,22 @@ def release(state: State, by: str, why: str, now: float, rules: Rules, found: in
         handed = handed.model_copy(update={"attempts": 0})
         return Decision(
             state=_at_step(handed, start),
-            why=f"{by} handed it back to the guard, which begins at {start}%: {why}",
+            why=f"{by} handed control back to the guard, which begins at {start}%: {why}",
             events=("released", "canary"),
         )
     if state.override is None:
-        return Decision(state=handed, why=f"{by} handed it back to the guard, which had it: {why}")
+        return Decision(
+            state=handed, why=f"{by} handed control back to the guard, which had it already: {why}"
+        )
     return Decision(
         state=handed,
-        why=f"{by} handed it back to the guard, {_standing(handed)}: {why}",
+        why=f"{by} handed control back to the guard, {_standing(handed)}: {why}",
         events=("released",),
     )
 
 
 def _passed(state: State, now: float, rules: Rules) -> tuple[State, tuple[Event, ...]]:
-    """Takes the time since the last decision off what is waited for."""
+    """Shorten the cool-down and an override by the time since the last decision."""
     passed = 0.0 if state.at is None else max(now - state.at, 0.0)
     changes: dict[str, object] = {"at": now, "wait_s": max(state.wait_s - min(passed, rules.interval_s), 0.0)}
     override, released = state.override, ()
@@ -150,8 +151,8 @@ def _passed(state: State, now: float, rules: Rules) -> tuple[State, tuple[Event,
 
 
 def _too_close(state: State, now: float, rules: Rules) -> float | None:
-    """Seconds since the last one that counted, where that is less than half an interval: alerts make the
-    guard look at once, and one dip looked at three times is not three in a row."""
+    """Seconds since the last evaluation that counted, where that is less than half an interval; else None.
+    Alerts make the guard evaluate at once, and one dip evaluated three times is not three in a row."""
     if state.counted_at is None or now < state.counted_at:
         return None
     apart = now - state.counted_at
@@ -159,11 +160,11 @@ def _too_close(state: State, now: float, rules: Rules) -> float | None:
 
 
 def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
-    """The rows, with this evaluation. What tells nothing ends a row of bad ones, and leaves the healthy.
+    """The state with this evaluation added to its rows. One that is neither bad nor healthy ends a row of bad
+    ones, and leaves a row of healthy ones.
 
-    A further bad one counts where the samples that came since the first are bad by themselves: windows
-    overlap, and one spike is in several of them.
-    """
+    A further bad one counts only where the samples since the first are bad by themselves: windows overlap,
+    and one spike is in several of them."""
     if evaluation.verdict == "bad":
         return state.model_copy(update=_bad_row(state, evaluation) | {"healthy_in_a_row": 0})
     healthy = state.healthy_in_a_row
@@ -177,7 +178,7 @@ def _counted(state: State, evaluation: Evaluation, rules: Rules) -> State:
 def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
     at = evaluation.observed_at
     stepped_back = state.row_last is not None and at is not None and at < state.row_last
-    if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: what is fresh is not known
+    if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: which samples are new is unknown
         return {"bad_in_a_row": 1, "row_began": at, "row_last": at}
     if evaluation.repeated is False:
         return {}
@@ -192,7 +193,7 @@ def _on(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         return _fall(state, evaluation, rules)
     if state.attempts and state.healthy_in_a_row >= rules.settled:
         settled = state.model_copy(update={"attempts": 0})
-        return settled, "healthy for a whole cool-down: earlier attempts are forgotten", ("settled",)
+        return settled, "healthy for a whole cool-down: earlier attempts no longer count", ("settled",)
     return state, _row(state, evaluation, rules), ()
 
 
@@ -200,12 +201,12 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     if further := _further(state, evaluation, rules):
         return further
     if state.wait_s > 0:
-        return state, f"{_standing(state)}; a step back in {state.wait_s:.0f} s at the earliest", ()
+        return state, f"{_standing(state)}; first step back in at least {state.wait_s:.0f} s", ()
     if evaluation.verdict not in ("healthy", "no_traffic"):
         return state, f"{_standing(state)}; not re-enabling: the speculative pool is not healthy", ()
     start = rules.above(state.percent)
     attempt = state.model_copy(update={"attempts": state.attempts + 1})
-    said = f"the cool-down is over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
+    said = f"cool-down over: attempt {attempt.attempts} of {rules.attempts} begins at {start}%"
     return _at_step(attempt, start), said, ("canary",)
 
 
@@ -215,11 +216,16 @@ def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
 
 
 def _further(state: State, evaluation: Evaluation, rules: Rules) -> Outcome | None:
-    """What stayed, since the standard pool could not carry it, goes too once it fails."""
+    """The share that stayed, since the standard pool cannot carry it, moves as well once its requests
+    fail."""
     if not (state.percent and state.bad_in_a_row >= rules.consecutive and _failing(evaluation)):
         return None
     further = state.model_copy(update={"percent": 0})
-    return further, f"requests fail: all of them move ({evaluation.reason})", ("fell_further",)
+    return (
+        further,
+        f"requests fail: all traffic moves to the standard pool ({evaluation.reason})",
+        ("fell_further",),
+    )
 
 
 def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
@@ -229,9 +235,7 @@ def _canary(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
         return state, _row(state, evaluation, rules), ()
     if state.healthy_in_a_row < rules.hold:
         short = short_of(evaluation, rules.margin) if evaluation.verdict == "healthy" else None
-        waits = (
-            f", and waits: {short or evaluation.reason}" if short or evaluation.verdict != "healthy" else ""
-        )
+        waits = f", waiting: {short or evaluation.reason}" if short or evaluation.verdict != "healthy" else ""
         return state, f"{_standing(state)}, {state.healthy_in_a_row} of {rules.hold} healthy{waits}", ()
     if state.percent == FULL:
         back = state.model_copy(update={"mode": "on", "healthy_in_a_row": 0})
@@ -254,7 +258,7 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     )
     said = f"falls back to {stays}%, bad {state.bad_in_a_row} times in a row ({evaluation.reason})"
     if not gave_up:
-        return fallen, f"{said}; a step back in {fallen.wait_s:.0f} s at the earliest", ("fell_back",)
+        return fallen, f"{said}; first step back in at least {fallen.wait_s:.0f} s", ("fell_back",)
     return fallen, f"{said}; after {state.attempts} attempts a person must act", ("fell_back", "gave_up")
 
 
@@ -283,23 +287,24 @@ MODES: Mapping[Mode, Callable[[State, Evaluation, Rules], Outcome]] = {
 
 
 def _pinned(state: State, evaluation: Evaluation, rules: Rules, released: tuple[Event, ...]) -> Decision:
-    """A pin stands whatever is seen. Traffic pinned to speculation that is seen to be well proves it: the
-    guard is then on when the pin ends. Pinned to the standard pool, nothing is seen of the other."""
+    """An override stands whatever the evaluation is. Traffic pinned to a speculative pool that is healthy
+    proves it: the guard is then on when the override ends. Traffic pinned to the standard pool proves
+    nothing."""
     assert state.override is not None
     who = f"{state.override.by} pinned {state.override.pool}"
     if state.override.pool == "standard":
         state = state.model_copy(update={**NO_ROW, "healthy_in_a_row": 0})
     elif state.mode != "on" and state.healthy_in_a_row >= rules.hold:
         proved = {"mode": "on", "percent": FULL, "wait_s": 0.0, "healthy_in_a_row": 0}
-        said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on when that ends"
+        said = f"{_word(evaluation)}: {who}; healthy {rules.hold} times, so the guard is on afterwards"
         return Decision(state=state.model_copy(update=proved), why=said, events=(*released, "returned"))
-    said = f"{_word(evaluation)}: {who}, and that stands"
+    said = f"{_word(evaluation)}: {who}; the override stands"
     return Decision(state=state, why=said, events=released)
 
 
 def _row(state: State, evaluation: Evaluation, rules: Rules) -> str:
     if evaluation.verdict == "bad":
-        waits = ", and what came since the first is not bad by itself yet"
+        waits = ", but the samples since the first are not bad by themselves"
         said = waits if evaluation.repeated is False else ""
         return f"{state.bad_in_a_row} of {rules.consecutive} in a row{said} ({evaluation.reason})"
     return f"{_standing(state)} ({evaluation.reason})"
@@ -319,16 +324,16 @@ def _word(evaluation: Evaluation) -> str:
 
 
 def _alone(evaluation: Evaluation) -> str:
-    """Classes that are bad while all together are not: it takes a route, not a fall-back, to fix that."""
+    """Classes that are bad while all traffic together is not: a rule of the router can keep them off."""
     names = {found.traffic_class for found in evaluation.findings if found.verdict == "bad"} - {None}
     if evaluation.verdict == "bad" or not names:
         return ""
     classes = ", ".join(sorted(str(name) for name in names))
-    return f"; bad for {classes} alone, which route.classes can keep off speculation"
+    return f"; bad for {classes} alone: route.classes can send it to the standard pool"
 
 
 def short_of(evaluation: Evaluation, margin: float) -> str | None:
-    """The first thing that keeps a healthy evaluation from counting at a step; None where it counts."""
+    """The first reason why a healthy evaluation does not count at a step; None where it counts."""
     return next(_shortfalls(evaluation, margin), None)
 
 
@@ -339,13 +344,14 @@ def _shortfalls(evaluation: Evaluation, margin: float) -> Iterator[str]:
         elif finding.value is not None and finding.threshold is not None and finding.verdict == "healthy":
             threshold = finding.threshold.value
             if finding.signal == "acceptance":
-                # Of what is left above it, where that is less: no share is better than 1.
+                # Of what is left above the threshold, where that is less: no share exceeds 1.
                 short = finding.value < threshold + margin * min(threshold, 1 - threshold)
             else:
                 short = finding.value > threshold * (1 - margin)
             if short:
                 side = "above" if finding.signal == "acceptance" else "below"
-                yield f"{_name(finding)} {finding.value:.2f} is not {side} {threshold:.2f} by {margin:.0%}"
+                limit = f"{margin:.0%} {side} its threshold {threshold:.2f}"
+                yield f"{_name(finding)} {finding.value:.2f} is not {limit}"
 
 
 def _name(finding: Finding) -> str:

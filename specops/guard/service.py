@@ -35,7 +35,7 @@ from prometheus_client.registry import Collector
 from pydantic import ValidationError
 
 from specops.errors import EnvironmentFailure, SpecopsError
-from specops.guard.guard import Asked, Guard, Status, carry_out, status
+from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import Entry
 from specops.guard.lock import Lock
 from specops.prometheus import series
@@ -69,7 +69,7 @@ class GuardMetrics(Collector):
                 modes.add_metric([mode], state.mode == mode)
             yield modes
             told = "What it wants the targets to have."
-            yield GaugeMetricFamily(series.GUARD_PERCENT, told, value=state.wanted)
+            yield GaugeMetricFamily(series.GUARD_PERCENT, told, value=state.target_percent)
         verdicts = CounterMetricFamily(series.GUARD_EVALUATIONS, "Evaluations.", labels=["verdict"])
         for verdict in VERDICTS:
             verdicts.add_metric([verdict], evaluations.get(verdict, 0))
@@ -287,11 +287,11 @@ class _Service:
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
             raise web.HTTPForbidden(text="the token is the one in the guard's lock file")
         try:
-            asked = Asked.model_validate(await _json(request))
+            override = OverrideRequest.model_validate(await _json(request))
         except ValidationError as error:
             raise web.HTTPBadRequest(text=error.errors()[0]["msg"]) from None
         try:
-            entry = await self._in_turn(lambda: carry_out(self._guard, asked))
+            entry = await self._in_turn(lambda: carry_out(self._guard, override))
         except SpecopsError as error:
             raise web.HTTPServiceUnavailable(text=error.message) from None
         self._tell_of(entry)

@@ -1,14 +1,27 @@
-"""What the guard knows from one evaluation to the next, as its journal keeps it."""
+"""The guard's records: an evaluation, the state between two evaluations, and a decision."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Record(BaseModel):
+    """A part of the journal or of an answer. Unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    OLDER: ClassVar[Mapping[str, str]] = {}
+    """Keys that earlier guards wrote, and what they are called now."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict) and any(key in cls.OLDER for key in data):
+            return {cls.OLDER.get(key, key): value for key, value in data.items()}
+        return data
 
 
 Mode = Literal["on", "fallen", "canary", "held"]
@@ -16,12 +29,11 @@ Event = Literal[
     "fell_back", "fell_further", "gave_up", "canary", "step", "returned", "settled", "override", "released"
 ]
 FULL = 100
-"""Per cent of what may be speculative."""
+"""Per cent of the traffic that may be speculative."""
 
 Verdict = Literal["healthy", "bad", "no_data", "no_traffic", "unknown"]
-"""`no_data`: the series are not there, or not a number. `no_traffic`: they are, with too little in them.
-`unknown`: it could not be asked, or what is there cannot be compared with what was measured. None of the
-three is bad."""
+"""`no_data`: the series are missing, or not a number. `no_traffic`: too few requests. `unknown`: Prometheus
+did not answer, or the load was not measured, or both pools are slow. None of the three is bad."""
 
 Signal = Literal["acceptance", "tpot", "e2e", "errors"]
 
@@ -29,56 +41,57 @@ Signal = Literal["acceptance", "tpot", "e2e", "errors"]
 class Threshold(Record):
     value: float
     source: str
-    """Where it comes from: the rollout file, a result's file with its hash, or the playbook."""
+    """The rollout file, a result's file with its hash, or the playbook."""
 
 
 class Finding(Record):
-    """One signal, of all traffic or of one class."""
+    """The verdict on one signal, of all traffic or of one class."""
 
     signal: Signal
     traffic_class: str | None = None
-    """None: of all classes together."""
+    """None: all classes together."""
 
     verdict: Verdict
     value: float | None = None
-    """Acceptance and errors: a share. Latencies: how many times the baseline's."""
+    """Acceptance and errors: a share. Latencies: the ratio to the baseline."""
 
     threshold: Threshold | None = None
     n: float | None = None
-    """Requests that `value` is of; of acceptance, drafted tokens."""
+    """Requests behind `value`; of acceptance, drafted tokens."""
 
     why: str
-    """In words, with its figures."""
+    """In words, with the figures."""
 
 
 class Evaluation(Record):
+    OLDER: ClassVar = {"seen_at": "observed_at"}
+
     ts: float
-    """Seconds since the epoch, by this machine."""
+    """Seconds since the epoch, by this machine's clock."""
 
     verdict: Verdict
-    """Of all traffic together (seeing/verdicts.py): bad where one signal is; healthy where acceptance and
-    latencies are, as far as there is a yardstick. What was found of one class has no part in it."""
+    """Of all traffic together (signals/verdicts.py). Findings of single classes do not change it."""
 
     reason: str
     findings: tuple[Finding, ...] = ()
     observed_at: float | None = None
-    """When it was asked, by Prometheus' clock; None where it did not answer."""
+    """By Prometheus' clock; None where it did not answer."""
 
     repeated: bool | None = None
-    """In a row of bad evaluations: whether what came since its first one, by itself, is bad as well. None
-    where there was no row, or this one is not bad."""
+    """In a row of bad evaluations: whether the samples since its first are bad by themselves. None outside a
+    row."""
 
     both_slow: bool = False
-    """The standard pool is slower than it was measured, too: speculation is not the reason."""
+    """The standard pool is slower than it was measured as well: speculation is not the cause."""
 
     took_ms: float = 0.0
-    """Of which `prometheus_ms` was waiting for Prometheus."""
+    """Including `prometheus_ms`, the wait for Prometheus."""
 
     prometheus_ms: float = 0.0
 
 
 class Override(Record):
-    """What a person decided."""
+    """A person's decision."""
 
     pool: Literal["standard", "speculative"]
     by: str
@@ -90,32 +103,32 @@ class Override(Record):
 class State(Record):
     mode: Mode = "on"
     percent: int = FULL
-    """Of what may be speculative, what the guard lets be; an override comes before it."""
+    """What the guard allows, without an override."""
 
     bad_in_a_row: int = 0
     row_began: float | None = None
-    """Of the first of them, by Prometheus' clock; None without a row, or where it was not told."""
+    """Time of the first bad evaluation of the row, by Prometheus' clock; None without a row."""
 
     row_last: float | None = None
-    """Of the last of them that counted."""
+    """Time of the last bad evaluation that counted."""
 
     healthy_in_a_row: int = 0
     attempts: int = 0
-    """To come back, since it was last on for good."""
+    """Attempts to return since it was last on for good."""
 
     wait_s: float = 0.0
-    """What is left of the cool-down."""
+    """The rest of the cool-down."""
 
     override: Override | None = None
     at: float | None = None
-    """Of the last decision; seconds since the epoch, as all instants."""
+    """Time of the last decision; seconds since the epoch, like all times."""
 
     counted_at: float | None = None
-    """Of the last evaluation that counted for a row."""
+    """Time of the last evaluation that counted for a row."""
 
     @property
-    def wanted(self) -> int:
-        """The percentage that routers should have."""
+    def target_percent(self) -> int:
+        """The percentage that the targets should have: the override's, else the guard's."""
         if self.override is None:
             return self.percent
         return FULL if self.override.pool == "speculative" else 0

@@ -12,13 +12,13 @@ from specops.actions import counted_routers, notifications, targets
 from specops.actions.http_client import ask
 from specops.config import Rollout
 from specops.errors import ConfigError, EndpointError
-from specops.guard.guard import Asked, Gate, Guard, Look, Status, carry_out, status
+from specops.guard.guard import Gate, Guard, Observe, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import FILE, Journal, read
 from specops.guard.lock import LOCK, Holder, Lock, alone, holder, locked
 from specops.guard.policy import Rules
 from specops.guard.service import Settings, bind, serve
-from specops.guard.signals.criteria import Missing, Plan, plan_of
-from specops.guard.signals.observation import Row, look
+from specops.guard.signals.criteria import Criteria, Missing, criteria_of
+from specops.guard.signals.observation import Row, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, capacity
@@ -43,7 +43,7 @@ def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run:
     guard = rollout.guard
     settings = Settings(rollout=rollout.rollout, interval_s=guard.interval_s)
     with (
-        guarding(rollout, folder, _looking(rollout, folder, tell), dry_run=dry_run) as (one, lock),
+        guarding(rollout, folder, _observer(rollout, folder, tell), dry_run=dry_run) as (one, lock),
         bind(ANYWHERE if dry_run else guard.listen) as bound,
     ):
         serve(one, settings, bound, lock, tell)
@@ -51,7 +51,7 @@ def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run:
 
 def once(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> Status:
     """One evaluation, and what it decides."""
-    with guarding(rollout, folder, _looking(rollout, folder, tell), dry_run=dry_run) as (guard, _):
+    with guarding(rollout, folder, _observer(rollout, folder, tell), dry_run=dry_run) as (guard, _):
         guard.resume()
         guard.turn()
         return status(guard.standing, unconfirmed=guard.unconfirmed, dry_run=dry_run)
@@ -70,25 +70,25 @@ def standing(folder: Path) -> Status:
     return status(read(folder / GUARD / FILE), running=running.pid if running else None)
 
 
-def override(rollout: Rollout, folder: Path, asked: Asked) -> Status:
+def override(rollout: Rollout, folder: Path, request: OverrideRequest) -> Status:
     """A person's decision, through the guard that runs, or at once where none does."""
     running = holder(folder / GUARD)
     if running is not None and running.url is not None:
-        return through(rollout, running, asked)
+        return through(rollout, running, request)
     with guarding(rollout, folder, blind) as (guard, _):
         guard.resume()
-        carry_out(guard, asked)
+        carry_out(guard, request)
         return status(guard.standing, unconfirmed=guard.unconfirmed)
 
 
-def through(rollout: Rollout, running: Holder, asked: Asked) -> Status:
+def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Status:
     """By the guard that runs."""
     commands = sum(action.longest_s for action in rollout.guard.actions)
     said = ask(
         "tell the guard",
         "POST",
         f"{running.url}/override",
-        body=json.loads(asked.model_dump_json()),
+        body=json.loads(request.model_dump_json()),
         token=running.token,
         timeout_s=ANSWER_S + 2 * commands,
     )
@@ -97,7 +97,7 @@ def through(rollout: Rollout, running: Holder, asked: Asked) -> Status:
 
 @contextmanager
 def guarding(
-    rollout: Rollout, folder: Path, see: Look, *, dry_run: bool = False
+    rollout: Rollout, folder: Path, see: Observe, *, dry_run: bool = False
 ) -> Iterator[tuple[Guard, Lock]]:
     _whole_windows(rollout)
     where = folder / GUARD
@@ -108,7 +108,7 @@ def guarding(
             held.enter_context(alone([target.identity for target in switch.targets]))
         guard = Guard(
             rules=Rules.of(rollout.guard),
-            look=see,
+            observe=see,
             switch=switch,
             journal=Journal(where / (f"{DRY}.jsonl" if dry_run else FILE)),
             gate=lambda: gate(capacity(rollout, folder)),
@@ -143,28 +143,28 @@ def _whole_windows(rollout: Rollout) -> None:
         )
 
 
-def _looking(rollout: Rollout, folder: Path, tell: Callable[[str], None]) -> Look:
+def _observer(rollout: Rollout, folder: Path, tell: Callable[[str], None]) -> Observe:
     url = rollout.addresses.prometheus
     if url is None:
         raise ConfigError(
             "the guard has nobody to ask: the rollout file names no Prometheus",
             hint="add addresses.prometheus, such as http://127.0.0.1:9090",
         )
-    api, (plan, without) = Api(url), planned(rollout, folder)
+    api, (criteria, without) = Api(url), deployment_criteria(rollout, folder)
     for line in without:
         tell(line)
-    return lambda now, since, row: look(api, plan, now, since, row)
+    return lambda now, since, row: observe(api, criteria, now, since, row)
 
 
-def planned(rollout: Rollout, folder: Path) -> tuple[Plan, list[str]]:
+def deployment_criteria(rollout: Rollout, folder: Path) -> tuple[Criteria, list[str]]:
     """What the deployment is held to, and a line for each yardstick that it is not held to. FileError where a
     result is damaged."""
     unfit = left_out(rollout, folder, version_of(rollout))
-    plan = plan_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
+    criteria = criteria_of(rollout, folder, {phase: unfit[phase] for phase in READ if phase in unfit})
     lines = [f"{phase}.json is not a yardstick: {unfit[phase]}" for phase in READ if phase in unfit]
-    if isinstance(plan.baseline, Missing):
-        lines.append(f"latencies are not judged: {plan.baseline.why}")
-    return plan, lines
+    if isinstance(criteria.baseline, Missing):
+        lines.append(f"latencies are not judged: {criteria.baseline.why}")
+    return criteria, lines
 
 
 def blind(now: float, since: float | None, row: Row | None) -> Evaluation:
@@ -177,7 +177,7 @@ def gate(found: Capacity) -> Gate:
     what it was measured to carry and the rest stays: slower than it need be, which is better than a standard
     pool that breaks down. What was not measured holds nothing back; it is said."""
     if found.verdict != "no":
-        return Gate(said=found.reason)
+        return Gate(reason=found.reason)
     carried = min((demand.offered.low or demand.offered.estimate) / demand.peak for demand in found.demands)
     floor = min(max(math.ceil(round(100 * (1 - carried), 6)), 0), 99)
-    return Gate(said=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor)
+    return Gate(reason=f"{found.reason}; so {floor}% stay speculative unless requests fail", floor=floor)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from specops import results
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
-from specops.guard.guard import Asked, Guard, Status, carry_out, status
+from specops.guard.guard import Guard, OverrideRequest, Status, carry_out, status
 from specops.guard.journal import Reading
 from specops.guard.lock import Holder, holder
 from specops.guard.state import Record
@@ -28,7 +28,7 @@ WATCH_S = 2.0
 BY, WHY = "drill", "a rehearsal of a fall-back and a return"
 
 
-class Hands(Protocol):
+class Operator(Protocol):
     """What carries a person's override out: the guard that runs, or one made for the drill."""
 
     def stand(self) -> Status: ...
@@ -38,8 +38,10 @@ class Hands(Protocol):
     def hand_back(self) -> Status: ...
 
 
-class Turned(Record):
-    """One way of the rehearsal."""
+class Leg(Record):
+    """One switch of the rehearsal."""
+
+    OLDER: ClassVar = {"began": "begun"}
 
     percent: int
     took_ms: float
@@ -47,7 +49,7 @@ class Turned(Record):
 
     unconfirmed: str | None
     targets: tuple[Reading, ...]
-    began: Counts | None
+    begun: Counts | None
     """Requests that began within `watched_s`, from shortly afterwards, by pool; None where no router counts
     them."""
 
@@ -55,10 +57,12 @@ class Turned(Record):
 
 
 class Rehearsal(Record):
+    OLDER: ClassVar = {"there": "fall_back", "back": "restoration", "answered": "ended"}
+
     before: tuple[Reading, ...]
-    there: Turned
-    back: Turned
-    answered: Counts | None
+    fall_back: Leg
+    restoration: Leg
+    ended: Counts | None
     """Requests that ended meanwhile: `well`, and `lost`."""
 
     took_s: float
@@ -66,28 +70,28 @@ class Rehearsal(Record):
 
 
 def rehearse(
-    hands: Hands, switch: Switch, routers: Sequence[str], *, limit_s: float, progress: Progress
+    operator: Operator, switch: Switch, routers: Sequence[str], *, limit_s: float, progress: Progress
 ) -> Rehearsal:
     """There and back. Raises UsageError where speculation is not on to begin with, EndpointError where that
     is not to be seen; whatever happens afterwards, Ctrl-C too, traffic is handed back."""
-    before = _begin(hands.stand(), switch.read())
+    before = _begin(operator.stand(), switch.read())
     progress.start("rehearsing a fall-back and a return", total=2)
     started = time.monotonic()
     ended = answered(routers) if routers else None
     # A thread of its own: Ctrl-C must not cut short what is being switched, and going back comes after it.
     with ThreadPoolExecutor(1) as thread:
         try:
-            there = _turned(0, lambda: thread.submit(hands.pin, limit_s / 60).result(), switch, routers)
+            there = _leg(0, lambda: thread.submit(operator.pin, limit_s / 60).result(), switch, routers)
             progress.advance()
         finally:
-            back = thread.submit(_turned, 100, hands.hand_back, switch, routers)
+            back = thread.submit(_leg, 100, operator.hand_back, switch, routers)
             returned = back.result()
     progress.advance()
     return Rehearsal(
         before=before,
-        there=there,
-        back=returned,
-        answered=grown(ended, answered(routers)) if ended is not None else None,
+        fall_back=there,
+        restoration=returned,
+        ended=grown(ended, answered(routers)) if ended is not None else None,
         took_s=time.monotonic() - started,
         limit_s=limit_s,
     )
@@ -97,24 +101,22 @@ def _begin(stands: Status, before: tuple[Reading, ...]) -> tuple[Reading, ...]:
     state = stands.state
     if state.override is not None or state.mode != "on":
         now = f"{state.override.by} pinned {state.override.pool}" if state.override else f"it is {state.mode}"
-        raise UsageError(
-            f"a drill begins where the guard is on, and {now}", hint="specops guard status ROLLOUT"
-        )
+        raise UsageError(f"a drill needs the guard to be on, but {now}", hint="specops guard status ROLLOUT")
     if unread := [f"{one.name}: {one.error}" for one in before if one.error is not None]:
         raise EndpointError(
-            f"a drill begins where all that is switched answers: {'; '.join(unread)}",
-            hint="start it, or fix addresses.routers and guard.actions in the rollout file",
+            f"a drill needs every target to answer: {'; '.join(unread)}",
+            hint="specops guard status ROLLOUT",
         )
-    unlike = [f"{one.name} has {one.percent}%" for one in before if one.percent != stands.wanted]
+    unlike = [f"{one.name} has {one.percent}%" for one in before if one.percent != stands.target_percent]
     if unlike:
         raise UsageError(
-            f"a drill begins where all have the {stands.wanted}% of the guard: {'; '.join(unlike)}",
-            hint="fix that first, or hand it to the guard: specops guard override ROLLOUT none --why drill",
+            f"a drill begins where all have the {stands.target_percent}% of the guard: {'; '.join(unlike)}",
+            hint="specops guard override ROLLOUT none --why drill",
         )
     return before
 
 
-def _turned(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[str]) -> Turned:
+def _leg(percent: int, turn: Callable[[], Status], switch: Switch, routers: Sequence[str]) -> Leg:
     stands = turn()
     done = stands.result.targets if stands.result is not None else ()
     targets = switch.read()
@@ -123,27 +125,27 @@ def _turned(percent: int, turn: Callable[[], Status], switch: Switch, routers: S
         time.sleep(PUBLISHED_S)
         counted = decided(routers)
         time.sleep(WATCH_S)
-    return Turned(
+    return Leg(
         percent=percent,
         took_ms=max((target.took_ms for target in done), default=0.0),
         unconfirmed=stands.unconfirmed,
         targets=targets,
-        began=grown(counted, decided(routers)) if counted is not None else None,
+        begun=grown(counted, decided(routers)) if counted is not None else None,
         watched_s=WATCH_S if counted is not None else 0.0,
     )
 
 
 FILE = "guard-drill.json"
-PIN = Asked(pool="standard", by=BY, why=WHY)
-BACK = Asked(pool="none", by=BY, why=WHY)
+PIN = OverrideRequest(pool="standard", by=BY, why=WHY)
+BACK = OverrideRequest(pool="none", by=BY, why=WHY)
 
 
 def drill(rollout: Rollout, folder: Path, progress: Progress, *, limit_s: float) -> Result:
     """Through the guard that runs, or by itself where none does. Leaves traffic as it was."""
     switch = switch_of(rollout, folder)
-    with _hands(rollout, folder) as hands:
-        seen = rehearse(hands, switch, switch.routers, limit_s=limit_s, progress=progress)
-    verdict, reason = judged(seen)
+    with _operator(rollout, folder) as operator:
+        rehearsal = rehearse(operator, switch, switch.routers, limit_s=limit_s, progress=progress)
+    verdict, reason = judged(rehearsal)
     settings = {
         "guard": rollout.guard.model_dump(mode="json"),
         "addresses": rollout.addresses.model_dump(mode="json"),
@@ -157,34 +159,40 @@ def drill(rollout: Rollout, folder: Path, progress: Progress, *, limit_s: float)
         verdict=verdict,
         reason=reason,
         summary={
-            "switched_ms": seen.there.took_ms,
-            "returned_ms": seen.back.took_ms,
-            "lost": seen.answered.get("lost", 0.0) if seen.answered is not None else None,
+            "switched_ms": rehearsal.fall_back.took_ms,
+            "returned_ms": rehearsal.restoration.took_ms,
+            "lost": rehearsal.ended.get("lost", 0.0) if rehearsal.ended is not None else None,
         },
-        data=seen.model_dump(mode="json"),
+        data=rehearsal.model_dump(mode="json"),
     )
 
 
-def judged(seen: Rehearsal) -> tuple[Verdict, str]:
+def judged(rehearsal: Rehearsal) -> tuple[Verdict, str]:
     """No, where something was not as it was to be; undecided, where there was no traffic to see it by."""
-    for turned, what in ((seen.there, "the fall-back"), (seen.back, "the return")):
-        if turned.unconfirmed is not None:
-            return "no", f"{what} was not confirmed: {turned.unconfirmed}"
-    if seen.took_s > seen.limit_s:
-        return "no", f"it took {seen.took_s:.0f} s, and the limit is {seen.limit_s:.0f} s"
-    there, back = seen.there.began, seen.back.began
-    if there is None or back is None or seen.answered is None:
+    for leg, what in ((rehearsal.fall_back, "the fall-back"), (rehearsal.restoration, "the return")):
+        if leg.unconfirmed is not None:
+            return "no", f"{what} was not confirmed: {leg.unconfirmed}"
+    if rehearsal.took_s > rehearsal.limit_s:
+        return "no", f"it took {rehearsal.took_s:.0f} s, and the limit is {rehearsal.limit_s:.0f} s"
+    there, back = rehearsal.fall_back.begun, rehearsal.restoration.begun
+    if there is None or back is None or rehearsal.ended is None:
         return (
             "undecided",
-            "all was switched and read back; no router counts requests, so moved traffic was not observed",
+            "all targets were switched and read back; without a router, traffic was not observed",
         )
     if there.get("speculative"):
         return "no", f"{there['speculative']:.0f} requests began on the speculative pool after the fall-back"
-    if lost := seen.answered.get("lost"):
-        return "no", f"{lost:.0f} of {sum(seen.answered.values()):.0f} requests were lost meanwhile"
+    if lost := rehearsal.ended.get("lost"):
+        return "no", f"{lost:.0f} of {sum(rehearsal.ended.values()):.0f} requests were lost during the drill"
     if not there.get("standard") or not back.get("speculative"):
-        return "undecided", "all was switched and read back; there was too little traffic to see it move"
-    return "yes", f"traffic moved and came back; none of {sum(seen.answered.values()):.0f} requests was lost"
+        return (
+            "undecided",
+            "all targets were switched and read back; too few requests to observe that traffic moved",
+        )
+    return (
+        "yes",
+        f"traffic moved and came back; none of {sum(rehearsal.ended.values()):.0f} requests was lost",
+    )
 
 
 class _Running:
@@ -224,7 +232,7 @@ class _Own:
 
 
 @contextmanager
-def _hands(rollout: Rollout, folder: Path) -> Iterator[Hands]:
+def _operator(rollout: Rollout, folder: Path) -> Iterator[Operator]:
     running = holder(folder / GUARD)
     if running is not None and running.url is not None:
         yield _Running(rollout, folder, running)

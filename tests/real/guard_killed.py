@@ -65,16 +65,16 @@ def play(folder: Path, turns: int, kill_at: int | None = None) -> int:
         journal = Journal(folder / "journal.jsonl")
         done = journal.standing.last.id if journal.standing.last else 0
 
-        def look(now: float, since: float | None, row: object) -> Evaluation:
+        def observe(now: float, since: float | None, row: object) -> Evaluation:
             at = journal.standing.last.id if journal.standing.last else 0
             return Evaluation(ts=now, verdict=STORY[at], reason="the story")
 
         guard = Guard(
             rules=Rules(cooldown_s=10**6),
-            look=look,
+            observe=observe,
             switch=Switch([Log(folder / "log")]),
             journal=journal,
-            gate=lambda: Gate(said="not asked"),
+            gate=lambda: Gate(reason="not asked"),
             clock=lambda: 1000.0 + next(clock) + 60 * done,
         )
         if kill_at is not None:

@@ -45,8 +45,8 @@ def test_there_and_back_under_load_with_a_guard_that_runs(tmp_path) -> None:
     result = json.loads(done.stdout)
     assert json.loads((up.run / "guard-drill.json").read_text()) == result
     assert (result["phase"], result["verdict"]) == ("guard-drill", "yes")
-    assert result["data"]["there"]["began"]["standard"] > 0
-    assert result["data"]["back"]["began"]["speculative"] > 0
+    assert result["data"]["fall_back"]["begun"]["standard"] > 0
+    assert result["data"]["restoration"]["begun"]["speculative"] > 0
     assert result["summary"]["lost"] == 0
     assert load_.failures == []
 
@@ -59,8 +59,8 @@ def test_answers_that_end_after_the_switch_are_no_requests_begun_after_it(tmp_pa
         done = up.specops("drill", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)["data"]
-    assert result["there"]["began"].get("speculative", 0) == 0
-    assert result["there"]["began"]["standard"] > 0
+    assert result["fall_back"]["begun"].get("speculative", 0) == 0
+    assert result["fall_back"]["begun"]["standard"] > 0
     assert load_.failures == []
 
 
@@ -69,7 +69,7 @@ def test_without_traffic_it_is_undecided_and_without_a_guard_it_makes_one(tmp_pa
         done = up.specops("drill")
         assert router.percent() == 100
     assert done.returncode == 4, done.stdout + done.stderr
-    assert "too little traffic" in done.stdout
+    assert "too few requests" in done.stdout
 
 
 def test_it_does_not_begin_where_speculation_is_off_already(tmp_path) -> None:

@@ -15,9 +15,9 @@ import pytest
 from backfilled import Pool, remembering
 
 from specops.guard.policy import Rules, decide
-from specops.guard.signals.criteria import Baseline, Level, Plan
-from specops.guard.signals.observation import Row, look
-from specops.guard.signals.query import Asked, read, together
+from specops.guard.signals.criteria import Baseline, Criteria, Level
+from specops.guard.signals.observation import Row, observe
+from specops.guard.signals.query import Query, read, together
 from specops.guard.state import Evaluation, State, Threshold
 from specops.prometheus.api import Api, Sample
 from specops.serving.vllm.metrics import CURRENT as VLLM
@@ -101,9 +101,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         api.close()
 
 
-def plan(rollout: str, known: tuple[Level, ...]) -> Plan:
-    return Plan(
-        asked=Asked(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
+def plan(rollout: str, known: tuple[Level, ...]) -> Criteria:
+    return Criteria(
+        query=Query(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
         window_s=WINDOW_S,
         min_acceptance=Threshold(value=0.5, source="the test"),
         baseline=Baseline(known, "baseline.json"),
@@ -136,7 +136,7 @@ def walk(past: Past, rollout: str, begin: float, end: float, known: tuple[Level,
     while after <= end:
         past.at = past.now - BACK + after
         row = Row(state.row_began, state.row_last) if state.row_began is not None and state.row_last else None
-        found = look(cast(Api, past), ours, past.at, None, row)
+        found = observe(cast(Api, past), ours, past.at, None, row)
         state = decide(state, found, past.at, Rules()).state
         walked.evaluations[after], walked.states[after] = found, state
         after += MINUTE

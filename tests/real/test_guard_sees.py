@@ -12,9 +12,9 @@ import pytest
 from backfilled import Pool, again, answered, remembering, routed
 
 from specops.guard.policy import Rules
-from specops.guard.signals.criteria import Baseline, Level, Missing, Plan
-from specops.guard.signals.observation import look
-from specops.guard.signals.query import Asked
+from specops.guard.signals.criteria import Baseline, Criteria, Level, Missing
+from specops.guard.signals.observation import observe
+from specops.guard.signals.query import Query
 from specops.guard.simulation.simulate import simulate
 from specops.guard.simulation.traces import record
 from specops.guard.state import Evaluation, Finding, Threshold
@@ -70,9 +70,9 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         api.close()
 
 
-def plan(rollout: str, **changes: object) -> Plan:
-    made = Plan(
-        asked=Asked(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
+def plan(rollout: str, **changes: object) -> Criteria:
+    made = Criteria(
+        query=Query(rollout=rollout, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=False),
         window_s=300.0,
         min_acceptance=Threshold(value=0.5, source="sweep.json"),
         baseline=Baseline(LEVELS, "baseline.json"),
@@ -84,7 +84,7 @@ def plan(rollout: str, **changes: object) -> Plan:
 
 
 def seen(api: Api, rollout: str, **changes: object) -> Evaluation:
-    return look(api, plan(rollout, **changes), time.time())
+    return observe(api, plan(rollout, **changes), time.time())
 
 
 def of(evaluation: Evaluation, signal: str) -> Finding:
@@ -107,7 +107,7 @@ def test_a_pool_that_pays_is_healthy_with_its_figures(asked: Api) -> None:
     [
         ("two-servers", "healthy", {"acceptance", "tpot", "e2e"}, "4.2 requests"),
         ("bad-draft", "bad", {"acceptance"}, "acceptance 0.10"),
-        ("slow", "bad", {"tpot", "e2e"}, "times that without speculation"),
+        ("slow", "bad", {"tpot", "e2e"}, "of that without speculation"),
         ("slow-for-a-moment", "healthy", {"tpot", "e2e"}, "TPOT"),
         ("aborting", "bad", {"errors"}, "30.0% of 600 requests failed"),
         ("users-leave", "healthy", {"errors"}, "TPOT"),
@@ -116,15 +116,20 @@ def test_a_pool_that_pays_is_healthy_with_its_figures(asked: Api) -> None:
             "idle",
             "no_traffic",
             {"acceptance", "tpot"},
-            "TPOT: 0 of the 196 requests that a verdict takes, in 300 s",
+            "TPOT: 0 requests in 300 s, a verdict needs 196",
         ),
-        ("quiet", "no_traffic", {"acceptance", "tpot"}, "acceptance: 30 of the 100"),
+        (
+            "quiet",
+            "no_traffic",
+            {"acceptance", "tpot"},
+            "acceptance: 30 requests in 300 s, a verdict needs 100",
+        ),
         ("gone", "no_data", {"acceptance", "tpot"}, "no target of the speculative pool"),
         ("never-there", "no_data", {"acceptance", "tpot"}, "no target of the speculative pool"),
         ("renamed", "no_data", {"acceptance", "tpot"}, "vllm:e2e_request_latency_seconds_count"),
-        ("just-gone", "no_data", {"tpot"}, "10% of the scrapes of the last 300 s are there (threshold 90%"),
-        ("restarted", "healthy", {"acceptance", "tpot", "e2e"}, "1 of its servers started lately"),
-        ("slow-since-a-start", "healthy", {"acceptance"}, "1 of its servers started lately"),
+        ("just-gone", "no_data", {"tpot"}, "10% of the scrapes of the last 300 s succeeded (threshold 90%"),
+        ("restarted", "healthy", {"acceptance", "tpot", "e2e"}, "1 of its servers started within"),
+        ("slow-since-a-start", "healthy", {"acceptance"}, "1 of its servers started within"),
     ],
 )
 def test_what_is_there_is_told_apart(
@@ -147,13 +152,13 @@ def test_no_number_is_no_data_of_that_signal_alone(asked: Api) -> None:
 def test_a_load_beyond_the_baseline_s_cannot_be_compared(asked: Api) -> None:
     found = seen(asked, "overloaded")
     assert (of(found, "tpot").verdict, of(found, "tpot").value) == ("unknown", None)
-    assert "the baseline was measured with 1 to 8" in of(found, "tpot").why
+    assert "the baseline was measured at 1 to 8" in of(found, "tpot").why
 
 
 def test_a_server_that_just_started_is_not_slow_yet(asked: Api) -> None:
     found = seen(asked, "slow-since-a-start")
     assert of(found, "tpot").verdict == "unknown"
-    assert "servers started lately" in of(found, "tpot").why
+    assert "servers have just started" in of(found, "tpot").why
 
 
 def test_without_a_baseline_acceptance_alone_is_judged(asked: Api) -> None:
@@ -166,22 +171,22 @@ def test_without_a_baseline_acceptance_alone_is_judged(asked: Api) -> None:
 
 def test_by_the_router_a_request_that_failed_over_is_an_error(asked: Api) -> None:
     by_router = {
-        name: Asked(rollout=name, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True)
+        name: Query(rollout=name, series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True)
         for name in ("behind-a-router", "failing-over")
     }
-    healthy = seen(asked, "", asked=by_router["behind-a-router"])
+    healthy = seen(asked, "", query=by_router["behind-a-router"])
     assert (of(healthy, "errors").verdict, of(healthy, "errors").value) == ("healthy", 0.0)
-    failing = seen(asked, "", asked=by_router["failing-over"])
+    failing = seen(asked, "", query=by_router["failing-over"])
     assert failing.verdict == "bad"
     assert of(failing, "errors").value == pytest.approx(1 / 3, rel=0.02)
 
 
 def test_of_classes_a_bad_one_is_named_and_all_traffic_is_judged_by_itself(asked: Api) -> None:
-    by_router = Asked(
+    by_router = Query(
         rollout="behind-a-router", series=VLLM, standard=VLLM, labels={}, scrape_s=15.0, routed=True
     )
     times = Baseline(LEVELS, "baseline.json", (("chat", LEVELS), ("code", LEVELS)))
-    found = seen(asked, "", asked=by_router, baseline=times)
+    found = seen(asked, "", query=by_router, baseline=times)
     classes = {one.traffic_class: (one.verdict, one.n) for one in found.findings if one.traffic_class}
     assert classes == {"chat": ("healthy", pytest.approx(3000)), "code": ("bad", pytest.approx(3000))}
     assert found.verdict == "healthy"
@@ -201,22 +206,22 @@ def test_what_prometheus_has_is_recorded_and_replayed_as_it_was_seen(asked: Api)
 
 def test_a_quiet_pool_is_looked_at_for_longer_where_nothing_changed(asked: Api) -> None:
     now = time.time()
-    assert look(asked, plan("quiet"), now, since=now - 60).verdict == "no_traffic"
-    assert look(asked, plan("quiet", min_requests=80), now).verdict == "no_traffic"
-    longer = look(asked, plan("quiet", min_requests=80), now, since=now - 890)
+    assert observe(asked, plan("quiet"), now, since=now - 60).verdict == "no_traffic"
+    assert observe(asked, plan("quiet", min_requests=80), now).verdict == "no_traffic"
+    longer = observe(asked, plan("quiet", min_requests=80), now, since=now - 890)
     assert longer.verdict == "healthy", longer
     assert of(longer, "tpot").n == pytest.approx(89, rel=0.05)
     # Where nobody asks, what there was before is not of now.
-    assert look(asked, plan("idle"), now, since=now - 1500).verdict == "no_traffic"
+    assert observe(asked, plan("idle"), now, since=now - 1500).verdict == "no_traffic"
     # A signal that its own window suffices for is not looked back on: there acceptance was 0.7.
-    fallen = look(asked, plan("bad-draft-when-quiet"), now, since=now - 1500)
+    fallen = observe(asked, plan("bad-draft-when-quiet"), now, since=now - 1500)
     assert (of(fallen, "acceptance").verdict, fallen.verdict) == ("bad", "bad")
-    assert "of the 196 requests" in of(fallen, "tpot").why
+    assert "a verdict needs 196" in of(fallen, "tpot").why
 
 
 def test_a_clock_that_jumped_is_no_data_and_never_bad(asked: Api) -> None:
     for jump in (-7200.0, 7200.0):
-        found = look(asked, plan("bad-draft"), time.time() + jump)
+        found = observe(asked, plan("bad-draft"), time.time() + jump)
         assert (found.verdict, found.findings) == ("no_data", ())
         assert "Prometheus' clock is 7200 s" in found.reason
 

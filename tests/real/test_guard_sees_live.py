@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from daemons import prometheus, wait_until
 
-from specops.guard.signals.criteria import Missing, Plan
-from specops.guard.signals.observation import look
-from specops.guard.signals.query import Asked
+from specops.guard.signals.criteria import Criteria, Missing
+from specops.guard.signals.observation import observe
+from specops.guard.signals.query import Query
 from specops.guard.state import Threshold
 from specops.launch.process import Server
 from specops.prometheus import exposition
@@ -40,8 +40,8 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
     target["labels"] = {"specops_pool": "speculative", "specops_rollout": "live"}  # type: ignore[assignment]
     job = {"job_name": "pool", "scrape_interval": "500ms", "static_configs": [target]}
     config.write_text(json.dumps({"scrape_configs": [job]}))
-    plan = Plan(
-        asked=Asked("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
+    plan = Criteria(
+        query=Query("live", VLLM, VLLM, {}, scrape_s=0.5, routed=False),
         window_s=120.0,
         min_acceptance=Threshold(value=0.0001, source="the test"),
         baseline=Missing("there is none"),
@@ -53,7 +53,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
         api = Api(up.url)
         wait_until(lambda: api.instant('up{specops_rollout="live"} == 1'), "a scrape")
         began = time.time()
-        assert look(api, plan, time.time()).verdict in ("no_data", "no_traffic")
+        assert observe(api, plan, time.time()).verdict in ("no_data", "no_traffic")
         enough = f"count_over_time({DRAFT_TOKENS}[1m]) >= 12"
         wait_until(lambda: api.instant(enough), "some seconds of scrapes: it extrapolates by one")
         before = exposition.scrape(server.base_url)
@@ -66,7 +66,7 @@ def test_what_a_server_counts_is_what_the_guard_sees(server: Server, tmp_path: P
             "all to be scraped",
         )
         covered = replace(plan, window_s=float(round(time.time() - began)))  # all that was scraped
-        found = {one.signal: one for one in look(api, covered, time.time()).findings}
+        found = {one.signal: one for one in observe(api, covered, time.time()).findings}
         api.close()
     counts = exposition.draft_counts(before, after)
     assert isinstance(counts, exposition.DraftCounts)

@@ -79,7 +79,7 @@ def test_a_prometheus_that_is_down_is_unknown_and_nothing_is_switched(tmp_path) 
     with running_guard(up) as process:
         found = up.status()
         assert found.evaluation is not None
-        assert (found.evaluation.verdict, found.state.mode, found.wanted) == ("unknown", "on", 100)
+        assert (found.evaluation.verdict, found.state.mode, found.target_percent) == ("unknown", "on", 100)
         assert flag(up) == 100
         assert get(f"{up.guard_url}/health")[0] == 200, "the guard itself is well"
         process.signal(signal.SIGTERM)

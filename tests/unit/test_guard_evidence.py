@@ -18,10 +18,10 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import FileError
 from specops.guard.signals import criteria, verdicts
-from specops.guard.signals.criteria import Baseline, Missing, Plan, plan_of
+from specops.guard.signals.criteria import Baseline, Criteria, Missing, criteria_of
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.observation import Row, Window, evaluate, repeated
-from specops.guard.signals.query import FIGURES, Asked, OfClass, Seen, read, together
+from specops.guard.signals.query import FIGURES, LiveFigures, OfClass, Query, read, together
 from specops.guard.state import Evaluation, Threshold
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
@@ -62,21 +62,21 @@ def rollout(**sections: Any) -> Rollout:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> Criteria:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    return plan_of(rollout(), tmp_path, {})
+    return criteria_of(rollout(), tmp_path, {})
 
 
-def seen(**changes: Any) -> Seen:
+def seen(**changes: Any) -> LiveFigures:
     """Healthy: 4 requests at a time, 0.7 times the baseline's 26 ms."""
     known = {
         "ts": 1000.0, "finished": 900.0, "drafted": 60_000.0, "acceptance": 0.7, "tpot": 0.0182,
         "tpot_n": 900.0, "e2e": 1.92, "e2e_n": 900.0, "tokens": 101.0, "load": 4.0, "spread": 0.0,
-        "gauged": 20.0, "restarts": 0.0, "targets": 1.0, "up": 1.0, "asked": 900.0, "failed": 0.0,
-        "cancelled": 0.0, "others_asked": 100.0, "others_failed": 0.0,
+        "gauged": 20.0, "restarts": 0.0, "targets": 1.0, "up": 1.0, "requests": 900.0, "failed": 0.0,
+        "cancelled": 0.0, "standard_requests": 100.0, "standard_failed": 0.0,
         "covered": 1.0, "sampled": 1.0, "counted": 1.0,
     }  # fmt: skip
-    return Seen(**known | changes)
+    return LiveFigures(**known | changes)
 
 
 def test_the_baseline_s_own_mean_is_what_is_expected_of_its_own_answers() -> None:
@@ -108,7 +108,7 @@ def test_what_the_baseline_lacks_is_said() -> None:
 
 
 def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playbook(tmp_path: Path) -> None:
-    assert plan_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
+    assert criteria_of(rollout(), tmp_path, {}).min_acceptance == Threshold(
         value=0.4, source="the playbook; no sweep measured break-even"
     )
     deployed = rollout().pools.speculative.model_dump(mode="json")
@@ -121,13 +121,13 @@ def test_thresholds_come_from_the_rollout_file_then_a_measurement_then_the_playb
         recommendation={"break_even_acceptance": 0.2},
     )
     results.write(tmp_path / "sweep.json", swept)
-    measured_ = plan_of(rollout(), tmp_path, {}).min_acceptance
+    measured_ = criteria_of(rollout(), tmp_path, {}).min_acceptance
     assert isinstance(measured_, Threshold)
     assert measured_.value == 0.31
-    assert plan_of(rollout(), tmp_path, {}).break_even_known_to == 0.05
-    assert plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).break_even_known_to == 0.0
+    assert criteria_of(rollout(), tmp_path, {}).break_even_known_to == 0.05
+    assert criteria_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).break_even_known_to == 0.0
     assert results.sha256(tmp_path / "sweep.json")[:12] in measured_.source
-    asked = plan_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).min_acceptance
+    asked = criteria_of(rollout(guard={"min_acceptance": 0.6}), tmp_path, {}).min_acceptance
     assert isinstance(asked, Threshold)
     assert (asked.value, asked.source) == (0.6, "guard.min_acceptance of the rollout file")
 
@@ -146,12 +146,12 @@ def test_break_even_is_of_the_setting_that_is_deployed(tmp_path: Path) -> None:
         recommendation={"break_even_acceptance": 0.2},
     )  # fmt: skip
     results.write(tmp_path / "sweep.json", swept)
-    found = plan_of(file, tmp_path, {}).min_acceptance
+    found = criteria_of(file, tmp_path, {}).min_acceptance
     assert isinstance(found, Threshold)
     assert found.value == 0.35
     # A setting that was not swept breaks even at nobody knows what: not at what another one does.
     results.write(tmp_path / "sweep.json", swept.model_copy(update={"settings": {"settings": {}}}))
-    unswept = plan_of(file, tmp_path, {}).min_acceptance
+    unswept = criteria_of(file, tmp_path, {}).min_acceptance
     assert isinstance(unswept, Threshold)
     assert unswept.value == 0.4
 
@@ -162,7 +162,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
         "speculative": {"engine": "embedded", "speculation": {"tree": "expand:3,1,1"}},
     }
     file = Rollout.model_validate({"rollout": "demo", "pools": pools})
-    found = plan_of(file, tmp_path, {}).min_acceptance
+    found = criteria_of(file, tmp_path, {}).min_acceptance
     assert isinstance(found, Missing)
     assert "a tree that branches" in found.why
 
@@ -172,7 +172,7 @@ def test_a_tree_that_branches_has_no_threshold_but_a_measured_one(tmp_path: Path
 )
 def test_a_baseline_that_is_no_yes_is_none(tmp_path: Path, verdict: str, said: str) -> None:
     results.write(tmp_path / "baseline.json", kept(measured(), verdict))
-    found = plan_of(rollout(), tmp_path, {}).baseline
+    found = criteria_of(rollout(), tmp_path, {}).baseline
     assert isinstance(found, Missing)
     assert said in found.why
 
@@ -182,16 +182,18 @@ def test_a_damaged_baseline_is_named(tmp_path: Path) -> None:
     broken.data["cells"][0]["rows"][3]["tpot_ms"] = "fast"
     results.write(tmp_path / "baseline.json", broken)
     with pytest.raises(FileError, match=r"baseline\.json is damaged: data\.cells\.0\.rows\.3\.tpot_ms"):
-        plan_of(rollout(), tmp_path, {})
+        criteria_of(rollout(), tmp_path, {})
 
 
-def test_a_finding_says_its_figures_and_where_they_come_from(plan: Plan) -> None:
+def test_a_finding_says_its_figures_and_where_they_come_from(plan: Criteria) -> None:
     found = evaluate(plan, seen(acceptance=0.15), 1000.0)
     assert found.verdict == "bad"
-    assert found.reason == ("acceptance 0.15 ± 0.02, to be 0.40 (the playbook; no sweep measured break-even)")
+    assert found.reason == (
+        "acceptance 0.15 ± 0.02 (threshold 0.40, the playbook; no sweep measured break-even)"
+    )
     tpot = next(one for one in found.findings if one.signal == "tpot")
     assert tpot.value == pytest.approx(0.7, abs=0.01)
-    assert "0.70 ± 0.0" in tpot.why
+    assert "0.70× ± 0.0" in tpot.why
     assert "baseline.json" in tpot.why
     assert tpot.threshold is not None
     assert tpot.threshold.value == pytest.approx(1.2)
@@ -200,11 +202,11 @@ def test_a_finding_says_its_figures_and_where_they_come_from(plan: Plan) -> None
 def test_a_baseline_of_few_prompts_says_what_it_cannot_see(tmp_path: Path) -> None:
     few = [one.model_copy(update={"rows": one.rows[1:5]}) for one in measured()]
     results.write(tmp_path / "baseline.json", kept(few))
-    found = evaluate(plan_of(rollout(), tmp_path, {}), seen(), 1000.0)
+    found = evaluate(criteria_of(rollout(), tmp_path, {}), seen(), 1000.0)
     assert "and more is detectable" in next(one.why for one in found.findings if one.signal == "tpot")
 
 
-def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Plan) -> None:
+def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Criteria) -> None:
     classes = {"long": OfClass(9.0, 4000.0), "short": OfClass(1.0, 4000.0), "new": OfClass(9.0, 900.0)}
     found = evaluate(plan, seen(classes=classes), 1000.0)
     by_class = {one.traffic_class: one.verdict for one in found.findings if one.traffic_class}
@@ -213,17 +215,17 @@ def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Plan) -> None:
     assert "long" in next(one.why for one in found.findings if one.verdict == "bad")
 
 
-def test_few_errors_alone_are_not_healthy(plan: Plan) -> None:
+def test_few_errors_alone_are_not_healthy(plan: Criteria) -> None:
     found = evaluate(plan, seen(finished=20.0, tpot_n=20.0, e2e_n=20.0), 1000.0)
     assert found.verdict == "no_traffic"
-    assert found.reason.startswith("acceptance: 20 of the 100 requests that a verdict takes, in 300 s; TPOT")
+    assert found.reason.startswith("acceptance: 20 requests in 300 s, a verdict needs 100; TPOT")
     failing = seen(finished=0.0, tpot_n=0.0, e2e_n=0.0, drafted=0.0, failed=800.0)
     assert evaluate(plan, failing, 1000.0).verdict == "bad"
 
 
 def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
     results.write(tmp_path / "baseline.json", kept(measured()))
-    eager = plan_of(rollout(guard={"min_requests": 10}), tmp_path, {})
+    eager = criteria_of(rollout(guard={"min_requests": 10}), tmp_path, {})
     few = seen(finished=12.0, tpot_n=12.0, e2e_n=12.0, drafted=800.0, acceptance=0.0)
     assert evaluate(eager, few, 1000.0).verdict == "bad"
 
@@ -232,7 +234,7 @@ def test_the_rollout_file_may_ask_for_fewer_requests(tmp_path: Path) -> None:
 @given(st.data())
 def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     times = criteria.of_cells(measured(), "b")
-    plan = replace(plan_of(rollout(), Path("/nowhere"), {}), baseline=times)
+    plan = replace(criteria_of(rollout(), Path("/nowhere"), {}), baseline=times)
     odd = st.one_of(st.just(math.nan), st.just(0.0), st.floats(0.001, 2000.0))
     windows = [
         seen(**{name: data.draw(odd) for name in ("finished", "tpot", "tpot_n", "e2e", "load", "spread")},
@@ -240,7 +242,7 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
              restarts=data.draw(st.sampled_from([0.0, 1.0, math.nan])))
         for _ in range(3)
     ]  # fmt: skip
-    together_ = Seen(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
+    together_ = LiveFigures(**{name: np.array([getattr(one, name) for one in windows]) for name in FIGURES})
     judged = verdicts.judge(plan, together_)
     many = verdicts.together(judged)
     alone = [evaluate(plan, one, float(one.ts)).verdict for one in windows]
@@ -267,9 +269,9 @@ def test_one_query_s_answer_is_told_apart_by_its_label() -> None:
     [(0.0, 0.0, "bad"), (300.0, 0.0, "healthy"), (300.0, 100.0, "bad"), (math.nan, math.nan, "bad")],
 )
 def test_clients_that_may_have_left_are_errors_only_beside_a_pool_that_they_stay_with(
-    plan: Plan, cancelled: float, others: float, verdict: str
+    plan: Criteria, cancelled: float, others: float, verdict: str
 ) -> None:
-    found = evaluate(plan, seen(failed=300.0, cancelled=cancelled, others_asked=others), 1000.0)
+    found = evaluate(plan, seen(failed=300.0, cancelled=cancelled, standard_requests=others), 1000.0)
     (errors,) = (one for one in found.findings if one.signal == "errors")
     assert (errors.verdict, found.verdict) == (verdict, verdict)
 
@@ -291,20 +293,20 @@ SLOWER = {"tpot": 0.026 * 1.4, "e2e": 0.1 + 0.026 * 1.4 * 100}
         ({"covered": math.nan}, "no_data"),
     ],
 )
-def test_a_window_counts_where_nine_tenths_of_its_scrapes_are_there(plan: Plan, changes, verdict) -> None:
+def test_a_window_counts_where_nine_tenths_of_its_scrapes_are_there(plan: Criteria, changes, verdict) -> None:
     found = evaluate(plan, seen(**changes), 1000.0)
     assert found.verdict == verdict
     bad = evaluate(plan, seen(**{**SLOWER, "acceptance": 0.0, **changes}), 1000.0)
     assert bad.verdict == {"healthy": "bad"}.get(verdict, verdict)
 
 
-def test_errors_are_counted_by_the_routers_though_the_pool_is_gone(plan: Plan) -> None:
+def test_errors_are_counted_by_the_routers_though_the_pool_is_gone(plan: Criteria) -> None:
     failing = {"failed": 800.0, "covered": 0.0, "sampled": math.nan}
     assert evaluate(plan, seen(**failing), 1000.0).verdict == "bad"
     assert evaluate(plan, seen(**{**failing, "counted": 0.5}), 1000.0).verdict == "no_data"
 
 
-def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Plan) -> None:
+def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Criteria) -> None:
     found = evaluate(plan, seen(classes={"long": OfClass(9.0, 4000.0)}, covered=0.5), 1000.0)
     assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
 
@@ -334,7 +336,7 @@ def test_a_class_is_not_judged_by_a_window_with_a_gap(plan: Plan) -> None:
     ],
 )
 def test_the_standard_pool_s_live_latency_is_looked_at_first(
-    plan: Plan, standard, verdict, both_slow
+    plan: Criteria, standard, verdict, both_slow
 ) -> None:
     """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
     found = evaluate(plan, seen(**{**SLOWER, **STANDARD, **standard}), 1000.0)
@@ -342,8 +344,8 @@ def test_the_standard_pool_s_live_latency_is_looked_at_first(
     latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
     assert latencies == {"bad" if verdict == "bad" else "unknown"}
     if both_slow:
-        assert found.reason.startswith("both pools are slow: not speculation's doing; TPOT: 1.40 times")
-        assert "the standard pool takes 1.40 times its own (n=400)" in found.reason
+        assert found.reason.startswith("both pools are slow: speculation is not the cause; TPOT: 1.40×")
+        assert "the standard pool takes 1.40× its own baseline (n=400)" in found.reason
 
 
 def standard_of(n: float, times: float, **changes: float) -> dict[str, float]:
@@ -353,16 +355,18 @@ def standard_of(n: float, times: float, **changes: float) -> dict[str, float]:
     return {**STANDARD, **{f"standard_{name}": value for name, value in figures.items()}}
 
 
-def looked_back(plan: Plan, short: dict[str, float], longer: dict[str, float], windows: float) -> Evaluation:
+def looked_back(
+    plan: Criteria, short: dict[str, float], longer: dict[str, float], windows: float
+) -> Evaluation:
     """The last window and a longer one, of a pool that takes 1.4 times the baseline's."""
     back = Window(windows * plan.window_s, seen(**{**SLOWER, **longer}))
     return evaluate(plan, seen(**{**SLOWER, **short}), 1000.0, back)
 
 
 @cache
-def plan_with_baseline() -> Plan:
-    return Plan(
-        asked=Asked("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+def plan_with_baseline() -> Criteria:
+    return Criteria(
+        query=Query("demo", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
         window_s=300.0,
         min_acceptance=Threshold(value=0.4, source="made up"),
         baseline=criteria.of_cells(measured(), "baseline.json"),
@@ -406,7 +410,7 @@ QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(12
     ],
 )
 def test_a_standard_pool_with_little_traffic_is_compared_over_longer(
-    plan: Plan, short, longer, windows, verdict, both_slow
+    plan: Criteria, short, longer, windows, verdict, both_slow
 ) -> None:
     """Acceptance is healthy in all of them; so is the whole where the latencies are unknown."""
     found = looked_back(plan, short, longer, windows)
@@ -416,7 +420,7 @@ def test_a_standard_pool_with_little_traffic_is_compared_over_longer(
     assert latencies == {verdict if verdict in ("bad", "no_data") else "unknown"}
 
 
-def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Plan) -> None:
+def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Criteria) -> None:
     few = {"finished": 10.0, "drafted": 600.0, "tpot_n": 10.0, "e2e_n": 10.0}
     for standard, verdict in ((MANY, "bad"), (TWO, "healthy"), (QUIET, "bad"), (standard_of(9, 1.0), "bad")):
         windows = 64 if standard["standard_tpot_n"] == 9 else 8
@@ -424,12 +428,10 @@ def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Pla
         assert found.verdict == verdict, standard
 
 
-def test_what_a_longer_window_confirmed_says_so(plan: Plan) -> None:
-    assert (
-        "; 1.40 times the standard pool's over 32 windows (n=120)" in looked_back(plan, TWO, MANY, 32).reason
-    )
+def test_what_a_longer_window_confirmed_says_so(plan: Criteria) -> None:
+    assert "; 1.39× the standard pool over 32 windows (n=120)" in looked_back(plan, TWO, MANY, 32).reason
     both = looked_back(plan, TWO, standard_of(120, 1.4), 32).reason
-    assert "the standard pool takes 1.40 times its own (n=120 in 32 windows)" in both
+    assert "the standard pool takes 1.40× its own baseline (n=120 in 32 windows)" in both
 
 
 @pytest.mark.parametrize(
@@ -447,13 +449,13 @@ def test_what_a_longer_window_confirmed_says_so(plan: Plan) -> None:
         ({"standard_covered": math.nan}, 0),  # no standard pool
     ],
 )
-def test_it_looks_back_as_far_as_the_comparison_takes(plan: Plan, standard, windows) -> None:
+def test_it_looks_back_as_far_as_the_comparison_takes(plan: Criteria, standard, windows) -> None:
     slower = seen(**{**SLOWER, **standard})
-    assert int(verdicts.further_back(verdicts.judge(plan, slower))) == windows
+    assert int(verdicts.windows_needed(verdicts.judge(plan, slower))) == windows
     # Not where the pool is well by the baseline, nor where another signal is bad anyway.
-    assert int(verdicts.further_back(verdicts.judge(plan, seen(**standard)))) == 0
+    assert int(verdicts.windows_needed(verdicts.judge(plan, seen(**standard)))) == 0
     bad = seen(**{**SLOWER, **standard, "acceptance": 0.0})
-    assert int(verdicts.further_back(verdicts.judge(plan, bad))) == 0
+    assert int(verdicts.windows_needed(verdicts.judge(plan, bad))) == 0
 
 
 @given(
@@ -469,7 +471,7 @@ def test_a_fault_of_both_pools_is_never_speculation_s(
     """Both are `common` times slower since a part of the longer window, and the pool pays."""
     plan = plan_with_baseline()
 
-    def both(slower: float, times: float) -> Seen:
+    def both(slower: float, times: float) -> LiveFigures:
         token = 0.026 * gain * slower
         ours = {"tpot": token, "e2e": 0.1 + token * 100}
         return seen(**{**standard_of(n * times, slower), **ours})
@@ -495,7 +497,7 @@ def test_what_a_longer_window_surely_shows_is_bad_whatever_one_window_has(
         assert bool(beside.slower), "a hundred requests show 25%"
 
 
-def test_both_slow_does_not_hide_an_acceptance_that_is_bad(plan: Plan) -> None:
+def test_both_slow_does_not_hide_an_acceptance_that_is_bad(plan: Criteria) -> None:
     both = {**SLOWER, **STANDARD, "standard_tpot": 0.026 * 1.4, "standard_e2e": 3.74}
     found = evaluate(plan, seen(**both, acceptance=0.1), 1000.0)
     assert (found.verdict, found.both_slow) == ("bad", False)
@@ -512,15 +514,15 @@ def test_both_slow_does_not_hide_an_acceptance_that_is_bad(plan: Plan) -> None:
     ],
 )
 def test_a_pool_is_not_slow_while_a_tenth_of_its_servers_has_just_started(
-    plan: Plan, targets: float, restarts: float, verdict: str
+    plan: Criteria, targets: float, restarts: float, verdict: str
 ) -> None:
     found = evaluate(plan, seen(**SLOWER, targets=targets, restarts=restarts), 1000.0)
     assert {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")} == {verdict}
     assert (found.verdict == "bad") == (verdict == "bad")
 
 
-def test_what_follows_a_bad_window_is_judged_at_95_per_cent_and_by_few_requests(plan: Plan) -> None:
-    few = {"finished": 20.0, "tpot_n": 20.0, "e2e_n": 20.0, "drafted": 1300.0, "asked": 20.0}
+def test_what_follows_a_bad_window_is_judged_at_95_per_cent_and_by_few_requests(plan: Criteria) -> None:
+    few = {"finished": 20.0, "tpot_n": 20.0, "e2e_n": 20.0, "drafted": 1300.0, "requests": 20.0}
     bad = evaluate(plan, seen(**SLOWER), 1000.0)
     assert {one.signal for one in bad.findings if one.verdict == "bad"} == {"tpot", "e2e"}
     assert evaluate(plan, seen(**SLOWER, **few), 1000.0).verdict == "no_traffic"

@@ -61,10 +61,10 @@ def hanging(answer: bytes = b"") -> Iterator[str]:
 def guard(folder: Path, router: str, verdict: str) -> Guard:
     return Guard(
         rules=Rules(consecutive=1),
-        look=lambda now, *_: Evaluation.model_validate({"ts": now, "verdict": verdict, "reason": "r"}),
+        observe=lambda now, *_: Evaluation.model_validate({"ts": now, "verdict": verdict, "reason": "r"}),
         switch=Switch([Nginx(router)], [router]),
         journal=Journal(folder / FILE),
-        gate=lambda: Gate(said="it carries it"),
+        gate=lambda: Gate(reason="it carries it"),
     )
 
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as module
-from specops.guard.journal import Entry, Evidence, Intent, Journal, Result, history, read, replay
+from specops.guard.guard import Status, status
+from specops.guard.journal import Entry, Evidence, Intent, Journal, Reading, Result, history, read, replay
 from specops.guard.lock import holder, locked
 from specops.guard.policy import Rules, decide
 from specops.guard.state import Evaluation, State
@@ -97,7 +98,7 @@ def test_damage_in_the_middle_is_history_and_at_the_end_is_told(path) -> None:
     path.write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
     assert [line.id for line in history(path)] == [1, 3]
     path.write_text("\n".join([lines[0], lines[1], "{"]) + "\n")
-    with pytest.raises(FileError, match=r"journal.jsonl, line 3 is damaged"):
+    with pytest.raises(FileError, match=r"the last line of .*journal.jsonl \(3\) is damaged"):
         Journal(path)
 
 
@@ -110,7 +111,7 @@ def test_a_full_disk_takes_the_line_back(path, monkeypatch) -> None:
 
     with monkeypatch.context() as patched:
         patched.setattr(module.os, "fsync", full)
-        with pytest.raises(FileError, match="without it nothing is switched"):
+        with pytest.raises(FileError, match="nothing is switched without it"):
             kept.append(entry(2, 0, mode="fallen"))
     assert kept.standing.state.mode == "on"
     kept.append(entry(2))
@@ -168,3 +169,22 @@ def test_a_guard_that_is_killed_holds_nothing(tmp_path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
     assert (tmp_path / "lock").read_text()
     assert holder(tmp_path) is None
+
+
+def test_lines_of_earlier_guards_are_read(path: Path) -> None:
+    line = json.loads(entry(1, 0, "done", mode="fallen", percent=0).model_dump_json())
+    del line["notified"]
+    evaluation = {"ts": 5.0, "verdict": "bad", "reason": "slow", "seen_at": 4.0}
+    line["evidence"] |= {"found": [{"name": "a", "percent": 100}], "evaluation": evaluation}
+    del line["evidence"]["readings"]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(line) + "\n")
+    path.chmod(0o640)
+    (found,) = history(path)
+    assert found.evidence.readings == (Reading(name="a", percent=100),)
+    assert found.evidence.evaluation is not None
+    assert found.evidence.evaluation.observed_at == 4.0
+    assert Journal(path).standing.confirmed == 0
+    known = json.loads(status(Journal(path).standing).model_dump_json())
+    known["wanted"] = known.pop("target_percent")
+    assert Status.model_validate(known).target_percent == 0

@@ -95,12 +95,12 @@ class World:
     def started(self, *, dry_run: bool = False) -> Guard:
         return Guard(
             rules=Rules(cooldown_s=3600, hold=1),
-            look=lambda now, *_: Evaluation.model_validate(
+            observe=lambda now, *_: Evaluation.model_validate(
                 {"ts": now, "verdict": self.verdict, "reason": "TPOT is 1.40 times that without speculation"}
             ),
             switch=Switch([self.router]),
             journal=Journal(self.path),
-            gate=lambda: Gate(said="capacity suffices"),
+            gate=lambda: Gate(reason="capacity suffices"),
             dry_run=dry_run,
             rollout="mine",
             notifications=self.notifications,

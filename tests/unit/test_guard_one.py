@@ -18,7 +18,7 @@ from specops import owned_file
 from specops.actions.flag_file import FlagFile
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError
-from specops.guard.guard import Asked
+from specops.guard.guard import OverrideRequest
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.lock import alone, locked
 from specops.guard.state import Evaluation, State
@@ -69,7 +69,7 @@ def test_a_second_guard_from_another_folder_is_refused_with_the_pid_of_the_first
         with pytest.raises(EnvironmentFailure, match=refused), guarding(file, tmp_path / "run", blind):
             raise AssertionError
         with pytest.raises(EnvironmentFailure, match=refused):
-            override(file, tmp_path / "other", Asked(pool="standard", by="ada", why="so"))
+            override(file, tmp_path / "other", OverrideRequest(pool="standard", by="ada", why="so"))
         assert not (tmp_path / "flag").exists(), "nothing was switched"
         with guarding(file, tmp_path / "run", blind, dry_run=True):
             pass  # it switches nothing

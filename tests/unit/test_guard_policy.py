@@ -53,7 +53,7 @@ def test_a_bad_window_that_only_shares_samples_with_the_first_is_the_same_observ
     assert (played.at, played.state.bad_in_a_row) == (("on", 100), 1)
     assert played.state.row_last == 1000.0
     assert played.last is not None
-    assert "not bad by itself yet" in played.last.why
+    assert "not bad by themselves" in played.last.why
     played.see("bad", repeated=True, observed_at=1120.0)
     assert (played.state.row_began, played.state.row_last) == (1000.0, 1120.0)
     assert played.see("bad", repeated=True, observed_at=1180.0).at == ("fallen", 0)
@@ -121,7 +121,7 @@ def test_at_a_step_healthy_is_better_than_the_threshold_by_a_margin(signal, bare
     step = Played().see("bad", 3).see("no_traffic", 10)
     assert step.see("healthy", 20, signal=signal, value=barely).at == ("canary", 5)
     assert step.last is not None
-    assert "by 5%" in step.last.why
+    assert "is not 5%" in step.last.why
     assert step.see("healthy", 2, signal=signal, value=well).at == ("canary", 50)
 
 
@@ -202,7 +202,9 @@ def test_an_override_s_time_runs_while_no_guard_does(away_s: float, wanted: int)
     override = Override(pool="standard", by="ada", why="a look", left_s=600)
     state = pin(State(), override, 1000.0, RULES).state
     decision = decide(state, seen("healthy"), 1000.0 + away_s, RULES)
-    assert decision.state.wanted == wanted, "all of the time that passed counts, not an interval of it"
+    assert decision.state.target_percent == wanted, (
+        "all of the time that passed counts, not an interval of it"
+    )
     if decision.state.override is not None:
         assert decision.state.override.left_s == pytest.approx(1.0)
     else:
@@ -223,9 +225,9 @@ def test_a_persons_override_comes_first_and_ends_by_itself() -> None:
     played = Played()
     override = Override(pool="standard", by="ada", why="a look", left_s=600)
     played.state = pin(played.state, override, played.now, RULES).state
-    assert played.state.wanted == 0
-    assert played.see("healthy", 9).state.wanted == 0
-    assert played.see("healthy").state.wanted == 100
+    assert played.state.target_percent == 0
+    assert played.see("healthy", 9).state.target_percent == 0
+    assert played.see("healthy").state.target_percent == 100
     assert played.events == ("released",)
 
 
@@ -233,7 +235,7 @@ def test_pinned_to_speculation_bad_does_not_fall_until_it_ends() -> None:
     played = Played()
     override = Override(pool="speculative", by="ada", why="a look", left_s=None)
     played.state = pin(played.state, override, played.now, RULES).state
-    assert played.see("bad", 50).state.wanted == 100
+    assert played.see("bad", 50).state.target_percent == 100
     played.state = release(played.state, "ada", "seen enough", played.now, RULES).state
     assert played.see("bad").at == ("fallen", 0)
 
@@ -249,9 +251,9 @@ def test_pinned_to_speculation_and_well_it_is_on_afterwards() -> None:
 
 def test_handed_back_what_was_held_is_tried_again_once() -> None:
     held = State(mode="held", percent=0, attempts=2)
-    handed = release(held, "ada", "repaired", 0.0, RULES)
+    handed = release(held, "ada", "mended", 0.0, RULES)
     assert (handed.state.mode, handed.state.percent, handed.state.attempts) == ("canary", 5, 0)
-    again = release(handed.state, "ada", "repaired", 0.0, RULES)
+    again = release(handed.state, "ada", "mended", 0.0, RULES)
     assert again.state == handed.state, "saying it twice is saying it once"
 
 

@@ -40,7 +40,7 @@ class Policy(RuleBasedStateMachine):
         well=st.booleans(),
         apart=st.sampled_from([60.0, 60.0, 61.0, 300.0]),
     )
-    def look(self, verdict, well, apart) -> None:
+    def observe(self, verdict, well, apart) -> None:
         self.truly += apart
         self.clock += apart
         before = self.state
@@ -91,7 +91,7 @@ class Policy(RuleBasedStateMachine):
     @invariant()
     def a_person_is_obeyed(self) -> None:
         if hasattr(self, "state") and self.state.override is not None:
-            assert self.state.wanted == (FULL if self.state.override.pool == "speculative" else 0)
+            assert self.state.target_percent == (FULL if self.state.override.pool == "speculative" else 0)
 
     @invariant()
     def attempts_are_bounded(self) -> None:

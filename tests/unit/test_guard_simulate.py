@@ -19,12 +19,12 @@ from specops.config import load
 from specops.errors import UsageError
 from specops.guard.policy import Rules
 from specops.guard.signals import verdicts
-from specops.guard.signals.criteria import Baseline, Level, Plan
+from specops.guard.signals.criteria import Baseline, Criteria, Level
 from specops.guard.signals.noise import VERDICTS
-from specops.guard.signals.query import FIGURES, Asked, Seen
+from specops.guard.signals.query import FIGURES, LiveFigures, Query
 from specops.guard.simulation import playbook_guard, traces
 from specops.guard.simulation.playbook_guard import Answers
-from specops.guard.simulation.simulate import looked, simulate
+from specops.guard.simulation.simulate import observed, simulate
 from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import State, Threshold
@@ -42,8 +42,8 @@ BASELINE = Baseline(
     ),
     "made up",
 )
-PLAN = Plan(
-    asked=Asked("made-up", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
+PLAN = Criteria(
+    query=Query("made-up", VLLM, VLLM, {}, scrape_s=15.0, routed=True),
     window_s=300.0,
     min_acceptance=Threshold(value=0.4, source="made up"),
     baseline=BASELINE,
@@ -60,7 +60,7 @@ def trace(**figures: list[float]) -> Trace:
     known = {name: np.array(figures.get(name, [np.nan] * length), dtype=float) for name in FIGURES}
     nothing = np.full(length, np.nan)
     ts = 60.0 * np.arange(1, length + 1)
-    return Trace(60.0, Seen(ts=ts, **known), Answers(nothing, nothing, nothing), nothing)
+    return Trace(60.0, LiveFigures(ts=ts, **known), Answers(nothing, nothing, nothing), nothing)
 
 
 def hit(slower: float, *, in_acceptance: bool, seed: int = 3) -> Trace:
@@ -104,7 +104,7 @@ def test_a_trace_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         ("", "line 1: it is empty"),
         ("no json", "line 1: Expecting value"),
         ('{"a": 1}', "line 1: there is no 'trace'"),
-        ('{"trace": 9, "interval_s": 60}', "reads 2"),
+        ('{"trace": 9, "interval_s": 60}', "expected 2 or 3"),
         ('{"trace": 2, "interval_s": 60}', "it has no interval"),
         ('{"trace": 2, "interval_s": "nan"}\n{"ts": 1}', "line 1: nan s is no interval"),
         ('{"trace": 2, "interval_s": 60}\n{"finished": 3}', "line 2: there is no 'ts'"),
@@ -136,7 +136,7 @@ def test_one_evaluation_at_a_time_sees_what_all_at_once_do() -> None:
     within = windows(made, 5, 10)
     codes = verdicts.together(verdicts.judge(PLAN, within))
     for at in range(200, 300):
-        alone = looked(made, PLAN, at, within, State(), at + 1).verdict
+        alone = observed(made, PLAN, at, within, State(), at + 1).verdict
         assert alone == VERDICTS[codes[at]], at
 
 
@@ -151,7 +151,7 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
             figures[100:130] = 1.0
     answers = replace(made.playbook, acceptance=np.where(np.arange(480) == 0, 0.7, made.playbook.acceptance))
     answers.acceptance[104:130] = 0.0
-    quiet = replace(made, each=Seen(ts=made.ts, **nothing), playbook=answers)
+    quiet = replace(made, each=LiveFigures(ts=made.ts, **nothing), playbook=answers)
     found = simulate(quiet, PLAN, Rules())
     assert found.fallbacks == []
     assert found.verdicts["healthy"] > 300

@@ -54,13 +54,13 @@ class World:
         self.path = folder / FILE
         self.now = 0.0
         self.verdicts: Iterator[str] = iter(())
-        self.gate = Gate(said="it carries it")
+        self.gate = Gate(reason="it carries it")
         self.guard = self.started()
 
     def started(self, *, dry_run: bool = False) -> Guard:
         return Guard(
             rules=Rules(cooldown_s=120, hold=1, steps=(30,)),
-            look=lambda now, *_: Evaluation.model_validate(
+            observe=lambda now, *_: Evaluation.model_validate(
                 {"ts": now, "verdict": next(self.verdicts), "reason": "r"}
             ),
             switch=Switch([self.a, self.b]),
@@ -88,7 +88,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_it_falls_back_once_and_says_what_the_capacity_gate_said(world) -> None:
-    world.gate = Gate(said="not known")
+    world.gate = Gate(reason="not known")
     entry = world.see("bad", "bad", "bad")
     assert world.percents == [0, 0]
     assert entry.evidence.capacity == "not known"
@@ -100,15 +100,15 @@ def test_it_falls_back_once_and_says_what_the_capacity_gate_said(world) -> None:
 
 
 def test_what_the_standard_pool_cannot_carry_stays(world) -> None:
-    world.gate = Gate(said="no", floor=40)
+    world.gate = Gate(reason="no", floor=40)
     world.see("bad", "bad", "bad")
     assert world.percents == [40, 40]
 
 
 @pytest.mark.parametrize(("signal", "left"), [("errors", 0), ("tpot", 40)])
 def test_where_requests_fail_all_move_whatever_the_capacity(world, signal: str, left: int) -> None:
-    world.gate = Gate(said="no", floor=40)
-    world.guard._look = lambda now, *_: seen("bad", signal).model_copy(update={"ts": now})
+    world.gate = Gate(reason="no", floor=40)
+    world.guard._observe = lambda now, *_: seen("bad", signal).model_copy(update={"ts": now})
     for _ in range(3):
         world.now += 60
         world.guard.turn()
@@ -117,13 +117,13 @@ def test_where_requests_fail_all_move_whatever_the_capacity(world, signal: str, 
 
 def test_both_pools_slow_is_told_and_nothing_is_switched(world) -> None:
     slow = Evaluation(ts=60.0, verdict="unknown", reason="both pools are slow", both_slow=True)
-    world.guard._look = lambda now, *_: slow
+    world.guard._observe = lambda now, *_: slow
     for _ in range(5):
         world.now += 60
         world.guard.turn()
     assert world.percents == [100, 100]
     assert f"{series.GUARD_BOTH_SLOW} 1.0" in GuardMetrics(world.guard).render().decode()
-    world.guard._look = lambda now, *_: Evaluation(ts=now, verdict="healthy", reason="r")
+    world.guard._observe = lambda now, *_: Evaluation(ts=now, verdict="healthy", reason="r")
     world.guard.turn()
     assert f"{series.GUARD_BOTH_SLOW} 0.0" in GuardMetrics(world.guard).render().decode()
 
@@ -131,11 +131,11 @@ def test_both_pools_slow_is_told_and_nothing_is_switched(world) -> None:
 def test_a_row_is_told_to_the_next_look(world) -> None:
     rows: list[object] = []
 
-    def look(now: float, since: float | None, row: object) -> Evaluation:
+    def observe(now: float, since: float | None, row: object) -> Evaluation:
         rows.append(row)
         return Evaluation(ts=now, verdict="bad", reason="r", observed_at=now + 5, repeated=None)
 
-    world.guard._look = look
+    world.guard._observe = observe
     for world.now in (60.0, 120.0):
         world.guard.turn()
     assert rows == [None, Row(began=65.0, last=65.0)]
@@ -226,18 +226,18 @@ def test_an_evaluation_that_fails_is_unknown(world) -> None:
     def fails(now: float, since: float | None, row: object) -> Evaluation:
         raise EndpointError("nobody answers")
 
-    world.guard._look = fails
+    world.guard._observe = fails
     assert world.guard.turn().verdict == "unknown"
 
 
 def test_it_looks_back_to_the_last_switch_or_to_its_beginning(world) -> None:
     asked: list[float | None] = []
 
-    def look(now: float, since: float | None, row: object) -> Evaluation:
+    def observe(now: float, since: float | None, row: object) -> Evaluation:
         asked.append(since)
         return Evaluation(ts=now, verdict="bad", reason="r")
 
-    world.guard._look = look
+    world.guard._observe = observe
     for world.now in (60.0, 120.0, 180.0, 240.0):
         world.guard.turn()
     assert asked == [None, 60.0, 60.0, 180.0]
@@ -247,7 +247,7 @@ def test_what_is_left_open_is_told_of_a_guard_that_ended(world) -> None:
     world.b.down = True
     world.see("bad", "bad", "bad")
     found = status(Journal(world.path).standing)
-    assert (found.running, found.wanted) == (None, 0)
+    assert (found.running, found.target_percent) == (None, 0)
     assert found.unconfirmed is not None
     assert [entry.id for entry in history(world.path)] == [1, 2, 3, 3]
 
@@ -276,7 +276,7 @@ def demand(low: float | None, estimate: float) -> Demand:
 def test_what_the_capacity_gates_answer_means(verdict, demands: Sequence[Demand], floor) -> None:
     found = Capacity(verdict=verdict, reason="because", hint=None, demands=list(demands))
     assert gate(found).floor == floor
-    assert "because" in gate(found).said
+    assert "because" in gate(found).reason
 
 
 def test_a_rollout_file_without_the_section_has_the_playbooks_numbers() -> None:

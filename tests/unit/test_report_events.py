@@ -115,7 +115,8 @@ def test_a_gap_of_the_pool_is_told_once_and_a_servers_own_by_its_name() -> None:
 def entry(hours: float, number: int, state: State, *events: Any, result: bool = False) -> Entry:
     made = {
         "ts": WINDOW.start + hours * 3600, "id": number, "verdict": "bad", "state": state,
-        "evidence": Evidence(why=f"why {number}", events=events), "action": Intent(percent=state.wanted),
+        "evidence": Evidence(why=f"why {number}", events=events),
+        "action": Intent(percent=state.target_percent),
         "result": Result(outcome="done") if result else None,
     }  # fmt: skip
     return Entry.model_validate(made)

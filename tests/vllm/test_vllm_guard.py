@@ -10,8 +10,8 @@ from daemons import prometheus, wait_until
 from real_vllm import MODEL, complete
 
 from specops.config import Rollout
-from specops.guard.signals.criteria import plan_of
-from specops.guard.signals.observation import look
+from specops.guard.signals.criteria import criteria_of
+from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
 from specops.progress import Silent
@@ -35,12 +35,12 @@ def test_no_traffic_and_then_acceptance_of_a_vllm(speculative, prompts, tmp_path
         }
     )
     render(rollout, tmp_path, Silent())
-    plan = plan_of(rollout, tmp_path, {})
+    plan = criteria_of(rollout, tmp_path, {})
     with prometheus(tmp_path / FOLDER / "prometheus.yml", tmp_path) as up:
         api = Api(up.url)
 
         def seen() -> Evaluation:
-            return look(api, plan, time.time())
+            return observe(api, plan, time.time())
 
         wait_until(lambda: seen().verdict == "no_traffic", "a whole window without traffic", 120)
         for number in range(ASKED):

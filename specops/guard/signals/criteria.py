@@ -30,7 +30,7 @@ from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
 from specops.guard.signals.noise import Numbers
-from specops.guard.signals.query import Asked
+from specops.guard.signals.query import Query
 from specops.guard.state import Threshold
 from specops.load.record import CellRecord, Row
 from specops.prometheus.series import exposed
@@ -270,8 +270,8 @@ about 8%, which is less than the rule for latency lets pass."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    asked: Asked
+class Criteria:
+    query: Query
     window_s: float
     min_acceptance: Threshold | Missing
     baseline: Baseline | Missing
@@ -286,14 +286,14 @@ class Plan:
     """`BREAK_EVEN_KNOWN` where `min_acceptance` was measured."""
 
 
-def plan_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Plan:
+def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
     """From the run folder's sweep.json and baseline.json, where they are there and not `left_out`: by phase,
     why a result is not a yardstick. FileError where one is damaged."""
     guard = rollout.guard
     min_acceptance, measured = _min_acceptance(rollout, folder / "sweep.json", left_out.get("sweep"))
     unfit = left_out.get("baseline")
-    return Plan(
-        asked=Asked(
+    return Criteria(
+        query=Query(
             rollout=rollout.rollout,
             series=exposed(rollout, "speculative"),
             standard=exposed(rollout, "standard"),
@@ -320,9 +320,9 @@ def plan_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Plan
 
 def _min_acceptance(rollout: Rollout, path: Path, unfit: str | None) -> tuple[Threshold | Missing, bool]:
     """And whether it was measured."""
-    asked = rollout.guard.min_acceptance
-    if asked is not None:
-        return Threshold(value=asked, source="guard.min_acceptance of the rollout file"), False
+    configured = rollout.guard.min_acceptance
+    if configured is not None:
+        return Threshold(value=configured, source="guard.min_acceptance of the rollout file"), False
     if path.exists() and unfit is None:
         measured = break_even(rollout.pools.speculative, results.read(path))
         if measured is not None:

@@ -34,7 +34,7 @@ class OfClass:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LiveFigures:
     """A window of the speculative pool, all its servers together; floats, or arrays with one item for each of
     many windows. NaN where Prometheus has no number. Seconds."""
 
@@ -71,7 +71,7 @@ class Seen:
 
     targets: Numbers = NOTHING
     up: Numbers = NOTHING
-    asked: Numbers = NOTHING
+    requests: Numbers = NOTHING
     """Requests for the speculative pool: by the router, else those that it ended."""
 
     failed: Numbers = NOTHING
@@ -80,10 +80,10 @@ class Seen:
     cancelled: Numbers = NOTHING
     """Of the failed, those that the client may have ended: without a router nobody tells these apart."""
 
-    others_asked: Numbers = NOTHING
+    standard_requests: Numbers = NOTHING
     """The same of the standard pool."""
 
-    others_failed: Numbers = NOTHING
+    standard_failed: Numbers = NOTHING
     covered: Numbers = NOTHING
     """Share of the pool's scrapes that succeeded, of all that the scrape interval makes: samples of `up`."""
 
@@ -108,21 +108,21 @@ class Seen:
     classes: Mapping[str, OfClass] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> Seen:
+    def of(cls, figures: Mapping[str, Any]) -> LiveFigures:
         """By the names of the fields; what is not given is not there."""
         return cls(**figures)
 
-    def of_standard(self) -> Seen:
+    def of_standard(self) -> LiveFigures:
         """The standard pool's figures as those of a pool of its own."""
         names = (name for name in FIGURES if name.startswith(STANDARD))
-        return Seen(ts=self.ts, **{name.removeprefix(STANDARD): getattr(self, name) for name in names})
+        return LiveFigures(ts=self.ts, **{name.removeprefix(STANDARD): getattr(self, name) for name in names})
 
 
-FIGURES = tuple(found.name for found in fields(Seen) if found.name not in ("ts", "classes"))
+FIGURES = tuple(found.name for found in fields(LiveFigures) if found.name not in ("ts", "classes"))
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """What tells the series of a rollout apart, and which there are."""
 
     rollout: str
@@ -219,27 +219,27 @@ class Asked:
 
         return {
             "counted": self._share(f"{ROUTE_PERCENT}{selector(self._ours)}", window_s),
-            "asked": grown(ours),
+            "requests": grown(ours),
             # A label that no request had yet is no series: then none failed.
             "failed": f"({grown(ours, broken)} or vector(0)) + ({grown(ours, *elsewhere)} or vector(0))",
-            "others_asked": grown(others),
-            "others_failed": f"{grown(others, broken)} or vector(0)",
+            "standard_requests": grown(others),
+            "standard_failed": f"{grown(others, broken)} or vector(0)",
             "class_e2e": f"{by_class('rate', 'sum')} / ({by_class('rate', 'count')} > 0)",
             "class_n": by_class("increase", "count"),
         }
 
     def _aborted(self, window_s: float) -> dict[str, str]:
         window = f"{round(window_s)}s"
-        asked, failed, left = _ended(self.series, window, {POOL: "speculative"} | self._ours)
-        others_asked, others_failed, _ = _ended(self.standard, window, {POOL: "standard"} | self._ours)
+        requests, failed, left = _ended(self.series, window, {POOL: "speculative"} | self._ours)
+        standard_requests, standard_failed, _ = _ended(self.standard, window, {POOL: "standard"} | self._ours)
         of_pool = selector({POOL: "speculative"} | self._ours)
         return {
             "counted": self._share(f"up{of_pool}", window_s, "sum_over_time"),
-            "asked": asked,
+            "requests": requests,
             "failed": failed,
             "cancelled": left,
-            "others_asked": others_asked,
-            "others_failed": others_failed,
+            "standard_requests": standard_requests,
+            "standard_failed": standard_failed,
         }
 
 
@@ -269,7 +269,7 @@ def together(expressions: Mapping[str, str]) -> str:
     )
 
 
-def read(samples: Sequence[Sample]) -> Seen:
+def read(samples: Sequence[Sample]) -> LiveFigures:
     """What the query's answer says."""
     figures: dict[str, float] = {}
     classes: dict[str, dict[str, float]] = {}
@@ -279,7 +279,7 @@ def read(samples: Sequence[Sample]) -> Seen:
             figures[name] = sample.value if math.isfinite(sample.value) else NOTHING
         elif name.startswith("class_") and "class" in sample.labels:
             classes.setdefault(sample.labels["class"], {})[name.removeprefix("class_")] = sample.value
-    return Seen(
+    return LiveFigures(
         ts=samples[0].ts if samples else NOTHING,
         classes={name: OfClass(**found) for name, found in sorted(classes.items())},
         **figures,

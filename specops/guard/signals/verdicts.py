@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.guard.signals import noise
-from specops.guard.signals.criteria import Baseline, Missing, Plan, Range
+from specops.guard.signals.criteria import Baseline, Criteria, Missing, Range
 from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNOWN, VERDICTS, Codes, Numbers
-from specops.guard.signals.query import OfClass, Seen
+from specops.guard.signals.query import LiveFigures, OfClass
 from specops.guard.state import Signal, Verdict
 from specops.serving import Series
 
@@ -57,7 +57,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """A signal. Of latencies, `low` and `high` are how many times the baseline's; else both are the value."""
 
     codes: Codes
@@ -99,65 +99,67 @@ class Judged:
     """Slower than the baseline, as the standard pool surely is too, and not bad beside it."""
 
 
-def load(seen: Seen) -> Load:
+def load(live: LiveFigures) -> Load:
     """Moments with many requests are met by many: the mean that they see is the mean over time plus variance
     over mean. The variance is of few scrapes, and known to two standard errors of a variance at best."""
-    scrapes = np.maximum(np.nan_to_num(seen.gauged, nan=1.0), 2.0)
+    scrapes = np.maximum(np.nan_to_num(live.gauged, nan=1.0), 2.0)
     error = 2 * np.sqrt(2 / scrapes)
-    unseen = np.isnan(seen.spread)  # no scrape met a request: between always one and now and then one
-    low = np.where(unseen, 0.0, seen.spread * np.maximum(1 - error, 0.0))
-    high = np.where(unseen, 1.0, seen.spread * (1 + error))
-    return Load(np.maximum(seen.load + low, 1.0), np.maximum(seen.load + high, 1.0))
+    unseen = np.isnan(live.spread)  # no scrape met a request: between always one and now and then one
+    low = np.where(unseen, 0.0, live.spread * np.maximum(1 - error, 0.0))
+    high = np.where(unseen, 1.0, live.spread * (1 + error))
+    return Load(np.maximum(live.load + low, 1.0), np.maximum(live.load + high, 1.0))
 
 
-def starting(seen: Seen) -> NDArray[np.bool_]:
+def starting(live: LiveFigures) -> NDArray[np.bool_]:
     """Whether so many of the servers started lately that the pool may be slow for that alone: the first
     minutes of a server are not what was measured, its caches are empty."""
-    servers = np.maximum(np.nan_to_num(seen.targets, nan=1.0), 1.0)
-    return np.asarray(np.nan_to_num(seen.restarts) > STARTING * servers)
+    servers = np.maximum(np.nan_to_num(live.targets, nan=1.0), 1.0)
+    return np.asarray(np.nan_to_num(live.restarts) > STARTING * servers)
 
 
-def scraped(seen: Seen) -> NDArray[np.bool_]:
+def scraped(live: LiveFigures) -> NDArray[np.bool_]:
     """Whether the window was scraped well enough to count: `up`, and the series themselves."""
-    return _enough(seen.covered) & _enough(seen.sampled)
+    return _enough(live.covered) & _enough(live.sampled)
 
 
 def _enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(share) >= 1 - missing - 1e-9)
 
 
-def judge(plan: Plan, seen: Seen, *, repeats: bool = False, windows: float = 1.0) -> Mapping[Signal, Judged]:
+def judge(
+    criteria: Criteria, live: LiveFigures, *, repeats: bool = False, windows: float = 1.0
+) -> Mapping[Signal, Judgement]:
     """All traffic, over so many of the plan's `windows`. What there is no yardstick for is unknown once there
     is traffic enough to use one.
 
     `repeats`: the window has only what came after a bad one, and is to show the same in samples of its own:
     at 95%, with as few requests as any verdict takes, and by the baseline alone.
     """
-    found: dict[Signal, Judged] = {
-        "acceptance": _acceptance(plan, seen, repeats),
-        "errors": _errors(plan, seen, repeats),
+    found: dict[Signal, Judgement] = {
+        "acceptance": _acceptance(criteria, live, repeats),
+        "errors": _errors(criteria, live, repeats),
     }
-    ours = load(seen)
+    ours = load(live)
     latencies: tuple[tuple[Signal, Numbers, Numbers], ...] = (
-        ("tpot", seen.tpot, seen.tpot_n),
-        ("e2e", seen.e2e, seen.e2e_n),
+        ("tpot", live.tpot, live.tpot_n),
+        ("e2e", live.e2e, live.e2e_n),
     )
     for signal, value, n in latencies:
-        if isinstance(plan.baseline, Baseline):
-            expected = _expected(plan.baseline, plan.asked.series, signal, seen)
-            judged = _latency(plan, plan.baseline, signal, value, n, expected, ours, seen, repeats)
-            found[signal] = judged if repeats else _beside_standard(plan, signal, judged, seen, windows)
+        if isinstance(criteria.baseline, Baseline):
+            expected = _expected(criteria.baseline, criteria.query.series, signal, live)
+            judged = _latency(criteria, criteria.baseline, signal, value, n, expected, ours, live, repeats)
+            found[signal] = judged if repeats else _beside_standard(criteria, signal, judged, live, windows)
         else:
             found[signal] = _no_yardstick(n)
-    unseen = ~scraped(seen)
-    uncounted = ~_enough(seen.counted)
+    unseen = ~scraped(live)
+    uncounted = ~_enough(live.counted)
     return {
         signal: _without_data(judged, uncounted if signal == "errors" else unseen)
         for signal, judged in found.items()
     }
 
 
-def _without_data(judged: Judged, gone: NDArray[np.bool_]) -> Judged:
+def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
     return replace(
         judged,
         codes=np.where(gone, NO_DATA, judged.codes).astype(np.int8),
@@ -167,15 +169,17 @@ def _without_data(judged: Judged, gone: NDArray[np.bool_]) -> Judged:
     )
 
 
-def _expected(times: Baseline, series: Series, signal: str, seen: Seen) -> Range:
+def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures) -> Range:
     """What the baseline took at the load of the pool that `seen` has the figures of."""
-    ours = load(seen)
+    ours = load(live)
     if signal == "tpot":
         return times.tpot(ours.low, ours.high, of_tokens=series.tpot_of_events)
-    return times.e2e(ours.low, ours.high, seen.tokens)
+    return times.e2e(ours.low, ours.high, live.tokens)
 
 
-def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen, windows: float) -> Judged:
+def _beside_standard(
+    criteria: Criteria, signal: str, judged: Judgement, live: LiveFigures, windows: float
+) -> Judgement:
     """Bad by the baseline counts only where the pool is bad beside the standard pool's live latency, too:
     where both are slower than they were measured, each at its own load, speculation is not the reason.
 
@@ -183,16 +187,16 @@ def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen, window
     it has requests, but too few to tell, or its samples are missing, the answer is unknown. `with_longer`
     decides where a longer window is there.
     """
-    assert isinstance(plan.baseline, Baseline)
-    theirs = seen.of_standard()
+    assert isinstance(criteria.baseline, Baseline)
+    theirs = live.of_standard()
     value, n = (theirs.tpot, theirs.tpot_n) if signal == "tpot" else (theirs.e2e, theirs.e2e_n)
-    expected = _expected(plan.baseline, plan.asked.standard, signal, theirs)
+    expected = _expected(criteria.baseline, criteria.query.standard, signal, theirs)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.divide(value, expected.high), np.divide(value, expected.low)
         beside = np.divide(judged.low, high)
         both_n = 1 / (1 / np.asarray(judged.n, dtype=float) + 1 / np.asarray(n, dtype=float))
-    cv, error = (plan.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
-    regression = plan.regression.value - 1
+    cv, error = (criteria.baseline.known(f"{signal}_{what}", load(theirs).middle) for what in ("cv", "error"))
+    regression = criteria.regression.value - 1
     missing = min(1 - COVERED, MISSING / windows)
     answers = _enough(theirs.covered, missing)
     there = ~np.isnan(theirs.covered) & ~(answers & np.isnan(theirs.sampled))
@@ -201,7 +205,7 @@ def _beside_standard(plan: Plan, signal: str, judged: Judged, seen: Seen, window
     quiet = np.less(n, 1.0) & (whole if windows <= 1 else there & _enough(theirs.covered, MOSTLY))
     compared = there & whole & ~quiet & np.isfinite(beside)
     # Where both have just become slow, more of the one pool's few requests than of the other's may be slow.
-    mixed = np.clip(np.nan_to_num(judged.low) - plan.regression.value, 0.0, 2 * MIXED) / 2
+    mixed = np.clip(np.nan_to_num(judged.low) - criteria.regression.value, 0.0, 2 * MIXED) / 2
     known_to = noise.margin(both_n, np.hypot(cv, mixed), 0.0, regression)
     surely = compared & np.greater_equal(n, noise.LEAST) & np.greater(beside, 1 + known_to)
     slow = compared & np.greater(low - noise.margin(n, cv, error, regression), 1.0)
@@ -231,7 +235,7 @@ def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, besi
     return np.asarray(np.maximum(np.fmin(found, at_most), 1.0))
 
 
-def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Judged:
+def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows: float) -> Judgement:
     """What a window and a `longer` one, of so many `windows`, say together.
 
     The longer one replaces a window with too little traffic. Where the standard pool has too little of it to
@@ -249,10 +253,10 @@ def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Ju
     """
     few = short.codes == NO_TRAFFIC
     compares = np.greater(np.where(few, longer.compare_over, short.compare_over), 0)
-    agrees = few | _may_be_slower(plan, short)
+    agrees = few | _may_be_slower(criteria, short)
     none = np.isnan(longer.standard_n)
     hardly_any = ~np.isnan(longer.standard) & np.less(longer.standard_n, noise.LEAST)
-    alone = none | (hardly_any & (windows >= FURTHER[-1]) & agrees & _may_be_slower(plan, longer))
+    alone = none | (hardly_any & (windows >= FURTHER[-1]) & agrees & _may_be_slower(criteria, longer))
     stopped = ~few & np.isnan(short.beside)  # its requests of before were not of the same time
     bad = alone | (np.asarray(longer.slower) & agrees & ~stopped)
     slow = ~bad & np.asarray(longer.both_slow)
@@ -268,21 +272,21 @@ def with_longer(plan: Plan, short: Judged, longer: Judged, windows: float) -> Ju
     )
 
 
-def _may_be_slower(plan: Plan, judged: Judged) -> NDArray[np.bool_]:
+def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
     """Whether it is slower than the standard pool by half the regression, or nothing was measured there."""
-    halfway = 1 + (plan.regression.value - 1) / 2
+    halfway = 1 + (criteria.regression.value - 1) / 2
     return np.asarray(np.isnan(judged.beside) | np.greater(judged.beside, halfway))
 
 
-def judge_class(plan: Plan, name: str, seen: Seen, found: OfClass) -> Judged | None:
+def judge_class(criteria: Criteria, name: str, live: LiveFigures, found: OfClass) -> Judgement | None:
     """None where the baseline had no such class."""
-    times = plan.baseline.of_class(name) if isinstance(plan.baseline, Baseline) else None
+    times = criteria.baseline.of_class(name) if isinstance(criteria.baseline, Baseline) else None
     if times is None:
         return None
-    ours = load(seen)
+    ours = load(live)
     expected = times.as_answered(ours.low, ours.high)
-    judged = _latency(plan, times, "whole", found.e2e, found.n, expected, ours, seen)
-    return _without_data(judged, ~(scraped(seen) & _enough(seen.counted)))
+    judged = _latency(criteria, times, "whole", found.e2e, found.n, expected, ours, live)
+    return _without_data(judged, ~(scraped(live) & _enough(live.counted)))
 
 
 def overall(found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool = False) -> Codes:
@@ -301,18 +305,18 @@ def overall(found: Mapping[Signal, Codes], both_slow: NDArray[np.bool_] | bool =
     return chosen.astype(np.int8)
 
 
-def together(judged: Mapping[Signal, Judged]) -> Codes:
+def together(judged: Mapping[Signal, Judgement]) -> Codes:
     """`overall` of what `judge` found."""
     codes = {signal: one.codes for signal, one in judged.items()}
     return overall(codes, both_slow(judged))
 
 
-def both_slow(judged: Mapping[Signal, Judged]) -> NDArray[np.bool_]:
+def both_slow(judged: Mapping[Signal, Judgement]) -> NDArray[np.bool_]:
     """Whether one latency shows that both pools are slow."""
     return np.asarray(np.any([np.asarray(one.both_slow) for one in judged.values()], axis=0))
 
 
-def further_back(found: Mapping[Signal, Judged]) -> NDArray[np.int_]:
+def windows_needed(found: Mapping[Signal, Judgement]) -> NDArray[np.int_]:
     """How many windows to look back on: the fewest of `FURTHER` that should suffice at this rate, else the
     most. 0 where none are needed, or there is no traffic at all.
 
@@ -339,64 +343,64 @@ def word(codes: Codes) -> Verdict:
     return VERDICTS[int(codes)]
 
 
-def _acceptance(plan: Plan, seen: Seen, repeats: bool = False) -> Judged:
-    least = plan.min_requests or noise.least_for_acceptance()
+def _acceptance(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Judgement:
+    least = criteria.min_requests or noise.least_for_acceptance()
     z = noise.Z
     if repeats:
         least, z = min(noise.LEAST, least), noise.AGAIN
-    known_to = plan.break_even_known_to
-    error = noise.acceptance_margin(seen.acceptance, seen.drafted, seen.finished, known_to, z)
-    if isinstance(plan.min_acceptance, Missing):
-        judged = _no_yardstick(seen.finished)
-        return Judged(judged.codes, seen.acceptance, seen.acceptance, seen.finished, least, error)
+    known_to = criteria.break_even_known_to
+    error = noise.acceptance_margin(live.acceptance, live.drafted, live.finished, known_to, z)
+    if isinstance(criteria.min_acceptance, Missing):
+        judged = _no_yardstick(live.finished)
+        return Judgement(judged.codes, live.acceptance, live.acceptance, live.finished, least, error)
     codes = noise.acceptance(
-        seen.acceptance, seen.drafted, seen.finished, least, plan.min_acceptance.value, known_to, z
+        live.acceptance, live.drafted, live.finished, least, criteria.min_acceptance.value, known_to, z
     )
-    return Judged(codes, seen.acceptance, seen.acceptance, seen.finished, least, error)
+    return Judgement(codes, live.acceptance, live.acceptance, live.finished, least, error)
 
 
-def _errors(plan: Plan, seen: Seen, repeats: bool = False) -> Judged:
+def _errors(criteria: Criteria, live: LiveFigures, repeats: bool = False) -> Judgement:
     """Where there is no other pool to compare with, clients that may have left are no errors."""
-    limit = plan.max_error_share.value
-    compared = np.greater_equal(seen.others_asked, noise.LEAST)
-    failed = np.asarray(seen.failed - np.where(compared, 0.0, np.nan_to_num(seen.cancelled)))
+    limit = criteria.max_error_share.value
+    compared = np.greater_equal(live.standard_requests, noise.LEAST)
+    failed = np.asarray(live.failed - np.where(compared, 0.0, np.nan_to_num(live.cancelled)))
     z = noise.AGAIN if repeats else noise.Z
-    codes = noise.errors(failed, seen.asked, seen.others_failed, seen.others_asked, limit, z)
-    share = failed / np.maximum(seen.asked, 1.0)
-    return Judged(codes, share, share, seen.asked, noise.LEAST, 0.0)
+    codes = noise.errors(failed, live.requests, live.standard_failed, live.standard_requests, limit, z)
+    share = failed / np.maximum(live.requests, 1.0)
+    return Judgement(codes, share, share, live.requests, noise.LEAST, 0.0)
 
 
 def _latency(
-    plan: Plan,
+    criteria: Criteria,
     times: Baseline,
     figure: str,
     value: Numbers,
     n: Numbers,
     expected: Range,
     ours: Load,
-    seen: Seen,
+    live: LiveFigures,
     repeats: bool = False,
-) -> Judged:
+) -> Judgement:
     cv, error = (times.known(f"{figure}_{what}", ours.middle) for what in ("cv", "error"))
-    regression = plan.regression.value - 1
+    regression = criteria.regression.value - 1
     z = noise.AGAIN if repeats else noise.Z
     known_to = noise.margin(n, cv, error, regression, z)
     limit = noise.bad_from(n, cv, error, regression, z)
     least = noise.least_requests(cv, error, regression)
-    if plan.min_requests is not None:
-        least = np.full_like(np.asarray(least), plan.min_requests)
+    if criteria.min_requests is not None:
+        least = np.full_like(np.asarray(least), criteria.min_requests)
     if repeats:
         least = np.minimum(least, noise.LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.divide(value, expected.high), np.divide(value, expected.low)
     codes = noise.latency(low, high, n, least, limit)
-    codes = np.where((codes == BAD) & starting(seen), UNKNOWN, codes).astype(np.int8)
+    codes = np.where((codes == BAD) & starting(live), UNKNOWN, codes).astype(np.int8)
     surely = noise.surely_seen(n, cv, error, regression)
-    return Judged(codes, low, high, n, least, known_to, limit, surely)
+    return Judgement(codes, low, high, n, least, known_to, limit, surely)
 
 
-def _no_yardstick(n: Numbers) -> Judged:
+def _no_yardstick(n: Numbers) -> Judgement:
     cases = [np.isnan(n), np.less(n, noise.LEAST)]
     codes = np.select(cases, [NO_DATA, NO_TRAFFIC], UNKNOWN).astype(np.int8)
     nothing = np.full_like(np.asarray(n, dtype=float), np.nan)
-    return Judged(codes, nothing, nothing, n, noise.LEAST, nothing)
+    return Judgement(codes, nothing, nothing, n, noise.LEAST, nothing)

@@ -55,13 +55,13 @@ class PlaybookGuard:
         return False, "healthy"
 
 
-def falls(asked: Answers) -> NDArray[np.bool_]:
+def falls(answers: Answers) -> NDArray[np.bool_]:
     """The same for arrays: whether it would fall back, at each instant."""
-    low = asked.acceptance < MIN_ACCEPTANCE
+    low = answers.acceptance < MIN_ACCEPTANCE
     third = low.copy()
     for back in range(1, CONSECUTIVE):
         third[..., back:] &= low[..., :-back]
         third[..., :back] = False
     with np.errstate(divide="ignore", invalid="ignore"):
-        slower = (asked.p95 - asked.baseline_p95) / asked.baseline_p95 * 100
-    return np.asarray(third | ((asked.baseline_p95 > 0) & (slower > REGRESSION_PCT)))
+        slower = (answers.p95 - answers.baseline_p95) / answers.baseline_p95 * 100
+    return np.asarray(third | ((answers.baseline_p95 > 0) & (slower > REGRESSION_PCT)))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from specops.guard.policy import Rules, decide
 from specops.guard.signals import noise, verdicts
-from specops.guard.signals.criteria import Plan
-from specops.guard.signals.observation import Row, Window, evaluate, further_back, repeated
-from specops.guard.signals.query import Seen
+from specops.guard.signals.criteria import Criteria
+from specops.guard.signals.observation import Row, Window, evaluate, repeated, windows_needed
+from specops.guard.signals.query import LiveFigures
 from specops.guard.simulation.playbook_guard import PlaybookGuard
-from specops.guard.simulation.traces import Trace, looked_back, one, windows
+from specops.guard.simulation.traces import Trace, cut_window, one, windows
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, Silent
 
@@ -70,19 +70,19 @@ class Simulated:
         return "no" if self.missed or any(one.rightly == "no" for one in self.fallbacks) else "yes"
 
 
-def simulate(trace: Trace, plan: Plan, rules: Rules, progress: Progress | None = None) -> Simulated:
+def simulate(trace: Trace, criteria: Criteria, rules: Rules, progress: Progress | None = None) -> Simulated:
     """From the first interval to the last of one trace, with an evaluation at the end of each."""
     progress = progress or Silent()
     progress.start("replaying", len(trace))
-    length = window_of(trace, plan)
-    seen = windows(trace, length, 2 * length)
+    length = window_of(trace, criteria)
+    live = windows(trace, length, 2 * length)
     state, since = State(), 0
     counted: Counter[str] = Counter()
     steps: list[Step] = []
     fallbacks: list[Fallback] = []
     off = np.zeros(len(trace), dtype=bool)
     for at, ts in enumerate(trace.ts.tolist()):
-        found = looked(trace, plan, at, seen, state, since)
+        found = observed(trace, criteria, at, live, state, since)
         counted[found.verdict] += 1
         decision = decide(state, found, ts, rules)
         for event in decision.events:
@@ -102,19 +102,21 @@ def simulate(trace: Trace, plan: Plan, rules: Rules, progress: Progress | None =
         verdicts=dict(counted.most_common()),
         steps=steps,
         fallbacks=fallbacks,
-        missed=_missed(trace, plan, rules, seen, off),
+        missed=_missed(trace, criteria, rules, live, off),
         playbook=first,
         playbook_triggers=triggers,
     )
 
 
-def _missed(trace: Trace, plan: Plan, rules: Rules, seen: Seen, off: NDArray[np.bool_]) -> list[float]:
+def _missed(
+    trace: Trace, criteria: Criteria, rules: Rules, live: LiveFigures, off: NDArray[np.bool_]
+) -> list[float]:
     """When it began to be slower than the rollout file allows, and the guard saw traffic enough to act on it
     and let it be."""
-    slow = np.nan_to_num(trace.slower) >= plan.regression.value
+    slow = np.nan_to_num(trace.slower) >= criteria.regression.value
     edges = np.flatnonzero(np.diff(np.concatenate([[False], slow, [False]]).astype(int)))
-    judged = np.isin(verdicts.judge(plan, seen)["tpot"].codes, (noise.BAD, noise.HEALTHY))
-    window = window_of(trace, plan)
+    judged = np.isin(verdicts.judge(criteria, live)["tpot"].codes, (noise.BAD, noise.HEALTHY))
+    window = window_of(trace, criteria)
     missed = []
     for begin, end in edges.reshape(-1, 2):
         whole = slice(begin + window - 1, begin + window - 1 + rules.consecutive)
@@ -123,31 +125,33 @@ def _missed(trace: Trace, plan: Plan, rules: Rules, seen: Seen, off: NDArray[np.
     return missed
 
 
-def looked(trace: Trace, plan: Plan, at: int, seen: Seen, state: State, since: int) -> Evaluation:
+def observed(
+    trace: Trace, criteria: Criteria, at: int, live: LiveFigures, state: State, since: int
+) -> Evaluation:
     """As `look` does it: over the window, or further back, while the share has been what it is; and in a row
     of bad ones over what came since its first. `seen`: the windows of the whole trace."""
     ts, share = float(trace.ts[at]), state.percent / FULL
-    window = window_of(trace, plan)
+    window = window_of(trace, criteria)
 
-    def back(intervals: int) -> Seen:
-        return looked_back(trace, at, intervals, intervals + window, share)
+    def back(intervals: int) -> LiveFigures:
+        return cut_window(trace, at, intervals, intervals + window, share)
 
-    ours = one(seen, at) if share == 1 else back(window)
-    found, used = evaluate(plan, ours, ts), window
-    longer = min(further_back(plan, ours) * window, at + 1 - since)
+    ours = one(live, at) if share == 1 else back(window)
+    found, used = evaluate(criteria, ours, ts), window
+    longer = min(windows_needed(criteria, ours) * window, at + 1 - since)
     if longer > window:
-        found, used = evaluate(plan, ours, ts, Window(longer * trace.interval_s, back(longer))), longer
+        found, used = evaluate(criteria, ours, ts, Window(longer * trace.interval_s, back(longer))), longer
     if found.verdict == "bad" and state.row_began is not None and state.row_last is not None:
         fresh_s = Row(state.row_began, state.row_last).fresh_s(ts, used * trace.interval_s)
         fresh = math.floor(fresh_s / trace.interval_s)
-        again = fresh > 0 and repeated(plan, found, back(fresh))
+        again = fresh > 0 and repeated(criteria, found, back(fresh))
         found = found.model_copy(update={"repeated": again})
     return found
 
 
-def window_of(trace: Trace, plan: Plan) -> int:
+def window_of(trace: Trace, criteria: Criteria) -> int:
     """Intervals of the trace that are a window."""
-    return max(round(plan.window_s / trace.interval_s), 1)
+    return max(round(criteria.window_s / trace.interval_s), 1)
 
 
 def _rightly(trace: Trace, at: int, length: int) -> Rightly:
@@ -161,14 +165,14 @@ def _rightly(trace: Trace, at: int, length: int) -> Rightly:
 
 def _playbook(trace: Trace, length: int) -> tuple[Fallback | None, int]:
     guard, first, triggers = PlaybookGuard(), None, 0
-    for at, asked in enumerate(_asked(trace)):
-        falls, why = guard.should_fall_back(*asked)
+    for at, answers in enumerate(_answers(trace)):
+        falls, why = guard.should_fall_back(*answers)
         if falls:
             triggers += 1
             first = first or Fallback(float(trace.ts[at]), why, _rightly(trace, at, length))
     return first, triggers
 
 
-def _asked(trace: Trace) -> Iterator[Sequence[float]]:
+def _answers(trace: Trace) -> Iterator[Sequence[float]]:
     answers = trace.playbook
     yield from zip(answers.acceptance, answers.p95, answers.baseline_p95, strict=True)

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.errors import UsageError
-from specops.guard.signals.criteria import MIN_ACCEPTANCE, Baseline, Missing, Plan
-from specops.guard.signals.query import STANDARD, Seen
+from specops.guard.signals.criteria import MIN_ACCEPTANCE, Baseline, Criteria, Missing
+from specops.guard.signals.query import STANDARD, LiveFigures
 from specops.guard.simulation.playbook_guard import Answers
 from specops.guard.simulation.traces import Figures, Trace, mean_of
 from specops.guard.state import Threshold
@@ -97,18 +97,20 @@ class Incident:
     """That it lasts; None: to the end."""
 
 
-def week(plan: Plan, seed: int, slower: float | None) -> Trace:
+def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
     """One, of a pool that pays; for half a day in its middle it takes `slower` times the standard's latency.
     UsageError without a baseline to make it up from."""
-    if isinstance(plan.baseline, Missing):
+    if isinstance(criteria.baseline, Missing):
         raise UsageError(
-            f"a week cannot be made up without a baseline: {plan.baseline.why}",
+            f"a week cannot be made up without a baseline: {criteria.baseline.why}",
             hint="or replay what there was, with --last DAYS or --trace FILE",
         )
-    least = plan.min_acceptance.value if isinstance(plan.min_acceptance, Threshold) else MIN_ACCEPTANCE
-    top = plan.baseline.levels[-1]
+    least = (
+        criteria.min_acceptance.value if isinstance(criteria.min_acceptance, Threshold) else MIN_ACCEPTANCE
+    )
+    top = criteria.baseline.levels[-1]
     tokens = (top.e2e - top.ttft) / top.token + 1
-    world = World(plan.baseline, least, tokens=tokens, busy=(0.8, 1.6))
+    world = World(criteria.baseline, least, tokens=tokens, busy=(0.8, 1.6))
     random = np.random.default_rng(seed)
     incident = None
     if slower is not None:
@@ -179,8 +181,8 @@ def _with_standard(
     theirs = load * _uniform(random, 0.3, 1.0, shape[0])
     tokens = world.tokens * _slowly(random, shape, 0.1, 120 * 60 / world.interval_s)
     tpot, e2e = _latencies(world.baseline, theirs, unlike * common, tokens)
-    asked = np.nan_to_num(np.asarray(made.each.finished)) * others
-    n = random.poisson(asked).astype(float)
+    requests = np.nan_to_num(np.asarray(made.each.finished)) * others
+    n = random.poisson(requests).astype(float)
     scrapes = np.full(shape, np.maximum(world.interval_s / SCRAPE_S, 1.0)) * scraped
     nothing = (scraped == 0) | (n == 0)
 
@@ -202,18 +204,20 @@ def _with_standard(
         "sampled": np.where(scraped == 0, np.nan, scraped),
     }
     standard = {f"{STANDARD}{name}": values for name, values in figures.items()}
-    return replace(made, each=Seen.of({**vars(made.each), **standard, "others_asked": np.ceil(n)}))
+    return replace(
+        made, each=LiveFigures.of({**vars(made.each), **standard, "standard_requests": np.ceil(n)})
+    )
 
 
 def _by_routers(made: Trace, scraped: Figures) -> Trace:
     """What the routers count: there while they are scraped, whichever pool is."""
     each = made.each
-    counted = ("asked", "failed", "cancelled", "others_asked", "others_failed")
-    seen = {
+    counted = ("requests", "failed", "cancelled", "standard_requests", "standard_failed")
+    live = {
         name: np.where(scraped == 0, np.nan, np.asarray(getattr(each, name)) * scraped) for name in counted
     }
-    seen["counted"] = np.where(scraped == 0, np.nan, scraped)
-    return replace(made, each=Seen.of({**vars(each), **seen}))
+    live["counted"] = np.where(scraped == 0, np.nan, scraped)
+    return replace(made, each=LiveFigures.of({**vars(each), **live}))
 
 
 def _spread(scrapes: Figures, random: np.random.Generator) -> Figures:
@@ -272,9 +276,9 @@ def _measured(
     for name in figures:
         figures[name] = np.where(nothing if name in means else unscraped, np.nan, figures[name])
     none = np.zeros(shape)
-    figures |= {"asked": answered, "failed": failed, "cancelled": none, "others_failed": none}
+    figures |= {"requests": answered, "failed": failed, "cancelled": none, "standard_failed": none}
     ts = start + world.interval_s * np.broadcast_to(np.arange(1, shape[1] + 1), shape)
-    each = Seen.of(figures | {"ts": ts})
+    each = LiveFigures.of(figures | {"ts": ts})
     return Trace(world.interval_s, each, _playbook(world, figures, random), np.full(shape, np.nan))
 
 
@@ -298,10 +302,10 @@ def _playbook(world: World, figures: dict[str, Figures], random: np.random.Gener
 
 def _latencies(baseline: Baseline, load: Figures, gain: Figures, tokens: Figures) -> tuple[Figures, Figures]:
     """Mean TPOT and E2E with so many requests at a time; only the tokens after the first gain."""
-    seen = np.minimum(load + 1, baseline.most)  # of independent requests each meets one more than the mean
-    tpot = np.asarray(baseline.tpot(seen, seen).low) * gain
-    whole = np.asarray(baseline.e2e(seen, seen, tokens).low)
-    first = np.asarray(baseline.e2e(seen, seen, np.ones_like(tokens)).low)
+    live = np.minimum(load + 1, baseline.most)  # of independent requests each meets one more than the mean
+    tpot = np.asarray(baseline.tpot(live, live).low) * gain
+    whole = np.asarray(baseline.e2e(live, live, tokens).low)
+    first = np.asarray(baseline.e2e(live, live, np.ones_like(tokens)).low)
     return tpot, first + (whole - first) * gain
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops.errors import FileError, UsageError
-from specops.guard.signals.criteria import Plan
-from specops.guard.signals.query import FIGURES, SIGNAL, STANDARD, Seen, together
+from specops.guard.signals.criteria import Criteria
+from specops.guard.signals.query import FIGURES, SIGNAL, STANDARD, LiveFigures, together
 from specops.guard.simulation.playbook_guard import ACCEPTANCE, BASELINE_P95, P95, Answers
 from specops.prometheus.api import Api, Series
 
 Figures = NDArray[np.float64]
-FORMAT = 2
+FORMAT = 3
+OLDER: Mapping[str, str] = {
+    "asked": "requests",
+    "others_asked": "standard_requests",
+    "others_failed": "standard_failed",
+}
+"""What format 2 called the same figures."""
 MOST_POINTS = 10_000
 """That Prometheus is asked for at a time; it refuses 11,000."""
 
@@ -35,7 +41,7 @@ YEAR_9999 = 253_370_764_800
 
 COUNTS = (
     "finished", "drafted", "tpot_n", "e2e_n", "gauged", "restarts",
-    "asked", "failed", "cancelled", "others_asked", "others_failed",
+    "requests", "failed", "cancelled", "standard_requests", "standard_failed",
     "standard_tpot_n", "standard_e2e_n", "standard_gauged",
 )  # fmt: skip
 WEIGHTED = {
@@ -45,7 +51,7 @@ WEIGHTED = {
 """A mean, and the count that it is of. The load counts by the time that requests spent."""
 
 NOT_SHARED = (
-    "gauged", "restarts", "others_asked", "others_failed",
+    "gauged", "restarts", "standard_requests", "standard_failed",
     "standard_tpot_n", "standard_e2e_n", "standard_gauged",
 )  # fmt: skip
 """Counts that do not fall with the pool's share of the traffic."""
@@ -57,7 +63,7 @@ SHARES = ("covered", "sampled", "counted", "standard_covered", "standard_sampled
 @dataclass(frozen=True)
 class Trace:
     interval_s: float
-    each: Seen
+    each: LiveFigures
     """Of arrays: the last axis is time, one item for each interval."""
 
     playbook: Answers
@@ -87,7 +93,7 @@ class Trace:
         return Trace(self.interval_s, of(self.each), of(self.playbook), self.slower[week])
 
 
-def windows(trace: Trace, intervals: int, started: int) -> Seen:
+def windows(trace: Trace, intervals: int, started: int) -> LiveFigures:
     """At each instant, what the last so many intervals show together, and the starts of servers in the last
     `started`; fewer at the beginning."""
     each = {name: np.asarray(getattr(trace.each, name), dtype=float) for name in FIGURES}
@@ -104,23 +110,23 @@ def windows(trace: Trace, intervals: int, started: int) -> Seen:
         there = _rolled((~np.isnan(each[share])).astype(float), intervals) > 0
         of_window = _rolled(np.nan_to_num(each[share]), intervals) / intervals
         found[share] = np.where(there, of_window, np.nan)
-    return Seen.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
+    return LiveFigures.of(found | {name: each[name] for name in ("targets", "up")} | {"ts": trace.ts})
 
 
-def looked_back(trace: Trace, end: int, intervals: int, started: int, share: float) -> Seen:
+def cut_window(trace: Trace, end: int, intervals: int, started: int, share: float) -> LiveFigures:
     """The same up to the instant `end`, had only `share` of the traffic gone to the pool. Its load stays what
     it was, as its latencies do, which were of that load."""
     begin = max(end + 1 - max(intervals, started), 0)
     cut = {name: np.asarray(getattr(trace.each, name))[begin : end + 1] for name in ("ts", *FIGURES)}
-    part = replace(trace, each=Seen.of(cut))
-    seen = one(windows(part, intervals, started), -1)
-    fewer = {name: getattr(seen, name) * share for name in COUNTS if name not in NOT_SHARED}
-    return replace(seen, **fewer)
+    part = replace(trace, each=LiveFigures.of(cut))
+    live = one(windows(part, intervals, started), -1)
+    fewer = {name: getattr(live, name) * share for name in COUNTS if name not in NOT_SHARED}
+    return replace(live, **fewer)
 
 
-def one(seen: Seen, at: int) -> Seen:
+def one(live: LiveFigures, at: int) -> LiveFigures:
     """One instant of many, as floats."""
-    return Seen.of({name: float(np.asarray(getattr(seen, name))[at]) for name in ("ts", *FIGURES)})
+    return LiveFigures.of({name: float(np.asarray(getattr(live, name))[at]) for name in ("ts", *FIGURES)})
 
 
 def _added(values: Figures, intervals: int) -> Figures:
@@ -155,11 +161,11 @@ def _rolled(values: Figures, intervals: int) -> Figures:
     return total
 
 
-def record(api: Api, plan: Plan, start: float, end: float, interval_s: float) -> Trace:
+def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> Trace:
     """What Prometheus has between two instants. EndpointError where it cannot be asked."""
     instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
     figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
-    query = together(plan.asked.expressions(interval_s, interval_s))
+    query = together(criteria.query.expressions(interval_s, interval_s))
     answers = {name: np.zeros(len(instants)) for name in (ACCEPTANCE, P95, BASELINE_P95)}
     for first in range(0, len(instants), MOST_POINTS):
         chunk = instants[first : first + MOST_POINTS]
@@ -170,8 +176,8 @@ def record(api: Api, plan: Plan, start: float, end: float, interval_s: float) ->
         for query_, values in answers.items():
             for series in api.range(query_, chunk[0], chunk[-1], interval_s)[:1]:  # it takes the first
                 _put(series, values, instants[0], interval_s)
-    seen = Seen.of(figures | {"ts": instants})
-    return Trace(interval_s, seen, Answers(*answers.values()), np.full(len(instants), np.nan))
+    live = LiveFigures.of(figures | {"ts": instants})
+    return Trace(interval_s, live, Answers(*answers.values()), np.full(len(instants), np.nan))
 
 
 def _put(series: Series, into: Figures, start: float, step: float) -> None:
@@ -230,15 +236,15 @@ def load(path: Path) -> Trace:
     try:
         with path.open(encoding="utf-8") as file:
             head = json.loads(next(file))
-            if head["trace"] != FORMAT:
-                raise ValueError(f"it has format {head['trace']}, and this specops reads {FORMAT}")
+            if head["trace"] not in (FORMAT, FORMAT - 1):
+                raise ValueError(f"it has format {head['trace']}, expected {FORMAT - 1} or {FORMAT}")
             interval_s = float(head["interval_s"])
             if not 0 < interval_s <= DAY_S:
                 raise ValueError(f"{interval_s:g} s is no interval")
             before = 0.0
             for line in file:
                 number += 1
-                found = json.loads(line)
+                found = {OLDER.get(name, name): value for name, value in json.loads(line).items()}
                 unknown = set(found) - set(names)
                 if unknown:
                     raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
@@ -258,6 +264,6 @@ def load(path: Path) -> Trace:
             hint="specops guard simulate ROLLOUT --last 7 --save FILE",
         ) from None
     arrays = {name: np.array(values) for name, values in columns.items()}
-    seen = Seen.of({name: arrays[name] for name in ("ts", *FIGURES)})
+    live = LiveFigures.of({name: arrays[name] for name in ("ts", *FIGURES)})
     answered = Answers(**{name: arrays[f"playbook_{name}"] for name in Answers.names()})
-    return Trace(interval_s, seen, answered, arrays["slower"])
+    return Trace(interval_s, live, answered, arrays["slower"])

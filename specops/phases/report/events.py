@@ -175,7 +175,7 @@ def _first_lines(entries: Iterable[Entry]) -> Iterable[Entry]:
 
 def _read(entry: Entry, found: list[_Standing]) -> None:
     last = found[-1] if found else None
-    wanted = entry.state.wanted
+    wanted = entry.state.target_percent
     if last is not None and last.full is None and wanted > last.percent:
         last.ended = last.ended or entry.ts
         if wanted == FULL:
