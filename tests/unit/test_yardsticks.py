@@ -16,7 +16,7 @@ from specops import results
 from specops.config import Rollout
 from specops.guard.signals.criteria import Missing
 from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.guard import planned
+from specops.phases.guard import deployment_criteria
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor.render import render
 from specops.phases.sweep.wanted import wanted_of
@@ -160,9 +160,9 @@ def test_the_guard_says_at_its_start_what_it_does_not_judge_by(tmp_path: Path) -
     results.write(tmp_path / "baseline.json", baseline(rollout()))
     results.write(tmp_path / "sweep.json", sweep(rollout()))
     assert left_out(rollout(), tmp_path) == {}
-    plan, lines = planned(rollout(), tmp_path)
+    plan, lines = deployment_criteria(rollout(), tmp_path)
     assert plan.min_acceptance.value == 0.31  # type: ignore[union-attr]
-    plan, lines = planned(of({"model": "another"}), tmp_path)
+    plan, lines = deployment_criteria(of({"model": "another"}), tmp_path)
     assert isinstance(plan.baseline, Missing)
     assert plan.min_acceptance.value == 0.4  # type: ignore[union-attr]
     assert plan.min_acceptance.source.startswith("the playbook; sweep.json does not count: the standard")  # type: ignore[union-attr]
