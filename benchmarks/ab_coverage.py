@@ -38,13 +38,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specops import stats
+from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.settings import AbSettings, Design
+from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import pair_up
 from specops.phases.ab.verdict import Confidences, of_each, of_look
-from specops.phases.ab.visits import Visit, schedule
+from specops.phases.ab.visits import Visit, VisitRecord, schedule
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.phases.sweep.on_ray import OnRay
-from specops.phases.sweep.records import kept_of
+from specops.phases.sweep.records import measurements_of
 from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
@@ -67,7 +67,7 @@ def seconds(what: Wanted, address: str, machines: int) -> float:
     with OnRay(address, what.settings, what.asked, what.prompts.prompts, Silent()) as executor:
         result = sweep(what, executor, Silent())
     took = time.monotonic() - began
-    kept = kept_of(result, "the sweep")
+    kept = measurements_of(result, "the sweep")
     measured = {cell.setting for cell in kept.cells}
     used = {cell.machine for cell in kept.cells}
     if kept.failed or len(measured) != len(what.settings) or len(used) != machines:

@@ -106,7 +106,7 @@ def ab(
 ) -> None:
     """Compare two or more arms on the same prompts, in turn."""
     from specops import results
-    from specops.phases.ab.arms import parse_arms
+    from specops.phases.ab.settings import parse_arms
 
     arms = parse_arms(arm)
     fields: dict[str, Any] = {
@@ -149,8 +149,7 @@ def ab(
         result = _held_against(recorded, result, against, settings)
         results.write(out, result)
     if plot is not None:
-        from specops.phases.ab.picture import picture
-        from specops.phases.ab.report import read
+        from specops.phases.ab.report import picture, read
         from specops.render.ab_plot import draw
 
         draw(picture(read(result, str(out))), plot)
@@ -216,7 +215,7 @@ def _refuse_unusable(
     previous: Result, arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path
 ) -> None:
     """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
-    from specops.phases.ab.records import kept_of
+    from specops.phases.ab.visits import measurements_of
     from specops.phases.inputs import changed, inputs_of_arms
 
     unlike = changed(previous, inputs_of_arms(arms, asked, settings, asked.prompt_set()))
@@ -225,13 +224,13 @@ def _refuse_unusable(
             f"{out} holds another comparison: {unlike} changed",
             hint="give another --out, or replace it with --fresh",
         )
-    kept_of(previous, str(out))  # damage is reported before the first request, by the file's name
+    measurements_of(previous, str(out))  # damage is reported before the first request, by the file's name
 
 
 def _recorded(path: Path, asked: BaselineSettings, arms: list[Arm]) -> Result:
     """The earlier comparison; UsageError, before anything is measured, where it asked something else."""
     from specops import results
-    from specops.phases.ab.differences import refuse_unlike
+    from specops.phases.ab.drift import refuse_unlike
 
     recorded = results.read(path)
     refuse_unlike(recorded, str(path), asked.prompt_set().sha256, asked.plan(), [arm.name for arm in arms])
@@ -239,7 +238,7 @@ def _recorded(path: Path, asked: BaselineSettings, arms: list[Arm]) -> Result:
 
 
 def _held_against(recorded: Result, now: Result, path: Path, settings: AbSettings) -> Result:
-    from specops.phases.ab.differences import against
+    from specops.phases.ab.drift import against
 
     found = against(recorded, now, str(path), settings.confidence)
     return now.model_copy(update={"data": now.data | {"against": found.model_dump(mode="json")}})

@@ -8,10 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from specops.load.summary import SLOW
 from specops.load.workload import repeated_sentence
-from specops.phases.ab.differences import Against
-from specops.phases.ab.drift import Drift
-from specops.phases.ab.faults import SLOW
+from specops.phases.ab.drift import Against, Drift
 from specops.phases.ab.report import Challenger, ClassLevel, Deployed, Measured, OfParity, Report, Same, read
 from specops.render.figures import (
     NONE,

@@ -198,7 +198,7 @@ def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bo
 def _refuse_unusable(previous: Result, wanted: Wanted, path: Path) -> None:
     """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
     from specops.phases.inputs import changed
-    from specops.phases.sweep.records import kept_of
+    from specops.phases.sweep.records import measurements_of
 
     unlike = changed(previous, wanted.inputs())
     if unlike:
@@ -206,7 +206,7 @@ def _refuse_unusable(previous: Result, wanted: Wanted, path: Path) -> None:
             f"{path} holds another sweep: {unlike} changed",
             hint="give another --out, or measure anew with --fresh, which keeps the earlier one beside it",
         )
-    kept_of(previous, str(path))  # damage is told before the first server is started, by the file's name
+    measurements_of(previous, str(path))  # damage is reported before a server starts
 
 
 def _plan(told: Forecast, path: Path) -> list[str]:

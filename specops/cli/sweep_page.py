@@ -10,7 +10,7 @@ from typing import Any
 
 from specops.load.workload import repeated_sentence
 from specops.phases.sweep.costs import Line
-from specops.phases.sweep.records import Kept, kept_of
+from specops.phases.sweep.records import Measurements, measurements_of
 from specops.phases.sweep.report import (
     Cell,
     OfGroup,
@@ -42,7 +42,7 @@ GATES = {"acceptance": 0.55, "E2E": 1.3, "GPU memory": 0.95}
 def page(result: Result, out: Path) -> list[str]:
     """The page's lines; every figure on it is in `out`, which holds the finished sweep `result`."""
     report, told = read(result, str(out)), recommendation(result, str(out))
-    kept = kept_of(result, str(out))
+    kept = measurements_of(result, str(out))
     sections = [
         _table(report, {one.setting for one in kept.failed}),
         _groups(report),
@@ -59,7 +59,7 @@ def page(result: Result, out: Path) -> list[str]:
     return [*lines, "", sentence(result.reason), f"next: {_next(result, told)}"]
 
 
-def _headline(result: Result, report: Report, kept: Kept, out: Path) -> str:
+def _headline(result: Result, report: Report, kept: Measurements, out: Path) -> str:
     prompts = result.data.get("prompts", {})
     loads = {(cell.concurrency, cell.temperature, cell.length) for cell in report.cells}
     rungs = {cell.rung for cell in kept.cells}
@@ -283,7 +283,7 @@ def _machine(report: Report) -> Iterator[str]:
         yield f"looks     {report.looks}: the intervals hold for each, so that they are wider than of one"
 
 
-def _left_out(kept: Kept) -> Iterator[str]:
+def _left_out(kept: Measurements) -> Iterator[str]:
     for failure in kept.failed:
         last = failure.log.strip().splitlines()[-1:]
         ended = f"; its log ends: {last[0]}" if last else ""

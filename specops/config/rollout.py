@@ -46,10 +46,13 @@ class Measure(Section):
     classes: list[str] | None = Field(default=None, min_length=1, description="Only these traffic classes.")
 
 
+Design = Literal["interleaved", "abba-restart"]
+
+
 class Ab(Section):
     """How the pools are compared; the requests are those of `measure`."""
 
-    design: Literal["interleaved", "abba-restart"] = Field(
+    design: Design = Field(
         default="interleaved",
         description="interleaved: both pools are up and measured in turn; abba-restart: only one is ever up.",
     )

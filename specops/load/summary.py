@@ -15,7 +15,7 @@ from specops.prometheus.exposition import DraftCounts
 
 LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
-SLOW = 10.0
+SLOW = 10
 """A request that takes this many times the median of its like is called slow."""
 
 

@@ -16,7 +16,7 @@ from specops.load.summary import by_level
 from specops.phases.inputs import settings_of
 from specops.phases.measurement import checked
 from specops.phases.sweep.jobs import STANDARD
-from specops.phases.sweep.records import kept_of
+from specops.phases.sweep.records import measurements_of
 from specops.phases.yardsticks import unlike
 from specops.results import Result
 
@@ -116,7 +116,7 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | st
     if what is not None:
         return f"{what} changed since"
     asked = settings_of(rollout, rollout.pools.standard)
-    kept = kept_of(result, str(path))
+    kept = measurements_of(result, str(path))
     if any(failure.setting == STANDARD for failure in kept.failed):
         return "its standard failed, though it was measured at times"
     swept = [

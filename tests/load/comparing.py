@@ -10,8 +10,8 @@ from stub import Stub
 
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
-from specops.phases.ab.records import VisitRecord, kept_of
 from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import VisitRecord, measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.results import Result
@@ -57,7 +57,7 @@ def run(
 
 
 def visits(result: Result) -> list[VisitRecord]:
-    return kept_of(result, "it").visits
+    return measurements_of(result, "it").visits
 
 
 def texts(stub: Stub) -> list[str]:

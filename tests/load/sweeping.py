@@ -11,7 +11,7 @@ from stub import Stub
 
 from specops.config import Rollout
 from specops.phases.sweep.here import Here
-from specops.phases.sweep.records import Kept, SweptCell, kept_of
+from specops.phases.sweep.records import Measurements, SweptCell, measurements_of
 from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
@@ -52,8 +52,8 @@ def run(
     return sweep(what, here, shown, previous=previous, on_partial=on_partial)
 
 
-def found(result: Result) -> Kept:
-    return kept_of(result, "it")
+def found(result: Result) -> Measurements:
+    return measurements_of(result, "it")
 
 
 def cells(result: Result) -> list[SweptCell]:

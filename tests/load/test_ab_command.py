@@ -48,7 +48,7 @@ def test_a_faster_arm_is_a_yes_on_one_page(stub, other, more_prompts, tmp_path) 
     out, plot = tmp_path / "ab.json", tmp_path / "ab.svg"
     done = call(stub, other, more_prompts, out, "--looks", "1", "--plot", str(plot))
     assert done.returncode == Exit.YES, done.stdout + done.stderr
-    assert "asking old and new" in done.stderr
+    assert "comparing old and new" in done.stderr
     assert "deploy for long, short" in done.stdout.lower()
     assert "24/24" in done.stdout
     result = results.read(out)

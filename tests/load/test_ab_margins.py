@@ -11,8 +11,8 @@ from comparing import Decided, run
 from stub import Body, Reply, Stub, fault, stream
 
 from specops.phases.ab import verdict
-from specops.phases.ab.records import kept_of
 from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.visits import measurements_of
 
 ONE_LOOK = AbSettings(looks=1, mixed_prompts=0)
 OURS, THEIRS = [("a dog", 2), (" ran", 1)], [("a dog", 2), (" sat", 1)]
@@ -54,7 +54,7 @@ def differing(stub: Stub, other: Stub, how_sure: Any = told) -> None:
 def test_the_margin_is_asked_for_once_and_kept(stub, other, prompts_file: Path, endpoint) -> None:
     differing(stub, other)
     found = run((stub, other), prompts_file, settings=ONE_LOOK, endpoint=endpoint)
-    (margin,) = kept_of(found, "it").margins
+    (margin,) = measurements_of(found, "it").margins
     assert (margin.prompt, margin.character) == ("p3", len("a dog "))
     assert margin.margin == pytest.approx(0.01)
     asked = stub.requests[-1]
@@ -79,11 +79,11 @@ def test_the_margin_is_asked_for_once_and_kept(stub, other, prompts_file: Path, 
 def test_a_standard_that_does_not_tell_is_asked_no_more(stub, other, prompts_file: Path, how_sure) -> None:
     differing(stub, other, how_sure)
     found = run((stub, other), prompts_file, settings=ONE_LOOK)
-    assert [margin.margin for margin in kept_of(found, "it").margins] == [None]
+    assert [margin.margin for margin in measurements_of(found, "it").margins] == [None]
     assert found.data["challengers"]["b"]["parity"][0]["near_ties"] == 0
 
 
 def test_nothing_is_asked_where_the_answers_are_the_same(stub, other, prompts_file: Path) -> None:
     found = run((stub, other), prompts_file, settings=ONE_LOOK)
-    assert kept_of(found, "it").margins == []
+    assert measurements_of(found, "it").margins == []
     assert all(request["stream"] for request in stub.requests)

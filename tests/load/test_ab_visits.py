@@ -14,8 +14,8 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
-from specops.phases.ab.records import kept_of
 from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import measurements_of
 from specops.progress import Silent
 from specops.results import Result
 from specops.serving.command import CommandPool
@@ -171,7 +171,7 @@ def test_greedy_requests_are_asked_again_among_sampled_ones(
     stub.answer = answer
     found = run((stub, other), prompts_file, settings=AbSettings(looks=2, mixed_prompts=3))
     assert len(stub.requests) == first + 9
-    mixed = kept_of(found, "it").mixed
+    mixed = measurements_of(found, "it").mixed
     assert [v.arm for v in mixed] == ["a", "b"]
     assert stub.most_in_flight == 9  # of three prompts, each greedy one between two sampled ones
     last = stub.requests[-9:]
@@ -198,7 +198,7 @@ def test_mixed_batches_that_differ_are_sent_again_with_other_prompts(
     other.answer = garbled
     settings = AbSettings(looks=1, mixed_prompts=4)
     found = run((stub, other), prompts_file, settings=settings)
-    mixed = kept_of(found, "it").mixed
+    mixed = measurements_of(found, "it").mixed
     assert [(v.arm, v.round) for v in mixed] == [(arm, n) for n in range(3) for arm in "ab"]  # of 12 prompts
     prompts = [row.prompt for v in mixed if v.arm == "b" for row in v.cell.rows]
     assert len(set(prompts)) == 12
@@ -212,7 +212,7 @@ def test_mixed_batches_that_differ_are_sent_again_with_other_prompts(
 
 def test_mixed_batches_that_are_equal_are_sent_once(stub: Stub, other: Stub, prompts_file: Path) -> None:
     found = run((stub, other), prompts_file, settings=AbSettings(looks=1, mixed_prompts=4))
-    assert [(v.arm, v.round) for v in kept_of(found, "it").mixed] == [("a", 0), ("b", 0)]
+    assert [(v.arm, v.round) for v in measurements_of(found, "it").mixed] == [("a", 0), ("b", 0)]
 
 
 def test_failed_requests_are_not_sent_again_until_they_succeed(
@@ -248,7 +248,7 @@ def test_the_longest_answers_are_asked_for_again(stub: Stub, other: Stub, prompt
 
     stub.answer = other.answer = answer
     found = run((stub, other), prompts_file, settings=AbSettings(looks=1, mixed_prompts=2))
-    for visit in kept_of(found, "it").mixed:
+    for visit in measurements_of(found, "it").mixed:
         assert {row.prompt for row in visit.cell.rows} == {"p3", "p7"}
 
 

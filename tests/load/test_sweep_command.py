@@ -179,7 +179,7 @@ def test_damage_is_told_before_anything_is_asked(stub, other, rollout, call) -> 
     stub.requests.clear()
     code, _, err = call(*attach(stub, other), "--repeats", "1")
     assert code == Exit.ENVIRONMENT
-    assert f"{path} is damaged: data.kept.cells.0.turn" in err
+    assert f"{path} is damaged: data.stored.cells.0.turn" in err
     assert stub.requests == []
 
 

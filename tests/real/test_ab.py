@@ -20,8 +20,8 @@ from specops.errors import ServerError
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
-from specops.phases.ab.records import kept_of
 from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.serving.command import CommandPool
@@ -137,7 +137,7 @@ def test_arms_side_by_side_say_the_same(tiny_pair, asked, tmp_path) -> None:
     )
     found = compare(pools, asked, AbSettings(looks=2, mixed_prompts=4), notes, logs=tmp_path)
     assert found.verdict in ("yes", "no", "undecided")
-    kept = kept_of(found, "it")
+    kept = measurements_of(found, "it")
     assert {visit.arm for visit in kept.mixed} == {"none", "chain", "ngram"}
     for arm in ("chain", "ngram"):
         for parity in found.data["challengers"][arm]["parity"]:
@@ -169,7 +169,7 @@ def test_one_arm_at_a_time_where_they_share_a_device(fake, asked, tmp_path) -> N
     settings = AbSettings(design="abba-restart", looks=1, mixed_prompts=2)
     found = compare(pools, asked, settings, notes, logs=tmp_path / "logs")
     assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
-    kept = kept_of(found, "it")
+    kept = measurements_of(found, "it")
     assert [(v.arm, v.period) for v in kept.mixed] == [("none", 0), ("chain", 1)]
     assert {v.period for v in kept.visits if v.arm == "chain"} == {1, 2}
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["chain.log", "none.log"]
@@ -183,7 +183,7 @@ def test_requests_at_temperature_0_take_no_further_start_of_a_server(fake, asked
     settings = AbSettings(design="abba-restart", looks=1)
     found = compare(arms(none=fake(), chain=fake()), sampled, settings, notes, logs=tmp_path / "logs")
     assert [arm for arm, _ in notes.addresses()] == ["none", "chain", "chain", "none"]
-    greedy = [(v.arm, v.round, v.period) for v in kept_of(found, "it").greedy]
+    greedy = [(v.arm, v.round, v.period) for v in measurements_of(found, "it").greedy]
     assert greedy == [("none", 0, 0), ("none", 1, 0), ("chain", 0, 1)]
 
 
@@ -214,7 +214,7 @@ def test_what_was_measured_before_a_server_did_not_come_up_is_kept(fake, asked, 
         compare(
             arms(old=fake(), new=broken), asked, settings, Silent(), logs=tmp_path, on_partial=kept.append
         )
-    assert {visit.arm for visit in kept_of(kept[-1], "it").visits} == {"old"}
+    assert {visit.arm for visit in measurements_of(kept[-1], "it").visits} == {"old"}
 
 
 def test_ctrl_c_stops_every_server(fake, asked, tmp_path) -> None:
@@ -226,7 +226,7 @@ def test_ctrl_c_stops_every_server(fake, asked, tmp_path) -> None:
     ) as specops:
         assert specops.stderr is not None
         said = ""
-        while "asking old and new" not in said:
+        while "comparing old and new" not in said:
             line = specops.stderr.readline()
             assert line, said
             said += line

@@ -133,7 +133,7 @@ def embedded(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
 
 def test_the_embedded_engine_is_started_for_each_setting(embedded: tuple[Path, Path]) -> None:
     result = json.loads(embedded[1].read_text())
-    cells = result["data"]["kept"]["cells"]
+    cells = result["data"]["stored"]["cells"]
     assert [(cell["setting"], cell["turn"], cell["cell"]["concurrency"]) for cell in cells] == [
         ("standard", 0, 1),
         ("standard", 0, 2),
@@ -176,11 +176,11 @@ def test_what_is_whole_starts_no_server_again(embedded: tuple[Path, Path]) -> No
 def test_a_server_that_is_healthy_and_dies_of_its_first_request_is_a_failed_cell(tmp_path: Path) -> None:
     done = specops("sweep", fake_rollout(tmp_path, 3, DIES, 5), "--out", tmp_path, "--json")
     result = json.loads(done.stdout)
-    (failed,) = result["data"]["kept"]["failed"]
+    (failed,) = result["data"]["stored"]["failed"]
     assert (failed["setting"], failed["turn"]) == ("k=4", 0)
     assert failed["why"] == "the k=4 server ended while it was measured, with exit code 137"
     assert failed["log"].strip() == "CUDA out of memory"
-    measured = [cell["setting"] for cell in result["data"]["kept"]["cells"]]
+    measured = [cell["setting"] for cell in result["data"]["stored"]["cells"]]
     assert measured[:8] == ["standard"] * 2 + ["k=3"] * 2 + ["k=5"] * 2 + ["standard"] * 2
     assert "k=4" not in measured  # nor is it confirmed
     assert "k=4 failed: " in done.stderr
@@ -206,7 +206,7 @@ def test_nothing_is_left_of_a_sweep_that_is_ended_and_what_it_measured_is(
     assert f"go on with: {shlex.join(['specops', *words[3:]])}\n" in told
     result = json.loads((tmp_path / "sweep.json").read_text())
     assert result["verdict"] == "partial"
-    whole = [cell for cell in result["data"]["kept"]["cells"] if cell["cell"]["complete"]]
+    whole = [cell for cell in result["data"]["stored"]["cells"] if cell["cell"]["complete"]]
     assert [cell["setting"] for cell in whole] == ["standard", "standard"]
 
 
@@ -218,7 +218,7 @@ def test_a_child_that_is_killed_takes_its_workers_along_and_the_sweep_goes_on(tm
         wait_for((tmp_path / "hangs").exists, "a measured request")
         os.kill(pids(tmp_path)[2], signal.SIGKILL)  # the second server; each has a worker
         assert running.stdout is not None
-        kept = json.loads(running.stdout.read())["data"]["kept"]
+        kept = json.loads(running.stdout.read())["data"]["stored"]
     none_left(tmp_path)
     assert [one["setting"] for one in kept["failed"]] == [f"k={HANGS}"]
     assert len(pids(tmp_path)) == 3 * 2  # the standard twice, and what failed is not started again

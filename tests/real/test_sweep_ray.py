@@ -28,7 +28,7 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
 from specops.phases.sweep.on_ray import OnRay
-from specops.phases.sweep.records import FailedJob, SweptCell, kept_of
+from specops.phases.sweep.records import FailedJob, SweptCell, measurements_of
 from specops.progress import Silent
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool
@@ -114,7 +114,7 @@ def test_a_walk_sweeps_on_the_cluster_that_its_rollout_file_names(cluster, tmp_p
     path = rollout_of_this_machine(tmp_path, cluster.client)
     done, _ = walk(path, only="sweep")
     (step,) = done.steps
-    kept = kept_of(step.result, str(step.path))
+    kept = measurements_of(step.result, str(step.path))
     assert kept.failed == []
     assert {cell.setting for cell in kept.cells} == {STANDARD, "k=2", "k=3"}
     assert {cell.machine.split()[-1] for cell in kept.cells} <= {"a", "b", "c"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ def model(name: str) -> Path:
 
 def example(phase: str, e2e: float | None = None) -> dict[str, Any]:
     """The data of a measurement that was once made; `e2e` in place of its speed-ups."""
-    data: dict[str, Any] = json.loads((EXAMPLES / f"{phase}.json").read_text())["data"]
+    data: dict[str, Any] = results.read(EXAMPLES / f"{phase}.json").data
     if e2e is not None:
         challenger = data["challengers"]["speculative"]
         challenger["decision"]["verdict"] = "yes"

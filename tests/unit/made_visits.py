@@ -9,9 +9,8 @@ from typing import Any
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
 from specops.phases.ab.judging import Judged, judge
-from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import Visit, schedule
+from specops.phases.ab.visits import Visit, VisitRecord, schedule
 
 ARMS = ("standard", "draft")
 CLASSES = ("edit", "long", "short")

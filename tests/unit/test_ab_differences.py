@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_visits import ARMS, visits
 
 from specops.errors import FileError, UsageError
-from specops.phases.ab.differences import against, of_arms
+from specops.phases.ab.drift import against, of_arms
 from specops.results import Result
 
 VLLM = {

@@ -9,7 +9,7 @@ import pytest
 from made_visits import ARMS, judged, visits
 
 from specops.load.arrivals import Level
-from specops.phases.ab.faults import SLOW, Counted, Requests
+from specops.phases.ab.confounders import SLOW, Counted, Requests
 from specops.phases.ab.settings import AbSettings
 from specops.stats import paired_difference
 

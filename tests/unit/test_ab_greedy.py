@@ -10,7 +10,7 @@ from made_visits import ARMS, CLASSES, cell, judged, row, visits
 from specops.load.arrivals import Level
 from specops.phases.ab import parity
 from specops.phases.ab.judging import Judged
-from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.visits import VisitRecord
 from specops.stats import MIN_PAIRS
 
 ONE, EIGHT = Level(concurrency=1), Level(concurrency=8)

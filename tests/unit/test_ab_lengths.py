@@ -9,7 +9,7 @@ import pytest
 from made_visits import judged, visits
 
 from specops.load.arrivals import Level
-from specops.phases.ab.lengths import compare
+from specops.phases.ab.confounders import compare_lengths
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import of_cell
@@ -208,7 +208,7 @@ def pair(number: int, ours: float, theirs: float) -> Pair:
     ],
 )
 def test_the_margin_is_the_same_both_ways(theirs: float, finding: str) -> None:
-    lengths = compare([pair(n, 1000.0, 1000.0 * theirs) for n in range(9)], 0.03, 0.95)
+    lengths = compare_lengths([pair(n, 1000.0, 1000.0 * theirs) for n in range(9)], 0.03, 0.95)
     assert lengths is not None
     assert lengths.finding == finding
     assert lengths.ratio is not None
@@ -216,25 +216,25 @@ def test_the_margin_is_the_same_both_ways(theirs: float, finding: str) -> None:
 
 
 def test_an_answer_of_nothing_is_a_short_one() -> None:
-    lengths = compare([pair(n, 20.0, 0.0 if n % 2 else 20.0) for n in range(40)], 0.03, 0.95)
+    lengths = compare_lengths([pair(n, 20.0, 0.0 if n % 2 else 20.0) for n in range(40)], 0.03, 0.95)
     assert lengths is not None
     assert lengths.finding == "shorter"
 
 
 def test_few_prompts_have_no_interval_of_lengths() -> None:
     few = [pair(n, 20.0, 10.0) for n in range(7)]
-    lengths = compare(few, 0.03, 0.95)
+    lengths = compare_lengths(few, 0.03, 0.95)
     assert lengths is not None
     assert (lengths.ratio, lengths.finding, lengths.more_prompts) == (None, "open", None)
     assert str(lengths) == "answers: too few prompts to compare their tokens"
-    assert compare([], 0.03, 0.95) is None
+    assert compare_lengths([], 0.03, 0.95) is None
 
 
 def test_the_words() -> None:
     spread = [pair(n, 100.0, 52.0 + n % 3 - 1) for n in range(30)]
-    assert str(compare(spread, 0.03, 0.95)) == "answers are 48% [48, 48] shorter"
+    assert str(compare_lengths(spread, 0.03, 0.95)) == "answers are 48% [48, 48] shorter"
     other = [pair(n, 52.0 + n % 3 - 1, 100.0) for n in range(30)]
-    assert str(compare(other, 0.03, 0.95)).startswith("answers are 92% [91, 9")
+    assert str(compare_lengths(other, 0.03, 0.95)).startswith("answers are 92% [91, 9")
 
 
 def test_it_takes_a_speed_up_per_token_where_lengths_differ() -> None:

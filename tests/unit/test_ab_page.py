@@ -16,8 +16,7 @@ from specops import results
 from specops.cli.ab_page import page
 from specops.errors import FileError
 from specops.phases.ab.judging import Judged
-from specops.phases.ab.picture import picture
-from specops.phases.ab.report import Report, read, read_comparison
+from specops.phases.ab.report import Report, picture, read, read_comparison
 from specops.render.ab_plot import draw
 from specops.render.figures import bar, sentence, times
 from specops.results import Result

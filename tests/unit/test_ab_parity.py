@@ -20,10 +20,10 @@ from specops.phases.ab.parity import (
     alone,
     among_sampled,
     margin_at,
-    margins_wanted,
+    margins_needed,
     with_margins,
 )
-from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.visits import VisitRecord
 
 ONE = Level(concurrency=1)
 
@@ -124,7 +124,7 @@ def test_mixed_batches_are_held_against_what_was_said_alone(draft, standard, low
 def test_two_sure_witnesses_among_sampled_requests_are_a_fault(draft, standard, margin, fault) -> None:
     visits, probes = told(0, 0), [probe("standard", standard), probe("draft", draft)]
     found = among_sampled(visits, probes, *ARMS)
-    found = with_margins(found, dict.fromkeys(margins_wanted([found]), margin))
+    found = with_margins(found, dict.fromkeys(margins_needed([found]), margin))
     assert found.shows_a_fault(0.95) == fault
     assert not replace(found, mixed=False).shows_a_fault(0.95)  # of all prompts alone, the share decides
 
@@ -152,7 +152,7 @@ def test_a_challenger_that_was_not_asked_among_sampled_requests_has_no_mixed_par
 
 def test_near_ties_are_no_loss() -> None:
     (found,) = alone(told(10, 0), *ARMS)
-    places = margins_wanted([found, found])
+    places = margins_needed([found, found])
     assert len(places) == 10
     close = with_margins(found, dict.fromkeys(places, NEAR_TIE / 2))
     assert str(close.arms) == "0/10"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_visits import ARMS, judged, visits
 
-from specops.phases.ab.repeats import NOTABLE, Repeats, cached_figures, compare
+from specops.phases.ab.confounders import CACHED, Repeats, cached_figures, compare_repeats
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Figure
 from specops.phases.ab.verdict import look
@@ -96,12 +96,12 @@ def test_lighter_loads_that_are_faster_are_no_cache() -> None:
         return {"slower": 3.0 if visit.level.concurrency == 8 else 1.0}
 
     made = visits(1.5, prompts=96, rounds=1, concurrency=(8, 1), answer=heavy)
-    assert cached_figures(compare(made, "draft", 0.95)) == frozenset()
+    assert cached_figures(compare_repeats(made, "draft", 0.95)) == frozenset()
 
 
 def test_a_prefix_cache_leaves_the_time_to_the_first_token_to_first_requests() -> None:
     made = visits(1.6, prompts=64, answer=caching("draft", factor=0.2, figures=("ttft",)))
-    assert cached_figures(compare(made, "draft", 0.95)) == {"ttft"}
+    assert cached_figures(compare_repeats(made, "draft", 0.95)) == {"ttft"}
     found = judged(made)
     assert found.verdict == "yes"
     assert "cache" not in found.reason  # what decides is not cached
@@ -110,11 +110,11 @@ def test_a_prefix_cache_leaves_the_time_to_the_first_token_to_first_requests() -
 
 
 def test_equal_repeats_are_no_cache() -> None:
-    assert cached_figures(compare(visits(2.0, prompts=64, noise=0.1), "draft", 0.95)) == frozenset()
-    little = visits(2.0, prompts=64, noise=0.001, answer=caching("draft", factor=1 / (NOTABLE - 0.01)))
-    assert cached_figures(compare(little, "draft", 0.95)) == frozenset()
-    more = visits(2.0, prompts=64, noise=0.001, answer=caching("draft", factor=1 / (NOTABLE + 0.01)))
-    assert cached_figures(compare(more, "draft", 0.95)) == {"e2e", "tpot"}
+    assert cached_figures(compare_repeats(visits(2.0, prompts=64, noise=0.1), "draft", 0.95)) == frozenset()
+    little = visits(2.0, prompts=64, noise=0.001, answer=caching("draft", factor=1 / (CACHED - 0.01)))
+    assert cached_figures(compare_repeats(little, "draft", 0.95)) == frozenset()
+    more = visits(2.0, prompts=64, noise=0.001, answer=caching("draft", factor=1 / (CACHED + 0.01)))
+    assert cached_figures(compare_repeats(more, "draft", 0.95)) == {"e2e", "tpot"}
 
 
 def test_a_cache_does_not_end_the_run_early() -> None:
@@ -129,7 +129,7 @@ def test_first_requests_that_hang_are_no_cache() -> None:
         return {"e2e_ms": 1e4, "e2e_with_retries_ms": 1e4} if hung else {}
 
     made = visits(2.0, prompts=64, noise=0.1, answer=hanging)
-    assert cached_figures(compare(made, "draft", 0.95)) == frozenset()
+    assert cached_figures(compare_repeats(made, "draft", 0.95)) == frozenset()
 
 
 def test_a_cached_time_per_token_leaves_no_figure_but_ttft_to_repeats() -> None:
@@ -147,7 +147,7 @@ def test_repeats_that_are_faster_by_chance_are_no_cache() -> None:
     def lucky(visit: Any, prompt: str, at: float) -> dict[str, Any]:
         return {"slower": 0.01} if visit.round and visit.arm == "draft" and int(prompt[1:]) < 2 else {}
 
-    (e2e,) = [one for one in compare(visits(1.0, answer=lucky), "draft", 0.95) if one.figure == "e2e"]
+    (e2e,) = [one for one in compare_repeats(visits(1.0, answer=lucky), "draft", 0.95) if one.figure == "e2e"]
     assert e2e.ratio is not None
-    assert e2e.ratio.low < 1 < NOTABLE < e2e.ratio.estimate
+    assert e2e.ratio.low < 1 < CACHED < e2e.ratio.estimate
     assert not e2e.cached

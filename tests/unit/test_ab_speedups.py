@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_visits import ARMS, visits
 
 from specops.load.arrivals import Level
-from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.speedups import Pair, levels_of, pair_up, speedups, throughput
+from specops.phases.ab.visits import VisitRecord
 
 ONE = Level(concurrency=1)
 shapes = st.fixed_dictionaries(

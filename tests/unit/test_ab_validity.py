@@ -9,10 +9,10 @@ from made_challengers import challenger, interval, no_gain, streams
 from made_visits import ARMS, judged, visits
 
 from specops.load.record import DraftCountsRecord
-from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.challengers import noise_of
 from specops.phases.ab.report import Report
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.validity import noise
+from specops.phases.ab.visits import VisitRecord
 
 STANDARD, DRAFT = ARMS
 
@@ -190,4 +190,4 @@ def test_the_wider_side_of_an_interval_is_the_noise(
     (level,) = found.levels
     shown = level.speedups.model_copy(update={"e2e": interval(estimate, low, high)})
     wide = found.model_copy(update={"levels": [level.model_copy(update={"speedups": shown})]})
-    assert noise({"b": wide})[0].below == pytest.approx(below)
+    assert noise_of({"b": wide})[0].below == pytest.approx(below)

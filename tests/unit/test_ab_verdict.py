@@ -14,8 +14,8 @@ from made_visits import ARMS, CLASSES, judged, visits
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
+from specops.phases.ab.challengers import of_challenger, overall, unless_answers_differ
 from specops.phases.ab.parity import Matches, Parity, Witness
-from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import (
@@ -24,14 +24,12 @@ from specops.phases.ab.verdict import (
     Verdicts,
     in_sequence,
     look,
-    of_challenger,
     of_class,
     of_look,
-    overall,
     paying,
     pays_up_to,
-    unless_answers_differ,
 )
+from specops.phases.ab.visits import VisitRecord
 
 THREE = ("standard", "chain", "ngram")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.errors import Exit, UsageError
-from specops.phases.ab.arms import parse_arm, parse_arms
+from specops.phases.ab.settings import parse_arm, parse_arms
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool, Speculation, arguments
 from specops.serving.endpoint import EndpointPool
@@ -77,10 +77,10 @@ def test_the_model_of_an_endpoint_may_be_its_own_to_say() -> None:
 @pytest.mark.parametrize(
     ("text", "says", "hint"),
     [
-        ("embedded", "must begin with a name", "NAME=embedded:ngram:8"),
-        ("=embedded", "must begin with a name", "NAME="),
-        ("a b=embedded", "must begin with a name", "NAME="),
-        ("../a=embedded", "must begin with a name", "NAME="),
+        ("embedded", "expected NAME=SPEC", "NAME=embedded:ngram:8"),
+        ("=embedded", "expected NAME=SPEC", "NAME="),
+        ("a b=embedded", "expected NAME=SPEC", "NAME="),
+        ("../a=embedded", "expected NAME=SPEC", "NAME="),
         ("a=vllm", "'vllm' is not a pool that can be served or measured", "command:vllm serve"),
         ("a=http://", "http:// is not a usable address: it must be", "NAME=http://127.0.0.1"),
         ("a=http://me:secret@h/v1", "must not hold credentials", "NAME="),

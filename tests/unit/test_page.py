@@ -12,7 +12,7 @@ from made_visits import judged, visits
 from specops.cli.page import page
 from specops.config import Rollout
 from specops.phases import Phase
-from specops.phases.ab.records import VisitRecord
+from specops.phases.ab.visits import VisitRecord
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.results import Result, Verdict
 

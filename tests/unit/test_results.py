@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 
 from specops import results
 from specops.errors import Exit, FileError
+from specops.phases.ab import report as ab
+from specops.phases.ab import visits
 from specops.phases.diagnose.diagnose import Diagnosis
+from specops.phases.sweep import records
+from specops.phases.sweep import report as sweep
 from specops.results import Result, read, sha256, write
 
 
@@ -114,6 +118,25 @@ def test_a_result_of_schema_1_is_read_under_the_names_of_today() -> None:
     found = Diagnosis.model_validate(read(stored).data)
     assert [one.message for one in found.findings] == [one["told"] for one in old["data"]["findings"]]
     assert [one.fix for one in found.findings] == [one["mend"] for one in old["data"]["findings"]]
+
+
+def test_a_comparison_of_schema_1_is_read_under_the_names_of_today() -> None:
+    stored = Path(__file__).parent / "stored" / "ab-schema-1.json"
+    old, found = json.loads(stored.read_text()), read(stored)
+    drifts = ab.read(found, "it").drift
+    assert [drift.message for drift in drifts] == [drift["told"] for drift in old["data"]["drift"]] != []
+    assert len(visits.measurements_of(found, "it").visits) == len(old["data"]["visits"]) > 0
+
+
+def test_a_sweep_of_schema_1_is_read_under_the_names_of_today() -> None:
+    stored = Path(__file__).parent / "stored" / "sweep-schema-1.json"
+    old, found = json.loads(stored.read_text()), read(stored)
+    report = sweep.read(found, "it")
+    assert report.crossover is not None
+    assert report.schedule is not None
+    assert report.crossover.message == old["data"]["crossover"]["told"]
+    assert report.schedule.message == old["data"]["schedule"]["told"]
+    assert len(records.measurements_of(found, "it").cells) == len(old["data"]["kept"]["cells"]) > 0
 
 
 def test_a_result_of_schema_1_that_was_edited_is_refused(tmp_path) -> None:

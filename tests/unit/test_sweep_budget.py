@@ -20,7 +20,7 @@ from specops.config import Rollout
 from specops.errors import Exit, ServerError
 from specops.phases.sweep import sweep as module
 from specops.phases.sweep.confirmation import BudgetError
-from specops.phases.sweep.records import Kept, kept_of
+from specops.phases.sweep.records import Measurements, measurements_of
 from specops.phases.sweep.timing import Sample
 from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
@@ -59,8 +59,8 @@ def swept(
     return module.sweep(wanted, world, Silent(), previous=previous, earlier=earlier, on_partial=on_partial)
 
 
-def kept(result: Result) -> Kept:
-    return kept_of(result, "it")
+def kept(result: Result) -> Measurements:
+    return measurements_of(result, "it")
 
 
 def requests(result: Result) -> Counter[str]:

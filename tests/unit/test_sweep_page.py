@@ -12,7 +12,7 @@ from made_sweeps import died, judged, loads, settings, swept
 from specops.cli.sweep_page import page
 from specops.errors import FileError
 from specops.phases.sweep.jobs import Load
-from specops.phases.sweep.records import STORED, FailedJob, Kept, Memory, SkippedCell
+from specops.phases.sweep.records import STORED, FailedJob, Measurements, Memory, SkippedCell
 from specops.phases.sweep.report import read, recommendation
 from specops.results import Result
 
@@ -30,7 +30,7 @@ def result(
     left = made.pop("left", [])
     cells = swept(speed, THREE, at, **made)
     found = judged(THREE, at or loads(), cells, failed)
-    kept = Kept(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
+    kept = Measurements(cells=cells, failed=list(failed), skipped=left, spent_s=150.0)
     whole = Result(
         phase="sweep",
         verdict=found.verdict,

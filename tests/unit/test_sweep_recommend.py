@@ -11,7 +11,7 @@ import pytest
 from made_sweeps import died, loads, setting, settings, swept
 
 from specops import stats
-from specops.phases.ab.faults import Requests
+from specops.phases.ab.confounders import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep import vetoes

@@ -12,8 +12,8 @@ from made_sweeps import loads, settings, swept
 from made_visits import ARMS, judged, row, visits
 
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.speedups import Speedups, pair_up
+from specops.phases.ab.visits import VisitRecord
 from specops.phases.sweep.records import Picked
 from specops.stats import Interval
 

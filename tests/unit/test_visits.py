@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specops.config.rollout import Design
 from specops.load.arrivals import Level
-from specops.phases.ab.settings import Design
 from specops.phases.ab.visits import FEWEST_BLOCKS, SMALLEST_STAGE, Visit, schedule
 
 LEVELS = [Level(concurrency=n) for n in (1, 2, 3, 8, 16)] + [Level(rate=5.0)]

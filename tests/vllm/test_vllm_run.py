@@ -65,7 +65,7 @@ def test_every_phase_and_the_fault_of_this_build_is_found_on_the_way(
     assert found["baseline"].verdict == "yes", found["baseline"].reason
     assert found["drafts"].summary["verdict"] == "compatible"
     assert found["drafts"].settings["engine_version"] == "0.32.0"
-    assert found["sweep"].data["kept"]["failed"] == []
+    assert found["sweep"].data["stored"]["failed"] == []
     assert found["ab"].verdict == "no", found["ab"].reason
     # It garbles them, or its engine ends: whichever row of the batch its sampling goes wrong at first.
     assert "when sampled requests share the batch" in found["ab"].reason

@@ -65,7 +65,7 @@ def test_k_is_set_and_greedy_answers_and_counters_are_the_servers_own(
 ) -> None:
     code, result = sweep(tmp_path, prompts, with_k(program, method, **more))
     assert code in (Exit.YES, Exit.NO, Exit.UNDECIDED)
-    kept = result["data"]["kept"]
+    kept = result["data"]["stored"]
     assert kept["failed"] == []
     cells = kept["cells"]
     assert [(cell["setting"], cell["turn"], cell["cell"]["concurrency"]) for cell in cells] == [
@@ -100,7 +100,7 @@ def test_healthy_then_dead_is_a_failed_cell_and_the_sweep_goes_on(
     )
     code, result = sweep(tmp_path, prompts, synthetic)
     assert code in (Exit.NO, Exit.UNDECIDED)
-    kept = result["data"]["kept"]
+    kept = result["data"]["stored"]
     (failed,) = kept["failed"]
     assert (failed["setting"], failed["turn"]) == (f"k={K}", 0)
     assert failed["why"]

@@ -1,22 +1,18 @@
-"""`ab`: two or more arms, asked the same, set against each other. The first arm is the standard.
+"""`ab`: two or more arms are sent the same requests and compared. The first arm is the standard.
 
-settings.py     what is asked of whom
-arms.py         arms as they are written on the command line
-visits.py       in which order arms, blocks of prompts and levels of load are visited: pure
-records.py      what a visit left behind
-identity.py     whether the arms are different servers
-evidence.py     what was found out so far, and what is to be found out next
-measure.py      starts the arms, makes the visits, keeps what was measured
-questions.py    what only a comparison asks of an arm
-mixed.py        greedy and sampled requests in one batch
-speedups.py     how much faster, by class and level, with intervals: pure
-parity.py       whether the arms said the same: pure
-drift.py        what changed on the way that speculation did not cause: pure
-differences.py  what differs beside speculation, between arms and since an earlier run: pure
-validity.py     a standard that speculates, and an A/A, decide nothing: pure
-verdict.py      deploy, do not deploy, or undecided, and why: pure
-judging.py      from the visits to the report: pure
-answer.py       what it answers, in sentences: pure
-report.py       all of it together, as it is kept in ab.json
-picture.py      what of it is drawn: pure
+From settings to a verdict:
+
+settings.py     arms, and how they are compared; arms as written on the command line
+visits.py       the order of arms, blocks of prompts and loads, as data; what a visit leaves behind (pure)
+measure.py      starts the arms, makes the visits, stores what was measured
+evidence.py     what was measured so far, what is needed next, and the extra requests of a comparison
+speedups.py     how much faster, by class and load (pure)
+confounders.py  failed and slow requests, answers of other lengths, repeats from a cache (pure)
+parity.py       whether greedy answers are equal (pure)
+drift.py        changes that speculation did not cause: during the run, between arms, since a run (pure)
+verdict.py      the decision on one class at one load (pure)
+challengers.py  the decision on a challenger over classes and loads, and on the comparison (pure)
+judging.py      from the visits to the report (pure)
+answer.py       the answer of a comparison in sentences (pure)
+report.py       the shape of ab.json, how it is read and what of it is drawn
 """

@@ -1,5 +1,6 @@
-"""What changed on the way that speculation did not cause: a server that slows down, who went first, a
-warm-up that was too short. Pure.
+"""Changes that speculation did not cause: during the run, between the arms, and since an earlier run. Pure.
+
+During the run: a server that slows down, the order of the arms, a warm-up that was too short.
 
 Latencies are compared with what is usual for their traffic class and level in their arm, in time since the
 arm's period began: arms that take turns drift with the machine alike, and what is left is a server's own.
@@ -9,19 +10,24 @@ Each prompt counts once, with the mean over its visits, since those have the pro
 from __future__ import annotations
 
 import math
+import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import fmean, median
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
+from specops.errors import UsageError
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
-from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.speedups import Pairs, Shown
+from specops.phases.ab.speedups import Pairs, Shown, pair_up
+from specops.phases.ab.visits import VisitRecord, measurements_of
+from specops.results import Result
+from specops.serving import ENGINES
 from specops.stats import Interval
 
 NOTABLE = 1.05
@@ -52,25 +58,25 @@ class _Sample:
 
     prompt: str
     usual: tuple[str, Level]
-    """What it is compared with: those of its class and level."""
+    """Its group, the class and level whose mean it is compared with."""
 
     at: float
     """Seconds since the period began."""
 
     value: float
     first: bool
-    """Of samples of one arm: in its first visit to the level. Of two arms: the challenger went first."""
+    """For one arm: the sample is of its first visit to the level. For two: the challenger went first."""
 
 
 def found(visits: Sequence[VisitRecord], arms: Sequence[str], confidence: float) -> list[Drift]:
-    """All that was looked for, arm by arm; the intervals of one kind hold together with `confidence`."""
+    """Every kind of drift, arm by arm; the intervals of one kind hold together with `confidence`."""
     of_arms = 1 - (1 - confidence) / len(arms)
     of_challengers = 1 - (1 - confidence) / max(1, len(arms) - 1)
     drifts = []
     for arm in arms:
         samples = _latencies(visits, arm)
         drifts.append(_drift("slow-down", arm, _trend(samples, of_arms)))
-        drifts.append(_drift("warm-up", arm, _apart(samples, of_arms)))
+        drifts.append(_drift("warm-up", arm, _first_over_later(samples, of_arms)))
     for challenger in arms[1:]:
         samples = _speedups(visits, arms[0], challenger)
         drifts.append(_drift("speed-up", challenger, _trend(samples, of_challengers)))
@@ -102,7 +108,7 @@ def lowest(pairs: Pairs, drift: Drift, confidence: float) -> Interval | None:
     """The end-to-end speed-up at the end of the run at which it was lowest, of pairs at one level.
 
     The whole run has the mean. Of a latency that grows evenly to R times, that is (1 + R) / 2 of what it was;
-    R is the largest change that the drift's interval has.
+    R is the largest change in the interval of the drift.
     """
     whole, change = pairs.ratio("e2e", confidence), drift.change
     if whole is None or change is None:
@@ -119,14 +125,14 @@ def _drift(kind: Kind, arm: str, change: Interval | None) -> Drift:
             arm=arm,
             change=None,
             flagged=False,
-            message=f"{_ASKED[kind](arm)}: too few prompts to say",
+            message=f"{_COMPARED[kind](arm)}: too few prompts to say",
         )
     span = f"[{_percent(change.low)}, {_percent(change.high)}]"
-    told = f"{_ASKED[kind](arm)}: {_percent(change.estimate)} {span}"
-    return Drift(kind=kind, arm=arm, change=change, flagged=flagged, message=told)
+    message = f"{_COMPARED[kind](arm)}: {_percent(change.estimate)} {span}"
+    return Drift(kind=kind, arm=arm, change=change, flagged=flagged, message=message)
 
 
-_ASKED: dict[Kind, Callable[[str], str]] = {
+_COMPARED: dict[Kind, Callable[[str], str]] = {
     "slow-down": lambda arm: f"latency of {arm} from the beginning to the end",
     "speed-up": lambda arm: f"speed-up of {arm} from the beginning to the end",
     "order": lambda arm: f"speed-up of {arm} when it goes first, over when it goes second",
@@ -139,7 +145,7 @@ def _percent(ratio: float) -> str:
 
 
 def _latencies(visits: Iterable[VisitRecord], arm: str) -> list[_Sample]:
-    """Of TPOT; of E2E where no answer has a TPOT."""
+    """The TPOT of each request of an arm; its E2E where no answer has a TPOT."""
     ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
     rows = [(visit, row) for visit in ours for row in visit.cell.rows if row.error is None]
     name = "tpot_ms" if any(row.tpot_ms for _, row in rows) else "e2e_ms"
@@ -159,7 +165,7 @@ def _latencies(visits: Iterable[VisitRecord], arm: str) -> list[_Sample]:
 
 
 def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> list[_Sample]:
-    """Of E2E, visit by visit."""
+    """The speed-up of E2E, prompt by prompt and round by round."""
     taken = sorted((v for v in visits if v.arm in (standard, challenger)), key=lambda visit: visit.began)
     periods = _periods(taken)
     answered: dict[tuple[Level, str, int], dict[str, tuple[VisitRecord, Row]]] = defaultdict(dict)
@@ -184,13 +190,13 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
 
 
 def _periods(visits: Sequence[VisitRecord]) -> dict[int, float]:
-    """When each began; `visits` in the order of time."""
+    """The instant at which each period began; `visits` in the order of time."""
     return {visit.period: visit.began for visit in reversed(visits)}
 
 
 def _trend(samples: Sequence[_Sample], confidence: float) -> Interval | None:
-    """Both the instants and the values are compared with their group's: a level that was visited late is no
-    drift, nor does it hide one."""
+    """The change from the first instant to the last. Instants and values are taken relative to their group's
+    mean: a level that was visited late is no drift, nor does it hide one."""
     values = _unusual(samples, lambda sample: sample.value)
     instants = _unusual(samples, lambda sample: sample.at)
     by_prompt: dict[str, list[int]] = defaultdict(list)
@@ -203,8 +209,8 @@ def _trend(samples: Sequence[_Sample], confidence: float) -> Interval | None:
     return stats.trend([at for at, _ in points], [value for _, value in points], level=confidence)
 
 
-def _apart(samples: Sequence[_Sample], confidence: float) -> Interval | None:
-    """Those that came first over the others, prompts as they fall."""
+def _first_over_later(samples: Sequence[_Sample], confidence: float) -> Interval | None:
+    """The samples that came first over the others, whatever their prompts."""
     values = _unusual(samples, lambda sample: sample.value)
     groups: dict[bool, dict[str, list[float]]] = {True: defaultdict(list), False: defaultdict(list)}
     for sample, value in zip(samples, values, strict=True):
@@ -216,13 +222,14 @@ def _apart(samples: Sequence[_Sample], confidence: float) -> Interval | None:
 
 
 def _order(samples: Sequence[_Sample], confidence: float) -> Interval | None:
-    """Prompt by prompt where each was asked both ways round, which takes two rounds; else as they fall."""
+    """First over second, prompt by prompt where each was sent both ways round, which takes two rounds; else
+    whatever the prompts."""
     ways: dict[str, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     for sample, value in zip(samples, _unusual(samples, lambda sample: sample.value), strict=True):
         ways[sample.prompt][sample.first].append(value)
     both = [way for _, way in sorted(ways.items()) if way[True] and way[False]]
     if len(both) < stats.MIN_PAIRS:
-        return _apart(samples, confidence)
+        return _first_over_later(samples, confidence)
     change = stats.mean_interval([fmean(way[True]) - fmean(way[False]) for way in both], confidence)
     if change is None:
         return None
@@ -232,9 +239,207 @@ def _order(samples: Sequence[_Sample], confidence: float) -> Interval | None:
 
 
 def _unusual(samples: Sequence[_Sample], read: Callable[[_Sample], float]) -> list[float]:
-    """How far each is from the mean of its group."""
+    """How far each sample is from the mean of its group."""
     groups: dict[tuple[str, Level], list[float]] = defaultdict(list)
     for sample in samples:
         groups[sample.usual].append(read(sample))
     means = {usual: fmean(values) for usual, values in groups.items()}
     return [read(sample) - means[sample.usual] for sample in samples]
+
+
+_SPECULATION = tuple(flag for engine in ENGINES.values() for flag in engine.speculation_flags)
+_ADDRESS = ("--host", "--port", "--served-model-name")
+_NOT_SET = {label for engine in ENGINES.values() for label in engine.outcomes}
+
+_OF_A_POOL = ("speculation", "base_url", "command", "start_timeout_s")
+_SAMPLING = (
+    "endpoint", "classes", "temperature", "top_p", "ignore_eos", "max_tokens", "arrivals", "rate",
+    "burstiness",
+)  # fmt: skip
+
+
+class Difference(BaseModel):
+    """One difference: of an arm from the standard, or of one run from another."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    of: str
+    what: str
+    one: str
+    other: str
+
+
+class Change(BaseModel):
+    """The change of one arm at one level since an earlier run: then over now, so above 1 it is faster now.
+
+    Paired by prompt, but the two runs were not interleaved: whatever else changed is in it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arm: str
+    level: Level
+    prompts: int
+    e2e: Shown | None
+    tpot: Shown | None
+
+
+class Against(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recorded: datetime
+    changes: tuple[Change, ...]
+    differences: tuple[Difference, ...]
+
+
+def of_arms(facts: Mapping[str, Mapping[str, Any]]) -> list[Difference]:
+    """Of each arm from the first, in all that is known of them but speculation and where they are.
+
+    `facts`, by arm: its `pool`, and its server's description of itself.
+    """
+    standard, *others = facts
+    ours = _known(facts[standard])
+    return [
+        Difference(of=arm, what=what, one=one, other=other)
+        for arm in others
+        for what, one, other in _unlike(ours, _known(facts[arm]))
+    ]
+
+
+def refuse_unlike(
+    recorded: Result, name: str, prompts: str, plan: Mapping[str, Any], arms: Collection[str]
+) -> None:
+    """Raise UsageError where the earlier comparison, called `name`, had other requests, or none of these
+    arms.
+
+    `prompts` is the hash of the prompt set, `plan` what `BaselineSettings.plan` returns.
+    """
+    if "visits" not in recorded.data:
+        raise UsageError(
+            f"{name} is a result of {recorded.phase}, not of a comparison",
+            hint="give the ab.json of a comparison",
+        )
+    if recorded.inputs.get("prompts") != prompts:
+        raise UsageError(
+            f"{name} was measured with different prompts", hint="give the same --prompts and --classes"
+        )
+    keys = (*_SAMPLING, "seed") if plan.get("temperature") else _SAMPLING
+    unlike = [key for key in keys if recorded.settings.get(key) != plan.get(key)]
+    if unlike:
+        changed = ", ".join(
+            f"{key} ({recorded.settings.get(key)} then, {plan.get(key)} now)" for key in unlike
+        )
+        raise UsageError(
+            f"{name} was measured with different settings: {changed}",
+            hint="give the settings it was made with",
+        )
+    known = recorded.settings.get("arms", {})
+    if not set(arms) & set(known):
+        raise UsageError(
+            f"{name} has none of these arms, but {', '.join(known)}",
+            hint="call an arm as it was called there",
+        )
+
+
+def against(recorded: Result, now: Result, name: str, confidence: float) -> Against:
+    """What changed since the comparison called `name`, arm by arm, and what in the environment may be why.
+
+    Raises what `refuse_unlike` does, and FileError where the earlier result is damaged. Each interval has
+    `confidence` by itself.
+    """
+    arms = now.settings.get("arms", {})
+    refuse_unlike(recorded, name, now.inputs.get("prompts", ""), now.settings, arms)
+    then, new = measurements_of(recorded, name).visits, measurements_of(now, "the result").visits
+    arms = [arm for arm in arms if arm in recorded.settings["arms"]]
+    environments = (_flat(result.environment | {"arms": {}}) for result in (recorded, now))
+    settings = (_flat(result.settings | {"arms": {}}) for result in (recorded, now))
+    differences = [("the environment", *unlike) for unlike in _unlike(*environments)]
+    differences += [("the settings", *unlike) for unlike in _unlike(*settings)]
+    for arm in arms:
+        facts = (
+            _known(result.environment.get("arms", {}).get(arm, {}), all_of_it=True)
+            for result in (recorded, now)
+        )
+        differences += [(arm, *unlike) for unlike in _unlike(*facts)]
+    return Against(
+        recorded=recorded.created,
+        changes=tuple(change for arm in arms for change in _changes(then, new, arm, confidence)),
+        differences=tuple(
+            Difference(of=of, what=what, one=one, other=other) for of, what, one, other in differences
+        ),
+    )
+
+
+def _changes(
+    then: Iterable[VisitRecord], now: Iterable[VisitRecord], arm: str, confidence: float
+) -> Iterator[Change]:
+    visits = [
+        visit.model_copy(update={"arm": when})
+        for when, taken in (("then", then), ("now", now))
+        for visit in taken
+        if visit.arm == arm
+    ]
+    pairs = pair_up(visits, "then", "now", "interleaved")
+    for level in pairs.levels:
+        ours = pairs.at(level)
+        e2e, tpot = ours.ratio("e2e", confidence), ours.ratio("tpot", confidence)
+        yield Change(arm=arm, level=level, prompts=len(ours.all), e2e=e2e, tpot=tpot)
+
+
+def _known(facts: Mapping[str, Any], *, all_of_it: bool = False) -> dict[str, str]:
+    """What is known of an arm, flat; without its speculation and address unless `all_of_it`."""
+    pool = dict(facts.get("pool", {}))
+    flags = _flags(str(pool.get("command", "")))
+    rest = {key: value for key, value in facts.items() if key != "pool"}
+    if all_of_it:
+        return _flat({key: value for key, value in pool.items() if key != "command"} | flags | rest)
+    known = {key: value for key, value in pool.items() if key not in _OF_A_POOL}
+    known |= {
+        flag: value
+        for flag, value in flags.items()
+        if not flag.startswith(_SPECULATION) and flag not in _ADDRESS
+    }
+    cache = rest.get("cache_config") or {}
+    rest["cache_config"] = {key: value for key, value in cache.items() if key not in _NOT_SET}
+    return _flat(known | rest)
+
+
+def _flags(command: str) -> dict[str, str]:
+    """A command line's flags with their values; its other words are its `command`."""
+    found: dict[str, str] = {}
+    words = []
+    flag = None
+    for word in shlex.split(command):
+        if word.startswith("-") and not _number(word):
+            flag, separator, value = word.partition("=")
+            found[flag] = value or "on"
+            flag = None if separator else flag
+        elif flag is not None:
+            found[flag], flag = word, None
+        else:
+            words.append(word)
+    return found | ({"command": " ".join(words)} if words else {})
+
+
+def _number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, entry in value.items():
+        if isinstance(entry, Mapping):
+            found |= _flat(entry, f"{prefix}{key}.")
+        elif entry is not None:
+            found[f"{prefix}{key}"] = str(entry)
+    return found
+
+
+def _unlike(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for what in sorted(one.keys() | other.keys()):
+        if one.get(what) != other.get(what):
+            yield what, one.get(what, "not set"), other.get(what, "not set")

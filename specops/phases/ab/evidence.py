@@ -1,19 +1,34 @@
-"""What a comparison has measured so far, and what it needs next."""
+"""What a comparison has measured so far, what it needs next, and the requests that only a comparison sends.
+
+Beside the visits there are three kinds of requests. Log-probabilities show how sure the standard was where
+answers differ. Requests at temperature 0 go beside a measurement at a higher one. Greedy requests are sent
+again while sampled ones are in flight: a batch of both is what production has. Speculation may change no
+greedy answer, whoever shares its batch. Servers have broken that: answers were right while every request was
+greedy, and wrong as soon as one was not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from specops.load.arrivals import Level
+from specops.load.answer import CountTokens
+from specops.load.arrivals import Level, Pace
+from specops.load.client import Client
+from specops.load.metrics import Exchange
+from specops.load.record import Cell, CellRecord, Row
+from specops.load.runner import run_cell
 from specops.load.settings import BaselineSettings
+from specops.load.target_server import TargetServer
+from specops.load.workload import Prompt
 from specops.phases.ab import parity, verdict
-from specops.phases.ab.mixed import longest
-from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place
-from specops.phases.ab.records import Kept, Margin, VisitRecord
+from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place, margin_at
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import Visit, VisitKey
+from specops.phases.ab.visits import Margin, Measurements, Visit, VisitKey, VisitRecord
+from specops.progress import Progress
 
 
 @dataclass
@@ -22,7 +37,7 @@ class Evidence:
     arms: Sequence[str]
     """The first is the standard."""
 
-    asked: BaselineSettings
+    requests: BaselineSettings
     settings: AbSettings
     sent_before: Sequence[str] = ()
     """Prompts that are sent before the first visit, to warm the arms up."""
@@ -35,13 +50,13 @@ class Evidence:
     """By arm, load and round: requests at temperature 0 beside a measurement at a higher one."""
 
     margins: dict[Place, Margin] = field(default_factory=dict)
-    """How sure the standard was where another answer parts from its own."""
+    """How sure the standard was where another answer differs from its own."""
 
     failed: dict[str, str] = field(default_factory=dict)
-    """Why, by arm."""
+    """Why an arm failed, by its name."""
 
     decided: dict[int, bool] = field(default_factory=dict)
-    """What the look after each stage found."""
+    """By stage: whether the look after it decided the comparison."""
 
     @property
     def standard(self) -> str:
@@ -53,32 +68,32 @@ class Evidence:
 
     @property
     def looks(self) -> int:
-        """As many as there are stages."""
+        """The number of looks: one after each stage."""
         return 1 + self.plan[-1].stage
 
-    def take_over(self, kept: Kept) -> None:
-        """What an earlier run of the same plan measured whole.
+    def take_over(self, earlier: Measurements) -> None:
+        """Take over what an earlier run of the same plan measured whole.
 
-        Failed requests stay: a comparison that is carried on must not ask again until they succeed. Only of
-        an arm that was stopped, visits that failed are made again.
+        Failed requests count: a resumed comparison must not repeat requests until they succeed. Only visits
+        to an arm that was stopped are made again where they failed.
         """
         planned = {visit.key: set(visit.prompts) for visit in self.plan}
-        stopped = {visit.arm for visit in kept.visits if visit.cell.aborted}
-        bound = self.asked.max_error_share
-        for visit in kept.visits:
+        stopped = {visit.arm for visit in earlier.visits if visit.cell.aborted}
+        bound = self.requests.max_error_share
+        for visit in earlier.visits:
             cell = visit.cell
             whole = cell.complete and {row.prompt for row in cell.rows} == planned.get(visit.key)
             if whole and not (visit.arm in stopped and cell.failed > bound * len(cell.rows)):
                 self.visits[visit.key] = visit
-        self.mixed = {(visit.arm, visit.round): visit for visit in kept.mixed if visit.cell.failed == 0}
-        self.greedy = {(v.arm, v.cell.level, v.round): v for v in kept.greedy if v.cell.complete}
-        self.margins = {margin.place: margin for margin in kept.margins}
+        self.mixed = {(visit.arm, visit.round): visit for visit in earlier.mixed if visit.cell.failed == 0}
+        self.greedy = {(v.arm, v.cell.level, v.round): v for v in earlier.greedy if v.cell.complete}
+        self.margins = {margin.place: margin for margin in earlier.margins}
 
     def answered(self, arm: str) -> bool:
         return any(visit.arm == arm for visit in self.visits.values())
 
     def next_visit(self) -> Visit | None:
-        """The first that is still to be made; None when there is none, or the evidence decides."""
+        """The first visit that is missing; None when there is none, or the evidence decides."""
         for stage, visits in groupby(self.plan, key=lambda visit: visit.stage):
             if self.standard in self.failed or len(self.working) < 2:
                 return None
@@ -102,10 +117,10 @@ class Evidence:
     def next_mixed(self) -> tuple[int, list[str]] | None:
         """The next round of greedy requests among sampled ones, and the arms that lack it.
 
-        The first round is for every arm. Another follows, with other prompts, as long as some answers differ
-        and it is not decided what that means, at most `MOST_MIXED_ROUNDS` in all. None: no more are needed.
+        The first round is for every arm. Another follows, with other prompts, while some answers differ and
+        the reason is undecided; there are at most `MOST_MIXED_ROUNDS`. None where no more are needed.
         """
-        if not self.settings.mixed_prompts or self.asked.temperature != 0 or self.standard in self.failed:
+        if not self.settings.mixed_prompts or self.requests.temperature != 0 or self.standard in self.failed:
             return None
         for round_ in range(MOST_MIXED_ROUNDS):
             arms = self.working if round_ == 0 else self._open_mixed()
@@ -115,9 +130,9 @@ class Evidence:
         return None
 
     def _open_mixed(self) -> list[str]:
-        """The standard and the challengers whose mixed batches are not decided; none before it is known how
-        sure the standard was where their answers part."""
-        if self.margins_wanted():
+        """The standard and the challengers whose mixed batches are undecided; none before the standard's
+        margins are known where their answers differ."""
+        if self.margins_needed():
             return []
         margins = {place: margin.margin for place, margin in self.margins.items()}
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
@@ -129,8 +144,8 @@ class Evidence:
         return [self.standard, *found] if found else []
 
     def mixed_prompts(self, round_: int = 0) -> list[str]:
-        """The same for every arm: the longest answers that the standard had given when the first arm was
-        sent the round, without those of earlier rounds."""
+        """The prompts of a mixed round, the same for every arm: those of the standard's longest answers so
+        far, without those of earlier rounds."""
         for visit in self.mixed.values():
             if visit.round == round_:
                 return [row.prompt for row in visit.cell.rows]
@@ -151,10 +166,10 @@ class Evidence:
         At temperature 0 the measurement itself has these answers. Where the standard answers none of them,
         there is nothing to compare with.
         """
-        if self.asked.temperature == 0 or self.standard in self.failed:
+        if self.requests.temperature == 0 or self.standard in self.failed:
             return None
         others = [(name, 0) for name in self.working[1:]]
-        for level in self.asked.levels():
+        for level in self.requests.levels():
             for name, round_ in [(self.standard, 0), *others, (self.standard, 1)]:
                 first = self.greedy.get((self.standard, level, 0))
                 useless = first is not None and first.cell.failed == len(first.cell.rows)
@@ -163,20 +178,85 @@ class Evidence:
         return None
 
     def greedy_prompts(self, level: Level) -> list[str]:
-        """The first of the plan's order, in which every class has its share, so many that the load is
-        reached."""
+        """The first prompts in the order of the plan, in which every class has its share. There are enough of
+        them to reach the load."""
         planned = (p for visit in self.plan if visit.level == level for p in visit.prompts)
         return list(dict.fromkeys(planned))[: max(GREEDY_PROMPTS, level.concurrency or 0)]
 
-    def margins_wanted(self) -> list[Place]:
-        """Where answers part and the standard was not asked yet how sure it was; none before the end."""
+    def margins_needed(self) -> list[Place]:
+        """Places where answers differ and the standard's margin is not known yet; none before the last
+        visit."""
         if self.standard in self.failed or self.next_visit():
             return []
         visits, mixed = list(self.visits.values()), list(self.mixed.values())
         parities = []
         for challenger in self.working[1:]:
-            if self.asked.temperature > 0:
+            if self.requests.temperature > 0:
                 parities += parity.greedy(list(self.greedy.values()), self.standard, challenger)
             else:
                 parities += parity.compare(visits, mixed, self.standard, challenger)
-        return [place for place in parity.margins_wanted(parities) if place not in self.margins]
+        return [place for place in parity.margins_needed(parities) if place not in self.margins]
+
+
+async def margins_of(arm: TargetServer, prompt: Prompt, characters: Sequence[int]) -> list[Margin]:
+    """How sure the arm is of its tokens at these characters of its answer to `prompt`."""
+    async with _at(arm, 0.0) as greedy:
+        await arm.pace.turn()
+        tokens = await greedy.likeliest(prompt)
+    return [Margin(prompt=prompt.id, character=at, margin=margin_at(tokens, at)) for at in characters]
+
+
+async def send_greedy(
+    arm: TargetServer, prompts: Sequence[Prompt], level: Level, round_: int, progress: Progress
+) -> CellRecord:
+    """Each prompt once at temperature 0, at the load of the measurement."""
+    async with _at(arm, 0.0) as greedy:
+        cell = await run_cell(
+            greedy,
+            prompts,
+            level,
+            round_,
+            seed=arm.settings.seed,
+            pace=arm.pace,
+            progress=progress,
+            count_tokens=arm.count_tokens,
+        )
+    return CellRecord.of(cell, arm.settings.slo)
+
+
+async def send_mixed(arm: TargetServer, prompts: Sequence[Prompt], temperature: float) -> CellRecord:
+    """The greedy answers of one mixed batch: see `_send_mixed`."""
+    async with _at(arm, temperature) as sampled:
+        cell = await _send_mixed(arm.client, sampled, prompts, arm.pace, arm.count_tokens)
+    return CellRecord.of(cell, arm.settings.slo)
+
+
+@asynccontextmanager
+async def _at(arm: TargetServer, temperature: float) -> AsyncIterator[Client]:
+    """A second client of the arm's server, which sends its requests at `temperature`."""
+    seed = arm.settings.seed if temperature > 0 else None
+    changed = replace(arm.client.decoding, temperature=temperature, seed=seed)
+    async with Client(arm.settings.target(), changed) as client:
+        client.adopt(arm.client)
+        yield client
+
+
+def longest(rows: Iterable[Row], count: int) -> list[str]:
+    """The prompts of the `count` longest answers; a short answer hardly shares a batch."""
+    tokens = {row.prompt: row.tokens or len(row.text) for row in rows}
+    return sorted(tokens, key=lambda prompt: (-tokens[prompt], prompt))[:count]
+
+
+async def _send_mixed(
+    greedy: Client, sampled: Client, prompts: Sequence[Prompt], pace: Pace, count_tokens: CountTokens | None
+) -> Cell:
+    """Send every prompt greedily between two sampled requests, all at once, so that they share a batch. The
+    cell holds the greedy requests alone."""
+    tasks: list[asyncio.Task[Exchange]] = []
+    async with asyncio.TaskGroup() as group:
+        for prompt in prompts:
+            group.create_task(sampled.send(prompt, pace))
+            tasks.append(group.create_task(greedy.send(prompt, pace)))
+            group.create_task(sampled.send(prompt, pace))
+    observations = tuple(task.result().observe(count_tokens) for task in tasks)
+    return Cell(Level(concurrency=3 * len(prompts)), 0, observations, complete=True)

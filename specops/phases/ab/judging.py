@@ -1,4 +1,4 @@
-"""From the visits to the report and the verdict: pure."""
+"""From the visits to the report and the verdict. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,25 @@ from typing import Any
 
 from specops.load import summary
 from specops.load.record import Spread
-from specops.phases.ab import differences, drift, faults, parity, repeats, validity, verdict
+from specops.phases.ab import confounders, drift, parity, verdict
+from specops.phases.ab.challengers import (
+    check_standard,
+    fastest_of,
+    load_sentence,
+    miscounting,
+    noise_of,
+    noise_sentence,
+    of_challenger,
+    over_loads,
+    overall,
+    unchecked_answers,
+    unless_answers_differ,
+    unless_drifted,
+    void,
+)
+from specops.phases.ab.confounders import Repeats
 from specops.phases.ab.drift import Drift
 from specops.phases.ab.parity import Parity, Place
-from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.repeats import Repeats
 from specops.phases.ab.report import (
     EXPECTED,
     Acceptance,
@@ -31,6 +45,7 @@ from specops.phases.ab.report import (
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs, levels_of, speedups, throughput
 from specops.phases.ab.verdict import Confidences, Decision, Verdicts
+from specops.phases.ab.visits import VisitRecord
 from specops.results import Verdict
 from specops.stats import Interval
 
@@ -61,37 +76,40 @@ def judge(
 ) -> Judged:
     """Judge every challenger; the first of `arms` is the standard.
 
-    `failed` says why an arm failed, `facts` what is known of each arm (differences.py), `margins` how sure
-    the standard was where answers part (`parity.margins_wanted` says where), `sent_before` which prompts
-    warmed the arms up. `greedy` are the requests at temperature 0 beside a measurement at a higher one.
+    `failed` says why an arm failed, `facts` what is known of each arm (`drift.of_arms`). `margins` says how
+    sure the standard was where answers differ (`parity.margins_needed` says where), and `sent_before` which
+    prompts warmed the arms up. `greedy` are the requests at temperature 0 beside a measurement at a higher
+    one.
     """
     standard, *challengers = arms
     working = [arm for arm in arms if arm not in failed]
-    again = {arm: repeats.compare(records, arm, settings.confidence) for arm in arms}
+    again = {arm: confounders.compare_repeats(records, arm, settings.confidence) for arm in arms}
     drifts = drift.found(records, working, settings.confidence) if standard in working else []
     judging = _Judging(
         records, mixed, standard, settings, temperature, margins or {}, drifts, again, sent_before, greedy
     )
-    pairs = {name: repeats.pairs_of(records, standard, name, settings, sent_before) for name in challengers}
+    pairs = {
+        name: confounders.pairs_of(records, standard, name, settings, sent_before) for name in challengers
+    }
     tried = [name for name in challengers if name in working] or challengers
     classes = {of for name in tried for of in pairs[name].classes}
     confidences = Confidences.at(settings, classes, len(tried), looks_done, looks)
     found = {
         name: judging.challenger(name, pairs[name], confidences, len(tried), failed) for name in challengers
     }
-    noise = validity.noise(found) if settings.same_server else None
+    noise = noise_of(found) if settings.same_server else None
     note = None
     for name in challengers:
         if noise is not None:
-            wrong: str | None = validity.of_noise(noise)
+            wrong: str | None = noise_sentence(noise)
         else:
-            wrong, note = validity.standard(records, standard, name, (facts or {}).get(standard))
-            wrong = wrong or validity.miscounting(facts or {}, (standard, name))
+            wrong, note = check_standard(records, standard, name, (facts or {}).get(standard))
+            wrong = wrong or miscounting(facts or {}, (standard, name))
         if wrong is not None:
-            found[name] = validity.void(found[name], wrong)
+            found[name] = void(found[name], wrong)
     decisions = {name: challenger.decision for name, challenger in found.items()}
-    fastest = verdict.best(decisions, {name: _e2e(challenger) for name, challenger in found.items()})
-    decision = verdict.overall(decisions, fastest)
+    fastest = fastest_of(decisions, {name: _e2e(challenger) for name, challenger in found.items()})
+    decision = overall(decisions, fastest)
     report = Report(
         standard=standard,
         best=fastest,
@@ -103,7 +121,7 @@ def judge(
         arms={arm: _measured(records, arm) for arm in arms},
         challengers=found,
         drift=drifts,
-        differences=differences.of_arms(facts) if facts else [],
+        differences=drift.of_arms(facts) if facts else [],
         standard_note=note,
         same_server=noise,
     )
@@ -117,7 +135,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Judging:
-    """What all challengers are judged by alike."""
+    """The evidence by which every challenger is judged."""
 
     visits: Sequence[VisitRecord]
     mixed: Sequence[VisitRecord]
@@ -127,7 +145,7 @@ class _Judging:
     margins: Mapping[Place, float | None]
     drifts: Sequence[Drift]
     repeats: Mapping[str, Sequence[Repeats]]
-    """By arm."""
+    """First requests over repeats, by arm."""
 
     sent_before: Collection[str]
     greedy: Sequence[VisitRecord]
@@ -148,10 +166,10 @@ class _Judging:
         each = 1 - (1 - self.settings.confidence) / (challengers * max(1, questions))
         parities = parity.with_openings(parities, each)
         decision = self._decision(name, pairs, verdicts, parities, each, failed)
-        verdicts = verdict.unless_answers_differ(verdicts, parities, each)
+        verdicts = unless_answers_differ(verdicts, parities, each)
         again = [*self.repeats[self.standard], *self.repeats[name]]
-        cached = "e2e" in repeats.cached_figures(again)
-        counted = repeats.first_visits(self.visits, self.sent_before) if cached else self.visits
+        cached = "e2e" in confounders.cached_figures(again)
+        counted = confounders.first_visits(self.visits, self.sent_before) if cached else self.visits
         best = verdict.pays_up_to(verdicts.together)
         levels = [cell.level for cell in verdicts.together]
         return Challenger(
@@ -161,10 +179,10 @@ class _Judging:
             else [],
             failed=failed.get(name),
             pays_up_to=best.concurrency if best else None,
-            load=verdict.load_sentence(verdicts.together),
+            load=load_sentence(verdicts.together),
             classes={
                 of: OfClass(
-                    decision=verdict.over_loads(cells),
+                    decision=over_loads(cells),
                     levels=[
                         ClassLevel(
                             **vars(speedups(pairs.of(of), cell.level, confidences.of_classes)),
@@ -219,16 +237,16 @@ class _Judging:
         if self.standard in failed:
             why = failed[self.standard]
             return Decision(verdict="undecided", reason=f"the standard, {self.standard}, failed: {why}")
-        if name in failed:  # what survived of a failing arm says nothing about the arm
+        if name in failed:  # the requests that a failing arm answered say nothing about it
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
-        decision = verdict.of_challenger(verdicts, parities, parity_confidence)
+        decision = of_challenger(verdicts, parities, parity_confidence)
         if self.temperature > 0 and (missing := parity.unchecked(self.greedy, self.standard)):
-            decision = verdict.unchecked(decision, missing)
+            decision = unchecked_answers(decision, missing)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
         confidence, drifted = self.settings.confidence, drift.one_sided(self.drifts, name)
-        return verdict.unless_drifted(
+        return unless_drifted(
             decision,
             drifted,
             drift.halves(lightest, confidence),
@@ -266,9 +284,11 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
                 requests=len(rows),
                 failed=len(rows) - len(good),
                 failures=dict(Counter(str(row.error) for row in rows if row.error is not None)),
-                slow=faults.slow_rows(rows),
+                slow=confounders.slow_rows(rows),
                 retried=sum(row.retries > 0 for row in rows),
-                slowest_ms=[round(took, 4) for took in sorted(map(faults.waited, rows), reverse=True)[:3]],
+                slowest_ms=[
+                    round(took, 4) for took in sorted(map(confounders.waited, rows), reverse=True)[:3]
+                ],
                 ttft_ms=Spread.of([row.ttft_ms for row in good if row.ttft_ms is not None]),
                 tpot_ms=Spread.of([row.tpot_ms for row in good if row.tpot_ms is not None]),
                 e2e_ms=Spread.of([row.e2e_ms for row in good]),
@@ -311,7 +331,7 @@ def _dot(pair: Pair) -> Dot:
 
 
 def _summary(report: Report, decision: Decision, looks_done: int, looks: int) -> dict[str, Any]:
-    """Of the best challenger at the lightest load; of the first where none deploys."""
+    """The figures of the best challenger at the lightest load; of the first one where none deploys."""
     name = report.best or next(iter(report.challengers))
     shown = report.challengers[name]
     first = shown.levels[0] if shown.levels else None

@@ -1,7 +1,8 @@
-"""Starts the arms, makes the visits, keeps what was measured, and has it judged.
+"""Starts the arms, makes the visits, stores what was measured, and has it judged.
 
-Every visit is kept as soon as it is made, so that a comparison that was stopped goes on where it was. An
-arm that fails on the way ends its own visits, not the comparison: that it failed is part of the answer.
+Every visit is stored as soon as it is made, so that an interrupted comparison resumes where it stopped. An
+arm that fails during the run ends its own visits, not the comparison: its failure is part of the answer.
+Before the first visit, the arms are shown to be different servers, or, for an A/A, one server.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +25,15 @@ from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord
 from specops.load.runner import Broken
+from specops.load.server_identity import moved_with, one_address, same_process
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
-from specops.phases.ab import identity, judging
-from specops.phases.ab.evidence import Evidence
-from specops.phases.ab.questions import ask_greedy, ask_margins, ask_mixed
-from specops.phases.ab.records import Margin, VisitRecord, kept_of
+from specops.phases.ab import judging
+from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed
 from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import Visit, schedule
+from specops.phases.ab.visits import Margin, Visit, VisitRecord, measurements_of, schedule
 from specops.phases.inputs import inputs_of_arms
 from specops.progress import Progress
 from specops.results import Result, Verdict
@@ -41,7 +43,7 @@ PHASE = "ab"
 
 def compare(
     arms: Sequence[Arm],
-    asked: BaselineSettings,
+    requests: BaselineSettings,
     settings: AbSettings,
     progress: Progress,
     *,
@@ -51,13 +53,12 @@ def compare(
 ) -> Result:
     """Compare every arm with the first, starting from what `previous` has of the same inputs.
 
-    `asked` says what every arm is asked; its address and model are taken from the arms. The logs of servers
-    that are started go to the folder `logs`. `on_partial` gets a valid result after every visit.
+    `requests` says what is sent to every arm; address and model are the arm's. The logs of servers that are
+    started go to the folder `logs`. `on_partial` gets a valid result after every visit.
 
-    Raises UsageError for arms that are not there, that the design cannot compare, or that are one server
-    (with `settings.same_server`: that are not), PromptsError for
-    prompts that cannot be sent, and EndpointError or ServerError when the standard, or an arm that has
-    never answered, cannot be asked.
+    Raises UsageError for arms that are missing, that the design cannot compare, or that are one server (with
+    `settings.same_server`: that are not). PromptsError is raised for prompts that cannot be sent;
+    EndpointError or ServerError where the standard, or an arm that has never answered, does not answer.
     """
     for arm in arms:
         check(arm.pool)  # before others have been started, which takes minutes
@@ -67,8 +68,8 @@ def compare(
             f"abba-restart starts its arms in turn, and {fixed[0]} is an endpoint that runs already",
             hint="give a command that starts it, or compare side by side with --design interleaved",
         )
-    identity.check_addresses(arms, same_server=settings.same_server)
-    run = _Comparison(arms, asked, settings, progress, logs, on_partial)
+    check_addresses(arms, same_server=settings.same_server)
+    run = _Comparison(arms, requests, settings, progress, logs, on_partial)
     run.resume(previous)
     run.make()
     return run.result()
@@ -78,46 +79,46 @@ class _Comparison:
     def __init__(
         self,
         arms: Sequence[Arm],
-        asked: BaselineSettings,
+        requests: BaselineSettings,
         settings: AbSettings,
         progress: Progress,
         logs: Path,
         on_partial: Callable[[Result], None],
     ) -> None:
         self.pools = {arm.name: arm.pool for arm in arms}
-        self.asked = asked
+        self.requests = requests
         self.settings = settings
         self.progress = progress
         self.logs = logs
         self.on_partial = on_partial
-        self.prompts = asked.prompt_set()
-        self.inputs = inputs_of_arms(arms, asked, settings, self.prompts)
+        self.prompts = requests.prompt_set()
+        self.inputs = inputs_of_arms(arms, requests, settings, self.prompts)
         plan = schedule(
             settings.design,
             list(self.pools),
-            asked.levels(),
+            requests.levels(),
             [(prompt.id, prompt.traffic_class) for prompt in self.prompts.prompts],
-            rounds=asked.repeats,
+            rounds=requests.repeats,
             looks=settings.looks,
-            seed=asked.seed,
+            seed=requests.seed,
         )
-        self.found = Evidence(plan, list(self.pools), asked, settings, self._sent_before())
+        self.found = Evidence(plan, list(self.pools), requests, settings, self._sent_before())
         self.period = 0
         self.facts: dict[str, Any] = {
             name: {"pool": pool.model_dump(mode="json")} for name, pool in self.pools.items()
         }
-        self.count_tokens = token_counter(asked.tokenizer) if asked.tokenizer else None
-        self.pace = Pace(asked.max_rps)
-        self.watches = {name: Watch(asked.abort_rule()) for name in self.pools}
+        self.count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
+        self.pace = Pace(requests.max_rps)
+        self.watches = {name: Watch(requests.abort_rule()) for name in self.pools}
 
     def _sent_before(self) -> list[str]:
-        """The prompts of the probe and of the warm-up: a server that caches has their answers already."""
-        return [prompt.id for prompt in self.prompts.prompts[: max(1, self.asked.warmup)]]
+        """Ids of the prompts of probe and warm-up: a server that caches has their answers already."""
+        return [prompt.id for prompt in self.prompts.prompts[: max(1, self.requests.warmup)]]
 
     def resume(self, previous: Result | None) -> None:
         if previous is None or previous.inputs != self.inputs:
             return
-        earlier = kept_of(previous, "the earlier result")
+        earlier = measurements_of(previous, "the earlier result")
         self.found.take_over(earlier)
         self.facts |= previous.environment.get("arms", {})
         self.period = 1 + max((visit.period for visit in earlier.visits), default=-1)
@@ -126,25 +127,26 @@ class _Comparison:
             self.progress.note(f"{made} of {planned} visits were made before")
 
     def make(self) -> None:
-        """Find out what is missing, one period after the other."""
-        while names := self._wanted():
+        """Measure what is missing, one period after the other."""
+        while names := self._arms_needed():
             with ExitStack() as servers:
                 up = {name: servers.enter_context(self._served(name)) for name in names}
-                asyncio.run(self._ask(up))
+                asyncio.run(self._measure(up))
             self.period += 1
 
-    def _wanted(self) -> list[str]:
-        """The arms that are to be up next; none when all is done."""
+    def _arms_needed(self) -> list[str]:
+        """The arms that must be up next; none when all is measured."""
         visit, mixed = self.found.next_visit(), self.found.next_mixed()
         greedy = self.found.next_greedy(self.found.working)
         lacking = [visit.arm] if visit else mixed[1] if mixed else [greedy[0]] if greedy else []
         if lacking:
             return self.found.working if self.settings.design == "interleaved" else lacking[:1]
-        return [self.found.standard] if self.found.margins_wanted() else []
+        return [self.found.standard] if self.found.margins_needed() else []
 
     @contextmanager
     def _served(self, name: str) -> Iterator[Server]:
-        """The arm's server. One that ends while it is asked has failed; one that does not come up raises."""
+        """The arm's server. One that ends during the measurement has failed; one that does not come up
+        raises."""
         pool, log = self.pools[name], self.logs / f"{name}.log"
         over = False
         try:
@@ -162,29 +164,29 @@ class _Comparison:
         self.found.failed[name] = why
         self.progress.note(f"{name} failed: {why}")
 
-    async def _ask(self, servers: dict[str, Server]) -> None:
-        """Ask the arms that are up now what they are to be asked in this period."""
+    async def _measure(self, servers: dict[str, Server]) -> None:
+        """Send the arms that are up now all requests of this period."""
         try:
             async with AsyncExitStack() as clients:
                 up = {
                     name: await clients.enter_async_context(self._client(name, server))
                     for name, server in servers.items()
                 }
-                await identity.introduce(
+                await introduce_all(
                     up, lambda name: self._introduce(name, up[name]), same_server=self.settings.same_server
                 )
-                self.progress.start(f"asking {' and '.join(up)}", self.found.requests_left())
+                self.progress.start(f"comparing {' and '.join(up)}", self.found.requests_left())
                 first = self.found.next_visit()
                 while first and (visit := self.found.next_visit()) and visit.period == first.period:
                     await self._visit(up[visit.arm], visit)
                 if self.settings.design == "abba-restart" or not self.found.next_visit():
-                    await self._ask_mixed(up)
-                    await self._ask_greedy(up)
+                    await self._mixed_batches(up)
+                    await self._greedy_requests(up)
                 if self.found.standard in up:
-                    await self._ask_margins(up[self.found.standard])
+                    await self._margins(up[self.found.standard])
         except BaseException as stop:
             # A result without visits would replace an earlier one by nothing; and one that could not be
-            # written a moment ago was kept elsewhere then.
+            # written a moment ago was saved elsewhere then.
             if self.found.visits and not isinstance(stop, FileError):
                 self.on_partial(self.partial())
             if isinstance(stop, Broken) and stop.__cause__:
@@ -192,7 +194,7 @@ class _Comparison:
             raise
 
     def _client(self, name: str, server: Server) -> TargetServer:
-        at = self.asked.at(server.base_url, server.model)
+        at = self.requests.at(server.base_url, server.model)
         return TargetServer(at, self.pace, self.watches[name], self.progress, self.count_tokens)
 
     async def _introduce(self, name: str, arm: TargetServer) -> None:
@@ -224,12 +226,12 @@ class _Comparison:
             self._fail(visit.arm, f"stopped at {visit.level}: {aborted}")
         self.on_partial(self.partial())
 
-    async def _ask_mixed(self, up: dict[str, TargetServer]) -> None:
-        wanted = self.found.next_mixed()
-        while wanted and (names := [name for name in wanted[1] if name in up]):
-            round_, name = wanted[0], names[0]
+    async def _mixed_batches(self, up: dict[str, TargetServer]) -> None:
+        needed = self.found.next_mixed()
+        while needed and (names := [name for name in needed[1] if name in up]):
+            round_, name = needed[0], names[0]
             began, prompts = time.time(), self._prompts(self.found.mixed_prompts(round_))
-            cell = await ask_mixed(up[name], prompts, self.settings.mixed_temperature)
+            cell = await send_mixed(up[name], prompts, self.settings.mixed_temperature)
             self.found.mixed[name, round_] = VisitRecord(
                 stage=0,
                 block=0,
@@ -241,16 +243,16 @@ class _Comparison:
                 cell=cell,
             )
             self.on_partial(self.partial())
-            wanted = self.found.next_mixed()
+            needed = self.found.next_mixed()
 
-    async def _ask_greedy(self, up: dict[str, TargetServer]) -> None:
-        while wanted := self.found.next_greedy(up):
-            name, level, round_ = wanted
+    async def _greedy_requests(self, up: dict[str, TargetServer]) -> None:
+        while needed := self.found.next_greedy(up):
+            name, level, round_ = needed
             prompts = self._prompts(self.found.greedy_prompts(level))
             self.progress.start(f"sending {name} requests at temperature 0, {level}", len(prompts))
             began = time.time()
-            cell = await ask_greedy(up[name], prompts, level, round_, self.progress)
-            self.found.greedy[wanted] = VisitRecord(
+            cell = await send_greedy(up[name], prompts, level, round_, self.progress)
+            self.found.greedy[needed] = VisitRecord(
                 stage=0,
                 block=0,
                 round=round_,
@@ -262,20 +264,22 @@ class _Comparison:
             )
             self.on_partial(self.partial())
 
-    async def _ask_margins(self, standard: TargetServer) -> None:
+    async def _margins(self, standard: TargetServer) -> None:
         characters: dict[str, list[int]] = defaultdict(list)
-        for name, character in self.found.margins_wanted():
+        for name, character in self.found.margins_needed():
             characters[name].append(character)
         if characters:
-            self.progress.start(f"asking {self.found.standard} where answers part", len(characters))
+            self.progress.start(
+                f"log-probabilities of {self.found.standard} where answers differ", len(characters)
+            )
         for prompt in self._prompts(characters):
-            for margin in await ask_margins(standard, prompt, characters[prompt.id]):
+            for margin in await margins_of(standard, prompt, characters[prompt.id]):
                 self.found.margins[margin.place] = margin
             self.progress.advance()
 
     def _prompts(self, ids: Iterable[str]) -> list[Prompt]:
-        wanted = set(ids)
-        return [prompt for prompt in self.prompts.prompts if prompt.id in wanted]
+        chosen = set(ids)
+        return [prompt for prompt in self.prompts.prompts if prompt.id in chosen]
 
     def partial(self) -> Result:
         made = sum(visit.cell.complete for visit in self.found.visits.values())
@@ -294,9 +298,9 @@ class _Comparison:
             looks_done=max(1, len(found.decided)),
             looks=found.looks,
             failed=found.failed,
-            temperature=self.asked.temperature,
+            temperature=self.requests.temperature,
             facts=self.facts,
-            margins={place: told.margin for place, told in found.margins.items() if told.margin is not None},
+            margins={place: one.margin for place, one in found.margins.items() if one.margin is not None},
             sent_before=found.sent_before,
             greedy=list(found.greedy.values()),
         )
@@ -306,25 +310,25 @@ class _Comparison:
         rows = [row for visit in self.found.visits.values() if visit.arm == name for row in visit.cell.rows]
         failures = [row for row in rows if row.error is not None]
         if failures and len(failures) == len(rows) and name == self.found.standard:
-            told = f"all {len(rows)} requests failed; {failures[0].detail}"
-            raise endpoint_error(name, Failure(str(failures[0].error), told))
-        if len(failures) > self.asked.max_error_share * len(rows):
-            told = f"{len(failures)} of {len(rows)} requests failed, such as: {failures[0].detail}"
-            self.found.failed.setdefault(name, told)
+            message = f"all {len(rows)} requests failed; {failures[0].detail}"
+            raise endpoint_error(name, Failure(str(failures[0].error), message))
+        if len(failures) > self.requests.max_error_share * len(rows):
+            message = f"{len(failures)} of {len(rows)} requests failed, such as: {failures[0].detail}"
+            self.found.failed.setdefault(name, message)
 
     def _result(
         self, verdict: Verdict, reason: str, summary: dict[str, Any], judged: dict[str, Any]
     ) -> Result:
         found = self.found
 
-        def told(records: Iterable[VisitRecord | Margin]) -> list[dict[str, Any]]:
+        def dumped(records: Iterable[VisitRecord | Margin]) -> list[dict[str, Any]]:
             return [record.model_dump(mode="json", by_alias=True) for record in records]
 
         arms = {name: pool.model_dump(mode="json") for name, pool in self.pools.items()}
         return Result(
             phase=PHASE,
             inputs=self.inputs,
-            settings=self.asked.plan() | self.settings.model_dump(mode="json") | {"arms": arms},
+            settings=self.requests.plan() | self.settings.model_dump(mode="json") | {"arms": arms},
             environment=results.environment() | {"arms": self.facts},
             verdict=verdict,
             reason=reason,
@@ -335,9 +339,79 @@ class _Comparison:
                 "failed": found.failed,
                 "looks": {"done": len(found.decided), "planned": found.looks},
                 "visits_planned": len(found.plan),
-                "visits": told(found.visits.values()),
-                "mixed": told(found.mixed.values()),
-                "margins": told(found.margins.values()),
-                "greedy": told(found.greedy.values()),
+                "visits": dumped(found.visits.values()),
+                "mixed": dumped(found.mixed.values()),
+                "margins": dumped(found.margins.values()),
+                "greedy": dumped(found.greedy.values()),
             },
         )
+
+
+def check_addresses(arms: Sequence[Arm], *, same_server: bool) -> None:
+    """Raise UsageError, before anything is started, for two arms with one address; with `same_server`, for an
+    arm that is not a running server."""
+    if same_server:
+        started = next((arm.name for arm in arms if arm.pool.endpoint is None), None)
+        if started is not None:
+            raise UsageError(
+                f"--same-server compares one running server with itself, and {started} would be started here",
+                hint="specops ab --same-server --arm a=http://HOST:8000/v1 --arm b=http://HOST:8000/v1",
+            )
+        return
+    running = [(arm.name, arm.pool.endpoint) for arm in arms if arm.pool.endpoint is not None]
+    for (one, ours), (other, its) in combinations(running, 2):
+        reason = one_address((ours.base_url, ours.model), (its.base_url, its.model))
+        if reason is not None:
+            raise _one_server(one, other, reason, ours.base_url)
+
+
+async def introduce_all(
+    arms: Mapping[str, TargetServer],
+    send: Callable[[str], Awaitable[None]],
+    *,
+    same_server: bool,
+) -> None:
+    """Describe the arms that are up, one after the other; `send` sends one request to the arm of that name.
+
+    Raises UsageError where two of them are one server; with `same_server`, where two are not shown to be one.
+    """
+    names = list(arms)
+    shared = {pair: await _shown_at_rest(arms, *pair) for pair in combinations(names, 2)}
+    _refuse(arms, {} if same_server else shared)
+    for number, name in enumerate(names):
+        open_ = [other for other in names[number + 1 :] if shared[name, other] is None]
+        others = {other: arms[other].settings.base_url for other in open_}
+        moved = await moved_with(arms[name].settings.base_url, others, partial(send, name))
+        shared |= {(name, other): reason for other, reason in moved.items()}
+        _refuse(arms, {} if same_server else shared)
+    separate = next((pair for pair, reason in shared.items() if reason is None), None)
+    if same_server and separate is not None:
+        one, other = separate
+        raise UsageError(
+            f"--same-server needs one server, and nothing shows that {one} and {other} are one",
+            hint=f"give both the same address: {_same_server(separate, arms[one].settings.base_url)}",
+        )
+
+
+async def _shown_at_rest(arms: Mapping[str, TargetServer], one: str, other: str) -> str | None:
+    ours, theirs = ((arms[name].settings.base_url, arms[name].settings.model) for name in (one, other))
+    return one_address(ours, theirs) or await same_process(ours, theirs)
+
+
+def _refuse(arms: Mapping[str, TargetServer], shared: Mapping[tuple[str, str], str | None]) -> None:
+    for (one, other), reason in shared.items():
+        if reason is not None:
+            raise _one_server(one, other, reason, arms[one].settings.base_url)
+
+
+def _one_server(one: str, other: str, reason: str, base_url: str) -> UsageError:
+    return UsageError(
+        f"the arms {one} and {other} are one server: {reason}",
+        hint="give the address of the second server; to measure this tool's own noise: "
+        + _same_server((one, other), base_url),
+    )
+
+
+def _same_server(names: tuple[str, str], base_url: str) -> str:
+    one, other = names
+    return f"specops ab --same-server --arm {one}={base_url} --arm {other}={base_url}"

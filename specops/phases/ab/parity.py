@@ -1,12 +1,12 @@
-"""Whether the arms said the same at temperature 0, prompt by prompt, against a control. Pure.
+"""Whether the arms give equal answers at temperature 0, prompt by prompt, against a control. Pure.
 
 Speculation may change no greedy answer. A server may also differ from itself, since sums of floating point
 depend on the batch; so the standard is compared with itself in the same way. Where it differs too, a
 difference between the arms need not be speculation's.
 
-In half precision a verification of several tokens rounds otherwise than steps of one token do, and where two
-tokens are nearly as likely as each other the other one may win. The control never verifies, so it shows
-nothing of this; the margin between the two likeliest tokens, where the answers part, does.
+In half precision a verification of several tokens rounds differently from steps of one token. Where two
+tokens are nearly equally likely, the other one may win. The control never verifies, so it does not show this.
+The margin between the two likeliest tokens, where the answers differ, does.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict
 
 from specops.load.arrivals import Level
 from specops.load.record import Row
-from specops.phases.ab.records import VisitRecord
 from specops.phases.ab.speedups import levels_of
+from specops.phases.ab.visits import VisitRecord
 
 NEAR_TIE = 0.25
 """Nats. In bfloat16 logits of up to 32 are 0.125 apart, and each of two may be rounded by one such step."""
 
 SURE_WITNESSES = 2
-"""Of one prompt rounding may be the reason after all, margin or not; of two it is no explanation any more."""
+"""For one prompt, rounding may be the reason whatever the margin; for two prompts it is no explanation."""
 
 GREEDY_PROMPTS = 12
 """Prompts of a measurement at a higher temperature that are sent at temperature 0 too, at each load; more
@@ -51,11 +51,11 @@ another model: rounding rarely changes the first tokens."""
 _SHOWN = 40
 
 Place = tuple[str, int]
-"""A prompt, and the character of the standard's answer at which another answer parts from it."""
+"""A prompt, and the character of the standard's answer at which another answer begins to differ."""
 
 
 class Witness(BaseModel):
-    """Two answers to one prompt that differ, with a little of each from where they part."""
+    """Two different answers to one prompt, with the beginning of the difference in each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,7 +75,7 @@ class Witness(BaseModel):
 
 @dataclass(frozen=True)
 class Matches:
-    """Of the prompts that were answered twice, those whose answers differ."""
+    """The prompts that were answered twice, and a witness for each whose answers differ."""
 
     prompts: frozenset[str]
     witnesses: tuple[Witness, ...]
@@ -86,12 +86,12 @@ class Matches:
 
     @property
     def surely_unlike(self) -> frozenset[str]:
-        """Without near ties."""
+        """The prompts whose answers differ, without near ties."""
         return frozenset(witness.prompt for witness in self.witnesses if not witness.near_tie)
 
     @property
     def known_unlike(self) -> frozenset[str]:
-        """Those that part where the standard told that it was sure of its token."""
+        """The prompts whose answers differ where the standard reported that it was sure of its token."""
         return frozenset(w.prompt for w in self.witnesses if w.margin is not None and not w.near_tie)
 
     @property
@@ -101,7 +101,7 @@ class Matches:
 
     @property
     def openings(self) -> Matches:
-        """Only the beginnings of the answers compared."""
+        """The same prompts, with the beginnings of the answers compared only."""
         return Matches(self.prompts, tuple(w for w in self.witnesses if w.character < OPENING))
 
     @property
@@ -118,7 +118,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class Parity:
-    """Of one challenger with the standard."""
+    """Greedy answers of one challenger compared with the standard's."""
 
     challenger: str
     mixed: bool
@@ -127,7 +127,7 @@ class Parity:
     level: Level
     arms: Matches
     control: Matches | None
-    """The standard with itself, asked again in the same way; None where it was asked once."""
+    """The standard with itself, sent the same again; None where it was sent once."""
 
     failures: tuple[str, ...] = ()
     """The errors of greedy requests that the challenger failed and the standard answered: a fault of a batch
@@ -135,7 +135,7 @@ class Parity:
     a measurement at a higher one."""
 
     refused: str | None = None
-    """What the challenger says where it refuses temperature 0 and the standard does not."""
+    """The challenger's error where it refuses temperature 0 and the standard does not."""
 
     repeated: bool = False
     """`arms` are the challenger's first answers and its later ones to the same prompts; `control` is the same
@@ -180,7 +180,7 @@ class Parity:
         return self.breaks or sure or self.surely_lower(1 - self._error(confidence))
 
     def _error(self, confidence: float) -> float:
-        """Of one look."""
+        """The error allowed for one look."""
         return (1 - confidence) / (MOST_MIXED_ROUNDS if self.mixed else LOOKS_ALONE)
 
     @property
@@ -230,7 +230,7 @@ class Parity:
 
 
 def chance(lost: int, tried: int) -> float:
-    """Of `lost` or more out of `tried` prompts, where either way is as likely."""
+    """The probability of `lost` or more out of `tried` prompts, where both ways are equally likely."""
     return sum(comb(tried, k) for k in range(lost, tried + 1)) / (1 << tried)
 
 
@@ -346,15 +346,15 @@ def with_openings(parities: Sequence[Parity], confidence: float) -> list[Parity]
     return [*parities, *(one.openings for one in parities if one.is_blind(confidence))]
 
 
-def margins_wanted(parities: Iterable[Parity]) -> list[Place]:
-    """Where the standard is to be asked how sure it was: each place once, in order."""
+def margins_needed(parities: Iterable[Parity]) -> list[Place]:
+    """The places at which the standard's margin is needed: each once, in order."""
     places = (witness.place for parity in parities for witness in parity.arms.witnesses)
     return sorted(set(places))
 
 
 def margin_at(tokens: Sequence[tuple[str, Sequence[float]]], character: int) -> float | None:
     """The margin where `character` lies, from an answer's tokens: each its text and the log-probabilities of
-    the likeliest there. None beyond the answer's end, and where fewer than two are told."""
+    the likeliest there. None beyond the answer's end, and where fewer than two are reported."""
     end = 0
     for text, likeliest in tokens:
         end += len(text)
@@ -365,18 +365,18 @@ def margin_at(tokens: Sequence[tuple[str, Sequence[float]]], character: int) -> 
 
 
 def with_margins(parity: Parity, margins: Mapping[Place, float | None]) -> Parity:
-    """`parity` with what the standard said of how sure it was."""
-    told = tuple(
+    """`parity` with the standard's margins where answers differ."""
+    witnesses = tuple(
         witness.model_copy(update={"margin": margin, "near_tie": margin < NEAR_TIE})
         if (margin := margins.get(witness.place)) is not None
         else witness
         for witness in parity.arms.witnesses
     )
-    return replace(parity, arms=replace(parity.arms, witnesses=told))
+    return replace(parity, arms=replace(parity.arms, witnesses=witnesses))
 
 
 def _answers(visits: Iterable[VisitRecord], level: Level, arm: str) -> dict[int, dict[str, Row]]:
-    """By round and prompt."""
+    """The answered requests of an arm at a level, by round and prompt."""
     found: dict[int, dict[str, Row]] = {}
     for visit in visits:
         if visit.arm == arm and visit.cell.level == level:
@@ -389,7 +389,7 @@ def _good(visit: VisitRecord) -> dict[str, Row]:
 
 
 def _other(first: Row, later: Sequence[Row]) -> Row:
-    """One of `later` that differs from `first`, where one does."""
+    """A row of `later` that differs from `first`; the first of them where none does."""
     return next((row for row in later if _unlike(first, row)), later[0])
 
 
@@ -398,7 +398,7 @@ def _unlike(one: Row, other: Row) -> bool:
 
 
 def matches(ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Matches:
-    """Of the prompts that are in both; the first are those that the witnesses are witnesses of."""
+    """The prompts that are in both; witnesses show `ours` as the standard's answer."""
     shared = sorted(ours.keys() & theirs.keys())
     unlike = [p for p in shared if _unlike(ours[p], theirs[p])]
     return Matches(frozenset(shared), tuple(_witness(ours[p], theirs[p]) for p in unlike))

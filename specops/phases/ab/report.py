@@ -1,4 +1,4 @@
-"""What ab.json holds beside the visits: the verdicts and the figures they rest on, and how it is read.
+"""What ab.json holds beside the visits: verdicts and their figures; how it is read, and what is drawn of it.
 
 The shape of `data` (format 2), for all that read it:
 
@@ -34,17 +34,16 @@ from specops import results
 from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.load.record import Spread
-from specops.phases.ab.differences import Difference
-from specops.phases.ab.drift import Drift
-from specops.phases.ab.faults import Counted
-from specops.phases.ab.lengths import Lengths
+from specops.phases.ab.confounders import Counted, Lengths, Repeats
+from specops.phases.ab.drift import Difference, Drift
 from specops.phases.ab.parity import Witness
-from specops.phases.ab.records import kept_of
-from specops.phases.ab.repeats import Repeats
 from specops.phases.ab.speedups import Shown, Speedups, Throughput
 from specops.phases.ab.verdict import Decision
+from specops.phases.ab.visits import measurements_of
 from specops.phases.measurement import checked
+from specops.render.ab_plot import Curve, Mark, Panel, Picture, Row
 from specops.results import Result
+from specops.stats import Interval
 
 EXPECTED: Mapping[str, tuple[float, float]] = {
     "e2e": (1.5, 2.5),
@@ -201,7 +200,7 @@ class Noise(_Part):
     level: Level
     e2e: Shown | None
     below: float | None
-    """Differences below this share cannot be told apart; None with too few prompts for an interval."""
+    """Differences below this share are within the noise; None with too few prompts for an interval."""
 
 
 class Report(_Part):
@@ -246,7 +245,61 @@ def read(result: Result, name: str) -> Report:
 def read_comparison(path: Path) -> Result:
     """The comparison at `path`, finished or not; FileError where it is none, or damaged."""
     result = results.read(path)
-    kept_of(result, str(path))
+    measurements_of(result, str(path))
     if result.verdict != "partial":
         read(result, str(path))
     return result
+
+
+ALL = "all"
+
+
+def picture(report: Report) -> Picture:
+    """The plot of a comparison (specops.render.ab_plot): every challenger by class and with all together."""
+    return Picture(
+        standard=report.standard,
+        panels=tuple(
+            Panel(name, tuple(_rows(challenger)), _curves(report.arms[name]), _missing(report.arms[name]))
+            for name, challenger in report.challengers.items()
+        ),
+        expected=report.expected["e2e"],
+        confidence=f"Intervals of a class have {_confidence(report.confidence_of_classes)} confidence, those "
+        f"of all classes together {_confidence(report.confidence_of_levels)}; all hold at every look.",
+    )
+
+
+def _rows(challenger: Challenger) -> list[Row]:
+    rows = [
+        Row(
+            name,
+            tuple(dot.e2e for dot in challenger.prompts if dot.traffic_class == name and dot.e2e),
+            tuple(_mark(found.level, found.e2e) for found in of_class.levels if found.e2e),
+        )
+        for name, of_class in challenger.classes.items()
+    ]
+    together = [level.speedups for level in challenger.levels]
+    return [*rows, Row(ALL, (), tuple(_mark(found.level, found.e2e) for found in together if found.e2e))]
+
+
+def _mark(level: Level, interval: Interval) -> Mark:
+    return Mark(str(level), interval.estimate, interval.low, interval.high)
+
+
+def _curves(measured: list[Measured]) -> tuple[Curve, ...]:
+    return tuple(
+        Curve(
+            str(found.level),
+            found.acceptance.rate,
+            tuple(share for share in found.acceptance.per_position if share is not None),
+        )
+        for found in measured
+        if found.acceptance is not None and found.acceptance.per_position
+    )
+
+
+def _missing(measured: list[Measured]) -> str:
+    return next((found.acceptance_missing for found in measured if found.acceptance_missing), "no position")
+
+
+def _confidence(share: float) -> str:
+    return f"{100 * share:.4g}%"

@@ -1,17 +1,25 @@
-"""What `ab` compares, and how: checked before the first request."""
+"""What `ab` compares, and how: checked before the first request.
+
+Arms are written on the command line as NAME=SPEC:
+
+http://HOST/v1#MODEL         an endpoint that is running; without #MODEL, the only model that it serves
+embedded                     what `specops serve` serves
+embedded:TREE,KEY=VALUE,…    the same with another tree, or `none`, and other settings
+command:WORDS                a server to start; {port} among the words becomes a free port
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, ValidationError
 
-from specops.config import Pool
-
-Design = Literal["interleaved", "abba-restart"]
-"""interleaved: every arm is up, and they are asked in turn, block of prompts by block of prompts.
-abba-restart: arms that share a device are started in turn, A B B A, and only one is ever up."""
+from specops.config import Ab, Pool
+from specops.errors import UsageError
+from specops.load.settings import checked_base_url
+from specops.serving import ENGINES, pool_at
 
 
 @dataclass(frozen=True)
@@ -20,41 +28,83 @@ class Arm:
     pool: Pool
 
 
-class AbSettings(BaseModel):
-    """Beside what each request asks (`BaselineSettings`), which is the same for every arm."""
+class AbSettings(Ab):
+    """How arms are compared: the section `ab` of the rollout file, and what only this program sets.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The requests themselves are in `BaselineSettings`, the same for every arm. The intervals at the looks are
+    so wide that all of them hold together with `confidence` (group-sequential repeated confidence intervals,
+    Jennison and Turnbull 1989; Lan and DeMets 1983 with O'Brien and Fleming's spending). Intervals of traffic
+    classes and of several challengers share the error.
 
-    design: Design = "interleaved"
-    looks: int = Field(default=4, ge=1, le=20)
-    """Times that the evidence is looked at, evenly spaced; the comparison ends at the first that decides
-    it. The intervals at each look are so wide that all of them hold together with `confidence`
-    (group-sequential repeated confidence intervals, Jennison and Turnbull 1989; Lan and DeMets 1983 with
-    O'Brien and Fleming's spending)."""
-
-    confidence: float = Field(default=0.95, gt=0.5, lt=0.999)
-    """Of all intervals of one kind together: those of traffic classes and of several challengers share it."""
+    Designs: `interleaved`, where every arm is up and they take turns, block of prompts by block of prompts;
+    `abba-restart`, where arms that share a device are started in turn, A B B A, and only one is ever up.
+    """
 
     ttft_veto_ratio: float = Field(default=1.2, gt=1)
     ttft_veto_ms: float = Field(default=50.0, ge=0)
-    """A class is kept off speculation when its TTFT surely grows by more than the ratio, and by at least
-    so many milliseconds: a fifth of very little is nothing that a user would notice."""
-
-    length_margin: float = Field(default=0.03, gt=0, lt=1)
-    """Answers that are surely longer or shorter than the standard's by more than this share are other
-    answers: their end-to-end times are not compared."""
-
-    accept_length_change: bool = False
-    """Deploy although answers are surely longer or shorter, where the time per output token pays."""
-
-    failure_margin: float = Field(default=0.005, ge=0.0001, lt=1)
-    """A share of requests that fail, or take over ten times as long as usual. Surely more than this above
-    the standard's is a no, possibly more is undecided."""
-
-    mixed_prompts: int = Field(default=8, ge=0)
-    """Greedy requests that are asked again among twice as many at `mixed_temperature`; 0 leaves it out."""
+    """A class stays off speculation where its TTFT surely grows by more than the ratio, and by at least so
+    many milliseconds: a user does not notice a fifth of very little."""
 
     mixed_temperature: float = Field(default=0.7, gt=0)
+    """Of the sampled requests, two for each of `mixed_prompts` greedy ones."""
 
     same_server: bool = False
     """An A/A: all arms are one server, so every difference is noise. The verdict is never deploy."""
+
+
+FORMS = (
+    "write an arm like NAME=http://127.0.0.1:8000/v1, NAME=embedded:ngram:8, NAME=embedded:none,threads=1 "
+    'or NAME="command:vllm serve MODEL --port {port}"'
+)
+
+
+def parse_arms(texts: Sequence[str]) -> list[Arm]:
+    """The arms, the standard first. UsageError for a wrong one, two of one name, or fewer than two."""
+    arms = [parse_arm(text) for text in texts]
+    names = [arm.name for arm in arms]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two arms are called {twice}", hint="give each arm its own name")
+    if len(arms) < 2:
+        raise UsageError(
+            f"a comparison needs two arms, not {len(arms)}",
+            hint="give --arm twice, the standard first; " + FORMS,
+        )
+    return arms
+
+
+def parse_arm(text: str) -> Arm:
+    """The arm that `text` describes. The model of an endpoint is empty where none is named."""
+    name, separator, spec = text.partition("=")
+    if not separator or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise UsageError(
+            f"invalid arm {text!r}: expected NAME=SPEC, with letters, digits, '.', '_' and '-' in the name",
+            hint=FORMS,
+        )
+    try:
+        return Arm(name, _pool(spec))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = next((str(part) for part in reversed(first["loc"])), "")
+        raise UsageError(
+            f"the arm {name} cannot be used: " + ": ".join(filter(None, (where, first["msg"]))),
+            hint=str(first.get("ctx", {}).get("hint") or FORMS),
+        ) from None
+
+
+def _pool(spec: str) -> Pool:
+    kind, _, rest = spec.partition(":")
+    if kind in ("http", "https"):
+        address, _, model = spec.partition("#")
+        try:
+            base_url = checked_base_url(address)
+        except ValueError as error:
+            raise UsageError(f"{address} is not a usable address: it {error}", hint=FORMS) from None
+        return pool_at(base_url, model)
+    engine = ENGINES.get(kind)
+    if engine is None or engine.arm is None:
+        raise UsageError(f"{spec!r} is not a pool that can be served or measured", hint=FORMS)
+    try:
+        return engine.arm(rest)
+    except UsageError as error:
+        raise UsageError(error.message, hint=error.hint or FORMS) from None

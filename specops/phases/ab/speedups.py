@@ -23,10 +23,10 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 from specops import stats
+from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
-from specops.phases.ab.records import VisitRecord
-from specops.phases.ab.settings import Design
+from specops.phases.ab.visits import VisitRecord
 from specops.stats import Interval, Starts
 
 Figure = Literal["e2e", "tpot", "ttft"]
@@ -49,7 +49,7 @@ Shown = Annotated[
     Interval,
     PlainSerializer(lambda interval: {name: round(value, 6) for name, value in vars(interval).items()}),
 ]
-"""An interval as it is kept: six digits are more than any measurement has."""
+"""An interval as it is stored: six digits are more than any measurement has."""
 
 
 def _ratio(interval: Interval | None) -> Interval | None:
@@ -108,7 +108,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Of one challenger with the standard."""
+    """The pairs of one challenger with the standard."""
 
     all: tuple[Pair, ...]
     starts: Mapping[tuple[Level, Figure], Starts] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Pairs:
 
 
 class Speedups(BaseModel):
-    """Of some pairs at one level. A figure without an interval had too few pairs for one."""
+    """The speed-ups of some pairs at one level. A figure without an interval had too few pairs for one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -171,7 +171,7 @@ class Speedups(BaseModel):
 
 
 class Throughput(BaseModel):
-    """Of all classes at one level, in tokens of whole answers a second."""
+    """The throughput of all classes at one level, in tokens of whole answers a second."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -187,7 +187,7 @@ class Throughput(BaseModel):
 
 
 def levels_of(visits: Iterable[VisitRecord]) -> list[Level]:
-    """From the lightest load to the heaviest."""
+    """The levels of `visits`, from the lightest load to the heaviest."""
     return ordered(visit.cell.level for visit in visits)
 
 
@@ -247,7 +247,7 @@ def pair_up(
 
 
 def speedups(pairs: Pairs, level: Level, confidence: float) -> Speedups:
-    """Of those of `pairs` that are at `level`."""
+    """The speed-ups of those of `pairs` that are at `level`."""
     ours = pairs.at(level)
     change, e2e, tokens = ours.ttft_change_ms(), ours.ratio("e2e", confidence), ours.tokens_ratio()
     return Speedups(
@@ -327,14 +327,14 @@ def _censored(row: Row, least: float) -> float:
 
 
 def _taken(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
-    """Of the rounds in which both arms answered."""
+    """The figure in the rounds in which both arms answered."""
     return _both(
         ((ours, theirs) for ours, theirs in rows if ours.row.error is None and theirs.row.error is None), read
     )
 
 
 def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | None]) -> Iterator[Taken]:
-    """Of the rounds in which both have the figure; one of 0 or less is unknown, and has no ratio."""
+    """The figure in the rounds in which both have it; one of 0 or less is unknown, and has no ratio."""
     for ours, theirs in rows:
         one, other = positive(read(ours.row)), positive(read(theirs.row))
         if one is not None and other is not None:
@@ -342,7 +342,7 @@ def _both(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], float | Non
 
 
 def _counts(rows: Iterable[tuple[_Sent, _Sent]], read: Callable[[Row], int | None]) -> Iterator[Taken]:
-    """A length of 0 counts: an empty answer is a short one."""
+    """Lengths of answers in the rounds in which both arms answered. A length of 0 counts."""
     for ours, theirs in rows:
         if ours.row.error is None and theirs.row.error is None:
             one, other = read(ours.row), read(theirs.row)
@@ -412,7 +412,7 @@ def _stages(
 
 
 def ordered(levels: Iterable[Level]) -> list[Level]:
-    """Each once, the lightest load first."""
+    """The distinct levels, the lightest load first."""
     return sorted(set(levels), key=_weight)
 
 

@@ -1,14 +1,14 @@
-"""In which order the arms of a comparison are visited. Pure: the order is data before anything runs.
+"""In which order the arms of a comparison are visited, and what a visit leaves behind. Pure.
 
 Prompts are dealt into stages, each with the same mix of traffic classes; between two stages the evidence
-may be looked at. A stage's prompts are cut, for each level of load, into blocks. In a round every arm is
-given the same block; rounds run forwards and backwards in turn (A B, B A), so that a steady drift falls on
-all arms alike. Which way a block begins is drawn by lot, one each way of two successive blocks, so that a
-machine whose speed changes periodically cannot keep in step with the order.
+may be looked at. A stage's prompts are cut, for each level of load, into blocks. In a round every arm gets
+the same block. Rounds run forwards and backwards in turn (A B, B A), so that a steady drift falls on all arms
+alike. Which way a block begins is drawn by lot, one each way of two successive blocks, so that a machine
+whose speed changes periodically cannot stay in step with the order.
 
 A block is the unit of noise that intervals count, so there are at least `FEWEST_BLOCKS` at each level where
-the prompts suffice; and it holds at least as many prompts as there are streams, or the load would not be
-reached.
+the prompts suffice. A block holds at least as many prompts as there are streams; otherwise the load would
+not be reached.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 
+from pydantic import BaseModel, ConfigDict
+
+from specops.config.rollout import Design
 from specops.load.arrivals import Level
-from specops.phases.ab.settings import Design
+from specops.load.record import CellRecord
+from specops.phases.measurement import checked
+from specops.results import Result
 
 SMALLEST_STAGE = 4
-"""Prompts; a look at fewer would find out nothing."""
+"""Prompts; a look at fewer would decide nothing."""
 
 USUAL_BLOCK = 4
 """Prompts; with many streams a block is twice their number, so that most of it runs at the full load."""
@@ -130,7 +135,7 @@ def _stages(
     smallest = max(SMALLEST_STAGE, *(level.concurrency or 1 for level in levels))
     stages: list[list[str]] = [[] for _ in range(max(1, min(looks, len(prompts) // smallest)))]
     dealer = random.Random(seed)
-    seats = count()  # goes on from class to class, so that the stages too are equal to within one
+    seats = count()  # continues from class to class, so that the stages too are equal to within one
     for _, names in sorted(of_class.items()):
         dealer.shuffle(names)
         for name in names:
@@ -149,3 +154,58 @@ def _blocks(prompts: Sequence[str], level: Level, stages: int) -> list[tuple[str
     size = max(min(usual, len(prompts) // wanted), SMALLEST_BLOCK, streams or 0)
     starts = list(range(0, max(1, len(prompts) - size + 1), size))
     return [tuple(prompts[start:end]) for start, end in zip(starts, [*starts[1:], len(prompts)], strict=True)]
+
+
+class VisitRecord(BaseModel):
+    """A visit (visits.py has the names) and what was measured; pairs are visits equal but for their arm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: int
+    block: int
+    round: int
+    order: int
+    period: int
+    arm: str
+    began: float
+    """Seconds since the epoch."""
+
+    cell: CellRecord
+    """With the level of load; its `repeat` is the round."""
+
+    @property
+    def key(self) -> VisitKey:
+        return self.stage, self.cell.level, self.block, self.round, self.arm
+
+
+class Margin(BaseModel):
+    """How sure the standard was of its token at a place where another answer differs from its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: str
+    character: int
+    margin: float | None
+    """Between the log-probabilities of its two likeliest tokens, in nats; None where it did not report
+    them."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.prompt, self.character
+
+
+class Measurements(BaseModel):
+    """The part of `data` in ab.json from which another run of the same comparison resumes."""
+
+    visits: list[VisitRecord]
+    mixed: list[VisitRecord]
+    """One for each arm and round: the greedy requests that were sent among sampled ones (evidence.py)."""
+
+    margins: list[Margin]
+    greedy: list[VisitRecord] = []
+    """Requests at temperature 0 beside a measurement at a higher one, for each arm, load and round."""
+
+
+def measurements_of(result: Result, name: str) -> Measurements:
+    """The visits of a comparison; FileError, which calls it `name`, where they are damaged."""
+    return checked(Measurements, result.data, f"{name} is damaged: data")

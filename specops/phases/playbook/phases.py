@@ -53,7 +53,7 @@ from specops.phases.route.thresholds import servers
 from specops.phases.sweep.confirmation import BudgetError
 from specops.phases.sweep.forecast import samples_of
 from specops.phases.sweep.machines import machines
-from specops.phases.sweep.records import kept_of
+from specops.phases.sweep.records import measurements_of
 from specops.phases.sweep.sweep import sweep
 from specops.phases.sweep.wanted import wanted_of
 from specops.phases.verify_draft.pair import settings_for
@@ -148,7 +148,7 @@ def _sweep(at: Given) -> Step | Skipped:
     wanted = wanted_of(rollout, at.file.parent)
     previous = results.read(path) if path.exists() and not at.fresh else None
     if previous is not None:
-        kept_of(previous, str(path))  # a damaged file is an error before the first server is started
+        measurements_of(previous, str(path))  # a damaged file is an error before the first server is started
 
     def measured(previous: Result | None, keep: Keep) -> Result:
         samples, _ = samples_of(path)

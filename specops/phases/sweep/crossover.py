@@ -40,10 +40,12 @@ def crossover(setting: str, measured: Sequence[tuple[int, Decision]]) -> Crossov
             on_max, off_min = concurrency, None
         elif off_min is None:
             off_min = concurrency
-    return Crossover(on_max=on_max, off_min=off_min, message=_told(setting, dict(measured), on_max, off_min))
+    return Crossover(
+        on_max=on_max, off_min=off_min, message=_message(setting, dict(measured), on_max, off_min)
+    )
 
 
-def _told(setting: str, measured: dict[int, Decision], on_max: int | None, off_min: int | None) -> str:
+def _message(setting: str, measured: dict[int, Decision], on_max: int | None, off_min: int | None) -> str:
     if on_max is None:
         lightest = min(measured)
         below = f"; fewer than {lightest} were not measured" if lightest > 1 else ""

@@ -14,7 +14,7 @@ from specops.phases.sweep import plan
 from specops.phases.sweep.confirmation import confirming
 from specops.phases.sweep.halving import Halving
 from specops.phases.sweep.jobs import Rung
-from specops.phases.sweep.records import Picked, kept_of
+from specops.phases.sweep.records import Picked, measurements_of
 from specops.phases.sweep.timing import Sample, Timing, of_a_baseline, swept
 from specops.phases.sweep.wanted import Wanted
 
@@ -113,7 +113,7 @@ def samples_of(sweep: Path) -> tuple[list[Sample], Source | None]:
     """How long servers took, by the sweep at this path, else by the baseline.json beside it."""
     baseline = sweep.with_name("baseline.json")
     if sweep.exists():
-        samples = swept(kept_of(results.read(sweep), str(sweep)).cells)
+        samples = swept(measurements_of(results.read(sweep), str(sweep)).cells)
         if samples:
             return samples, "sweep"
     if baseline.exists():

@@ -104,7 +104,7 @@ class Picked(BaseModel):
     """The prompts of the confirmation had no part in the choice."""
 
 
-class Kept(BaseModel):
+class Measurements(BaseModel):
     """Of `data` in sweep.json, what the same sweep goes on from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,6 +122,6 @@ class Kept(BaseModel):
     """On measuring, starts and all; of a sweep that was stopped and went on, together."""
 
 
-def kept_of(result: Result, name: str) -> Kept:
+def measurements_of(result: Result, name: str) -> Measurements:
     """What a sweep measured that is called `name` in the message of the FileError."""
-    return checked(Kept, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")
+    return checked(Measurements, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")

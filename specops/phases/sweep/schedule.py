@@ -46,11 +46,11 @@ def schedule(best: Mapping[int, int], unconfirmed: Sequence[int] = ()) -> Schedu
             first = last + 1
     ranges.append((first, measured[-1][0], measured[-1][1]))
     return Schedule(
-        ranges=ranges, largest=max(k for _, _, k in ranges), message=_told(measured, ranges, unconfirmed)
+        ranges=ranges, largest=max(k for _, _, k in ranges), message=_message(measured, ranges, unconfirmed)
     )
 
 
-def _told(measured: list[tuple[int, int]], ranges: list[Range], unconfirmed: Sequence[int]) -> str:
+def _message(measured: list[tuple[int, int]], ranges: list[Range], unconfirmed: Sequence[int]) -> str:
     lightest, heaviest = measured[0][0], measured[-1]
     said = [f"measured at {', '.join(str(concurrency) for concurrency, _ in measured)}"]
     if len(ranges) > 1:

@@ -23,7 +23,7 @@ from statistics import fmean
 from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
-from specops.phases.ab.faults import Requests, waited
+from specops.phases.ab.confounders import Requests, waited
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Taken
 from specops.phases.ab.verdict import times
 from specops.phases.sweep import starts

@@ -16,7 +16,15 @@ from specops.phases.sweep.halving import FAILED, Halving
 from specops.phases.sweep.jobs import Executor, Load, Rung, Skipped
 from specops.phases.sweep.plan import Key, key_of
 from specops.phases.sweep.recommend import of_each
-from specops.phases.sweep.records import STORED, FailedJob, Kept, Picked, SkippedCell, SweptCell, kept_of
+from specops.phases.sweep.records import (
+    STORED,
+    FailedJob,
+    Measurements,
+    Picked,
+    SkippedCell,
+    SweptCell,
+    measurements_of,
+)
 from specops.phases.sweep.timing import Sample, Timing, swept
 from specops.phases.sweep.wanted import Wanted
 from specops.progress import Progress
@@ -80,7 +88,7 @@ class _Sweep:
     def resume(self, previous: Result | None) -> None:
         if previous is None or previous.inputs != self.inputs:
             return
-        earlier = kept_of(previous, "the earlier result")
+        earlier = measurements_of(previous, "the earlier result")
         self.cells = {key_of(cell): cell for cell in earlier.cells if self._good(cell)}
         self.skipped = [
             Skipped(one.setting, Load(one.concurrency, one.temperature, one.length), one.after, one.why)
@@ -382,7 +390,7 @@ class _Sweep:
         recommendation: dict[str, Any] | None,
     ) -> Result:
         wanted = self.wanted
-        kept = Kept(
+        kept = Measurements(
             cells=list(self.cells.values()),
             failed=self.failed,
             skipped=[

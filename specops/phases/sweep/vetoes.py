@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specops.load.record import CellRecord
-from specops.phases.ab.faults import Requests
+from specops.phases.ab.confounders import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Checks, Decision, times
 from specops.phases.sweep.answers import Answers

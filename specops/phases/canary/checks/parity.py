@@ -17,7 +17,7 @@ from specops.phases.ab.parity import (
     Parity,
     Witness,
     margin_at,
-    margins_wanted,
+    margins_needed,
     with_margins,
 )
 from specops.phases.canary.asking import Ask, Pool
@@ -148,7 +148,7 @@ def _parity(said: Replies, control: Replies, other: Replies, *, mixed: bool) -> 
 async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Ask, ...]) -> Outcome:
     prompts = {prompt.id: prompt for prompt in pair.prompts}
     margins: dict[tuple[str, int], float | None] = {}
-    for name, character in margins_wanted([parity, again]):
+    for name, character in margins_needed([parity, again]):
         ask = pair.standard.greedy(prompts[name], PLAIN_TOKENS).telling(2)
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
         margins[name, character] = margin_at([(token.text, token.top) for token in tokens], character)

@@ -1,0 +1,375 @@
+"""What makes an arm look faster than it is: failures, slow requests, other lengths, and caches. Pure.
+
+Failures and slow requests are counted in both arms and compared exactly. Every request that was sent counts;
+a pair is one prompt in one round, sent to both arms.
+
+An arm that stops early is done early. Where answers differ in length, the end-to-end ratio compares different
+work and is no evidence of speed; the time per output token is.
+
+Each prompt is sent several times. In production few requests are repeats, so where an arm surely answers
+repeats faster, only its first requests say how fast it is; pairing requires the same of the other arm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import stats
+from specops.load.arrivals import Level
+from specops.load.record import Row, positive
+from specops.load.summary import SLOW
+from specops.load.validity import is_stock
+from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, Taken, ordered, pair_up
+from specops.phases.ab.visits import VisitRecord
+from specops.stats import Interval
+
+LATE = 3
+"""More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A
+request over `SLOW` times counts like one that failed."""
+
+Kind = Literal["failed", "slow", "late", "stock"]
+"""stock: the answer is, to the letter, the arm's answer to another prompt."""
+
+
+class Counted(BaseModel):
+    """Requests of one kind at one load, all classes together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Kind
+    pairs: int
+    """One prompt in one round, sent to both arms."""
+
+    prompts: int
+    standard: int
+    challenger: int
+    only_standard: int
+    only_challenger: int
+    """Pairs in which it happened to the challenger's request alone."""
+
+    difference: Shown
+    """The challenger's share less the standard's, with an exact interval."""
+
+    def surely_more(self, margin: float) -> bool:
+        """Whether the challenger's share is surely higher by more than `margin`."""
+        return self.difference.low > margin
+
+    def possibly_more(self, margin: float) -> bool:
+        """Whether there is evidence of a higher share, and it may be higher by more than `margin`.
+
+        It takes evidence: where it never happened to the challenger alone, the interval is a point at or
+        below 0, and any number of requests could be too few to exclude a rare fault.
+        """
+        return self.only_challenger > self.only_standard and self.difference.high > margin
+
+    def more_prompts(self, margin: float) -> int:
+        """That would bring the upper end down to `margin`, if it happened to none of them."""
+        needed = self.difference.high * self.pairs / margin
+        return max(1, math.ceil((needed / self.pairs - 1) * self.prompts - 1e-9))
+
+    def __str__(self) -> str:
+        share = f"{_share(self.difference.estimate)} [{_share(self.difference.low)}, "
+        share += f"{_share(self.difference.high)}] of requests more"
+        return (
+            f"{self.challenger} of {self.pairs} requests {_WORDS[self.kind]} and {self.standard} of "
+            f"{self.pairs} of the standard's ({share})"
+        )
+
+
+_WORDS: dict[Kind, str] = {
+    "failed": "failed",
+    "slow": f"took over {SLOW:g}× the median",
+    "late": f"took over {LATE}× the median",
+    "stock": "got the same answer as another prompt",
+}
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What both arms were sent at one load: the standard's request and the challenger's, pair by pair."""
+
+    pairs: tuple[tuple[Row, Row], ...]
+
+    @classmethod
+    def of(cls, visits: Iterable[VisitRecord], standard: str, challenger: str, level: Level) -> Requests:
+        sent: dict[tuple[str, int], dict[str, Row]] = defaultdict(dict)
+        for visit in visits:
+            if visit.arm in (standard, challenger) and visit.cell.level == level:
+                for row in visit.cell.rows:
+                    sent[row.prompt, visit.round][visit.arm] = row
+        both = [rows for _, rows in sorted(sent.items()) if len(rows) == 2]
+        return cls(tuple((rows[standard], rows[challenger]) for rows in both))
+
+    def counted(self, kind: Kind, confidence: float) -> Counted | None:
+        """The requests of one kind, counted in both arms; None where nothing was sent to both."""
+        if not self.pairs:
+            return None
+        if kind == "stock":
+            found = list(zip(*(is_stock([pair[arm] for pair in self.pairs]) for arm in (0, 1)), strict=True))
+        else:
+            happened = _failed if kind == "failed" else self._over(SLOW if kind == "slow" else LATE)
+            found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
+        only_standard = sum(ours and not theirs for ours, theirs in found)
+        only_challenger = sum(theirs and not ours for ours, theirs in found)
+        return Counted(
+            kind=kind,
+            pairs=len(found),
+            prompts=len({ours.prompt for ours, _ in self.pairs}),
+            standard=sum(ours for ours, _ in found),
+            challenger=sum(theirs for _, theirs in found),
+            only_standard=only_standard,
+            only_challenger=only_challenger,
+            difference=stats.paired_difference(only_standard, only_challenger, len(found), confidence),
+        )
+
+    def _over(self, times: float) -> Callable[[Row], bool]:
+        """A test of whether a request took over `times` the usual time. That is the standard's median of the
+        class, or its fastest answer to the same prompt where that is longer."""
+        answers: dict[str, list[float]] = defaultdict(list)
+        fastest: dict[str, float] = {}
+        for row, _ in self.pairs:
+            if row.error is None and waited(row) > 0:
+                answers[row.traffic_class].append(waited(row))
+                fastest[row.prompt] = min(fastest.get(row.prompt, math.inf), waited(row))
+        usual = {name: median(times) for name, times in answers.items()}
+
+        def over(row: Row) -> bool:
+            longest = max(usual.get(row.traffic_class, math.inf), fastest.get(row.prompt, 0.0))
+            return waited(row) > times * longest
+
+        return over
+
+
+def waited(row: Row) -> float:
+    """Milliseconds from the first attempt to the end: users wait for attempts that were refused, too."""
+    return max(row.e2e_ms, row.e2e_with_retries_ms)
+
+
+def _failed(row: Row) -> bool:
+    return row.error is not None
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def slow_rows(rows: Sequence[Row]) -> int:
+    """Requests of one arm that took over `SLOW` times the median of its answers of their class."""
+    by_class: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_class[row.traffic_class].append(row)
+    count = 0
+    for ours in by_class.values():
+        answered = [waited(row) for row in ours if row.error is None]
+        if answered:
+            bound = SLOW * median(answered)
+            count += sum(waited(row) > bound for row in ours)
+    return count
+
+
+LARGEST_UNKNOWN = 1.15
+"""Nothing is deployed before a larger difference of lengths, either way, is excluded."""
+
+Finding = Literal["equal", "shorter", "longer", "open"]
+"""equal: the interval lies within the margin. shorter, longer: the challenger's answers surely are, by more
+than the margin. open: neither."""
+
+Unit = Literal["tokens", "characters"]
+
+
+class Lengths(BaseModel):
+    """The challenger's answers compared with the standard's, paired by prompt."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unit: Unit
+    prompts: int
+    ratio: Shown | None
+    """The challenger's length over the standard's; None with too few prompts for an interval."""
+
+    finding: Finding
+    standard_cut: int
+    """Answers of the standard that ended at the length limit although the challenger's went on."""
+
+    more_prompts: int | None = None
+    """That would exclude a difference above `LARGEST_UNKNOWN`, at the present estimate; 0 where it is
+    excluded, None where no number is known."""
+
+    @property
+    def differ(self) -> bool:
+        return self.finding in ("shorter", "longer")
+
+    def __str__(self) -> str:
+        """Such as `answers are 48% [45, 51] shorter`."""
+        if self.ratio is None:
+            return f"answers: too few prompts to compare their {self.unit}"
+        of = "" if self.unit == "tokens" else ", in characters"
+        change = [100 * (end - 1) for end in (self.ratio.estimate, self.ratio.low, self.ratio.high)]
+        if change[0] < 0:
+            estimate, low, high = -change[0], -change[2], -change[1]
+            return f"answers are {estimate:.0f}% [{low:.0f}, {high:.0f}] shorter{of}"
+        return f"answers are {change[0]:.0f}% [{change[1]:.0f}, {change[2]:.0f}] longer{of}"
+
+
+def compare_lengths(pairs: Sequence[Pair], margin: float, confidence: float) -> Lengths | None:
+    """The lengths of the answers in `pairs`, in tokens; in characters where tokens are not known, or where
+    only the characters surely differ: a server may count tokens that it did not send. None without pairs."""
+    if not any(pair.characters or pair.tokens for pair in pairs):
+        return None
+    tokens, characters = (_compare_unit(pairs, unit, margin, confidence) for unit in ("tokens", "characters"))
+    if tokens is None or (characters is not None and characters.differ and not tokens.differ):
+        return characters
+    return tokens
+
+
+def _compare_unit(pairs: Sequence[Pair], unit: Unit, margin: float, confidence: float) -> Lengths | None:
+    rounds: list[tuple[Taken, ...]] = [pair.tokens if unit == "tokens" else pair.characters for pair in pairs]
+    known = [(sum(one for one, _ in each), sum(other for _, other in each)) for each in rounds if each]
+    if not known or (unit == "tokens" and 2 * len(known) < len(pairs)):
+        return None
+    # A prompt whose answer is empty in one arm still counts; a length of nothing has no ratio by itself.
+    ours, theirs = [max(one, _LEAST) for one, _ in known], [max(other, _LEAST) for _, other in known]
+    ratio = stats.paired_ratio(theirs, ours, level=confidence)
+    finding = _finding(ratio, margin)
+    return Lengths(
+        unit=unit,
+        prompts=len(known),
+        ratio=ratio,
+        finding=finding,
+        standard_cut=sum(pair.standard_cut for pair in pairs) if finding == "longer" else 0,
+        more_prompts=_prompts_to_exclude(ratio),
+    )
+
+
+def _finding(ratio: Interval | None, margin: float) -> Finding:
+    if ratio is None:
+        return "open"
+    if ratio.high < 1 / (1 + margin):
+        return "shorter"
+    if ratio.low > 1 + margin:
+        return "longer"
+    within = 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin
+    return "equal" if within else "open"
+
+
+def _prompts_to_exclude(ratio: Interval | None) -> int | None:
+    if ratio is None:
+        return None
+    bound = math.log(LARGEST_UNKNOWN)
+    half = math.log(ratio.high / ratio.low) / 2
+    room = bound - abs(math.log(ratio.estimate))
+    if half <= room:
+        return 0
+    if room <= 0:
+        return None
+    return math.ceil(ratio.n * ((half / room) ** 2 - 1))
+
+
+_LEAST = 0.5
+
+CACHED = 1.05
+"""Repeats that are faster by less than a twentieth do not count as cached: a warm-up may be the reason."""
+
+
+class Repeats(BaseModel):
+    """First requests compared with repeats of the same prompts, in one arm."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arm: str
+    figure: Figure
+    ratio: Shown | None
+    """What first requests took over what repeats took; above 1, repeats are faster."""
+
+    cached: bool
+
+
+def compare_repeats(visits: Iterable[VisitRecord], arm: str, confidence: float) -> list[Repeats]:
+    """First requests over repeats, for each figure. A prompt's repeats are those at the load of its first
+    request; where there are none, those at heavier loads, which only a cache makes faster."""
+    ours = sorted((visit for visit in visits if visit.arm == arm), key=lambda visit: visit.began)
+    return [_compare_figure(ours, arm, figure, confidence) for figure in FIGURES]
+
+
+def pairs_of(
+    visits: Sequence[VisitRecord],
+    standard: str,
+    challenger: str,
+    settings: AbSettings,
+    sent_before: Collection[str] = (),
+) -> Pairs:
+    """The pairs of a comparison: of figures that a cache makes faster, only first requests count."""
+    found = [
+        one for arm in (standard, challenger) for one in compare_repeats(visits, arm, settings.confidence)
+    ]
+    return pair_up(
+        visits,
+        standard,
+        challenger,
+        settings.design,
+        first_only=cached_figures(found),
+        sent_before=sent_before,
+    )
+
+
+def cached_figures(found: Iterable[Repeats]) -> frozenset[Figure]:
+    """The figures of which only first requests count. A cached answer has neither its own latency nor
+    TPOT."""
+    figures: set[Figure] = {one.figure for one in found if one.cached}
+    if figures & {"e2e", "tpot"}:
+        figures |= {"e2e", "tpot"}
+    return frozenset(figures)
+
+
+def first_visits(visits: Iterable[VisitRecord], sent_before: Collection[str] = ()) -> list[VisitRecord]:
+    """The visits in which no prompt had been sent to the arm before."""
+    sent: dict[str, set[str]] = defaultdict(lambda: set(sent_before))
+    found = []
+    for visit in sorted(visits, key=lambda visit: visit.began):
+        prompts = {row.prompt for row in visit.cell.rows}
+        if not prompts & sent[visit.arm]:
+            found.append(visit)
+        sent[visit.arm] |= prompts
+    return found
+
+
+def _compare_figure(visits: list[VisitRecord], arm: str, figure: Figure, confidence: float) -> Repeats:
+    first: dict[str, tuple[float | None, Level, tuple[int, int]]] = {}
+    same: dict[str, list[float]] = defaultdict(list)
+    heavier: dict[str, list[float]] = defaultdict(list)
+    for visit in visits:
+        level = visit.cell.level
+        for row in visit.cell.rows:
+            taken = positive(getattr(row, f"{figure}_ms")) if row.error is None else None
+            if row.prompt not in first:
+                first[row.prompt] = taken, level, (visit.stage, visit.block)
+            elif taken and level == first[row.prompt][1]:
+                same[row.prompt].append(taken)
+            elif taken and level in ordered([first[row.prompt][1], level])[1:]:
+                heavier[row.prompt].append(taken)
+    known = [
+        (taken, same.get(prompt) or heavier[prompt], block)
+        for prompt, (taken, _, block) in sorted(first.items())
+        if taken and (prompt in same or prompt in heavier)
+    ]
+    # Requests that hung at first must not look like a cache, so they are left out here.
+    usual = median(taken for taken, *_ in known) if known else 0.0
+    logs: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for before, later, block in known:
+        if before <= SLOW * usual:
+            logs[block].append(math.log(before / fmean(later)))
+    mean = stats.mean_interval([fmean(of) for of in logs.values()], confidence)
+    ratio = None
+    if mean is not None and len(known) >= stats.MIN_PAIRS:
+        low, high = math.exp(mean.low), math.exp(mean.high)
+        ratio = Interval(math.exp(mean.estimate), low, high, len(known), confidence)
+    cached = ratio is not None and ratio.low > 1 and ratio.estimate >= CACHED
+    return Repeats(arm=arm, figure=figure, ratio=ratio, cached=cached)
