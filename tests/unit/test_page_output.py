@@ -1,0 +1,77 @@
+"""Pages on a terminal: folded at words, lines to paste whole, verdicts in colour unless NO_COLOR."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from specops.cli.page_output import coloured, folded
+
+CODE = """
+from specops.cli.page_output import print_page
+print_page(["  baseline     passed     measured 256 requests in 4 cells and many words more than fit",
+            "next: specops run a/very/long/path/to/a/rollout.yaml --continue --only baseline --out a/folder"])
+"""
+
+
+def test_a_long_line_goes_on_below_its_last_column() -> None:
+    line = "  launch       failed     capacity too low: 1 standard server sustains at most 1.213 requests/s"
+    pieces = folded(line, 60)
+    assert all(len(piece) <= 60 for piece in pieces)
+    assert pieces[1].startswith(" " * 26)
+    assert " ".join(" ".join(pieces).split()) == " ".join(line.split())
+
+
+@pytest.mark.parametrize(
+    "line", ["next: specops run rollout.yaml " + "x" * 80, "  pip install -e '.[serve]' " + "y " * 60]
+)
+def test_a_line_to_paste_stays_whole(line: str) -> None:
+    assert folded(line, 60) == [line]
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("  ab  passed     x", "passed"),
+        ("  ab  failed     x", "failed"),
+        ("  NO        ids", "NO"),
+        ("a  open", "open"),
+    ],
+)
+def test_a_verdict_has_a_colour_in_its_column(line: str, word: str) -> None:
+    shown = coloured(line)
+    assert f"m{word}\x1b[0m" in shown
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown) == line
+
+
+def test_words_of_a_sentence_have_none() -> None:
+    assert coloured("it is ok to go on, no harm done") == "it is ok to go on, no harm done"
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_a_real_terminal(no_color: bool) -> None:
+    master, slave = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    environment |= {"COLUMNS": "80", "TERM": "xterm"} | ({"NO_COLOR": "1"} if no_color else {})
+    done = subprocess.run([sys.executable, "-c", CODE], stdout=slave, env=environment, timeout=60, check=True)
+    os.close(slave)
+    assert done.returncode == 0
+    said = os.read(master, 65536).decode()
+    os.close(master)
+    assert ("\x1b[" in said) != no_color
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert all(len(line) <= 80 for line in plain if "specops" not in line)
+    assert any(line.startswith("next: specops run") and line.endswith("a/folder") for line in plain)
+
+
+def test_a_pipe_gets_whole_lines_without_colour() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert len(done.stdout.splitlines()) == 2
+    assert "\x1b" not in done.stdout
