@@ -67,14 +67,14 @@ def inputs_of(settings: BaselineSettings, pool: Pool) -> dict[str, str]:
 
 
 def inputs_of_arms(
-    arms: Sequence[Arm], asked: BaselineSettings, settings: AbSettings, prompts: PromptSet
+    arms: Sequence[Arm], requested: BaselineSettings, settings: AbSettings, prompts: PromptSet
 ) -> dict[str, str]:
     """The same of a comparison; an arm's models are inputs by its name.
 
     All that plans the visits counts, looks and repeats too. A comparison that was carried on because it
     had not decided would err more often than it says.
     """
-    plan = asked.plan() | settings.model_dump(mode="json")
+    plan = requested.plan() | settings.model_dump(mode="json")
     plan["arms"] = {arm.name: _serving(arm.pool) for arm in arms}
     models = {f"{arm.name} {name}": sha for arm in arms for name, sha in _models(arm.pool).items()}
     machine = _machine([arm.pool for arm in arms])
@@ -82,13 +82,13 @@ def inputs_of_arms(
 
 
 def inputs_of_settings(
-    pools: Mapping[str, Pool], asked: BaselineSettings, grid: dict[str, Any], prompts: PromptSet
+    pools: Mapping[str, Pool], requested: BaselineSettings, grid: dict[str, Any], prompts: PromptSet
 ) -> dict[str, str]:
     """The same of a sweep over `pools`, by the names of its settings; `grid` is what else plans its cells.
 
     Settings mostly share their models: each folder is read once.
     """
-    plan = asked.plan() | grid | {"settings": {name: _serving(pool) for name, pool in pools.items()}}
+    plan = requested.plan() | grid | {"settings": {name: _serving(pool) for name, pool in pools.items()}}
     folders = [item for pool in pools.values() for item in _model_folders(pool).items()]
     models = [(role, _folder(folder)) for role, folder in dict.fromkeys(folders)]
     machine = _machine(list(pools.values()))
@@ -123,12 +123,12 @@ def _meaning(value: Any) -> Any:
 
 def _serving(pool: Pool) -> dict[str, Any]:
     """How a pool serves. The folders count by what is in them, not by where they are."""
-    told = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
+    described = pool.model_dump(mode="json", exclude={"target": True, "speculation": {"draft"}})
     if pool.endpoint is not None:
-        told["base_url"] = pool.endpoint.base_url.rstrip("/")
+        described["base_url"] = pool.endpoint.base_url.rstrip("/")
     if pool.own is not None and pool.own.draft is not None and pool.own.draft_model is None:
-        told["speculation"]["draft"] = pool.own.draft  # an exit of the target: its name says all
-    return told
+        described["speculation"]["draft"] = pool.own.draft  # an exit of the target: its name says all
+    return described
 
 
 def _models(pool: Pool) -> dict[str, str]:
@@ -165,8 +165,8 @@ def _folder(folder: Path) -> str:
 
 
 def _file(path: Path) -> str:
-    told = path.stat()
-    return _digest(path, told.st_size, told.st_mtime_ns)
+    described = path.stat()
+    return _digest(path, described.st_size, described.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)

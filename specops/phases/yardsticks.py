@@ -84,24 +84,24 @@ def _baseline(rollout: Rollout, result: Result) -> str | None:
 def _ab(rollout: Rollout, result: Result) -> str | None:
     pools = rollout.pools
     arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
-    asked = settings_of(rollout, pools.standard)
-    now = inputs_of_arms(arms, asked, AbSettings(**rollout.ab.model_dump()), asked.prompt_set())
+    requested = settings_of(rollout, pools.standard)
+    now = inputs_of_arms(arms, requested, AbSettings(**rollout.ab.model_dump()), requested.prompt_set())
     return _changed(result, now, here=any(arm.pool.own is not None for arm in arms))
 
 
 def _sweep(rollout: Rollout, result: Result) -> str | None:
-    """Its standard, its models and how its prompts were asked; not its grid, which may have grown."""
-    pool, asked = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
+    """Its standard, its models and the settings of its requests; not its grid, which may have grown."""
+    pool, requested = rollout.pools.standard, settings_of(rollout, rollout.pools.standard)
     swept = result.settings.get("settings") or {}
     if swept.get(STANDARD) != pool.model_dump(mode="json"):
         return "the standard pool"
-    prompts = asked.prompt_set()
+    prompts = requested.prompt_set()
     if result.inputs.get("prompts") != prompts.sha256:
         return "the prompts"
-    plan = {name: value for name, value in asked.plan().items() if name not in OF_THE_RUN}
+    plan = {name: value for name, value in requested.plan().items() if name not in OF_THE_RUN}
     if any(result.settings.get(name) != value for name, value in plan.items()):
         return "the settings"
-    now = inputs_of_settings(_pools(swept), asked, {}, prompts)
+    now = inputs_of_settings(_pools(swept), requested, {}, prompts)
     return None if now.get("models") == result.inputs.get("models") else "a model"
 
 

@@ -56,7 +56,7 @@ def overhead(
         progress.start("API", len(prompts) + 1)
         for prompt in [prompts[0], *prompts]:  # the first one warms up
             try:
-                asked = client.submit(_ask, base_url, tuple(prompt), temperature).result()
+                requested = client.submit(_ask, base_url, tuple(prompt), temperature).result()
             except BrokenExecutor as error:
                 raise EnvironmentFailure(
                     "could not measure what the API costs: the process of its client ended",
@@ -65,7 +65,7 @@ def overhead(
             decoded = _decode(alone, prompt, temperature)
             progress.advance()
             # Less than nothing is a moment in which the machine was busier without the server.
-            found.append(Overhead(*(max(0.0, a - b) for a, b in zip(asked, decoded, strict=True))))
+            found.append(Overhead(*(max(0.0, a - b) for a, b in zip(requested, decoded, strict=True))))
     return found[1:]
 
 
@@ -87,7 +87,7 @@ def _ask(base_url: str, prompt: tuple[int, ...], temperature: float) -> tuple[fl
         decoding = Decoding(temperature, seed=0, ignore_eos=True, max_tokens=TOKENS)
         async with Client(endpoint, decoding) as client:
             await client.probe(Prompt("probe", "", prompt[:1]))
-            exchange = await client.send(Prompt("asked", "", prompt))
+            exchange = await client.send(Prompt("requested", "", prompt))
         observation = exchange.observe(None)
         if observation.answer.failure is not None:
             raise EnvironmentFailure(

@@ -120,8 +120,8 @@ def _merges(target: Tokenizer, draft: Tokenizer) -> Finding:
     detail = f"{len(ours):,} and {len(theirs):,}; " + (
         f"{apart:,} are in one of the two alone" if apart else "the same ones in another order"
     )
-    told = f"merge {at}: {shown(ours)} in the target, {shown(theirs)} in the draft"
-    return Finding(check="merges", verdict="degraded", detail=detail, witness=told)
+    message = f"merge {at}: {shown(ours)} in the target, {shown(theirs)} in the draft"
+    return Finding(check="merges", verdict="degraded", detail=detail, witness=message)
 
 
 def _scores(target: Tokenizer, draft: Tokenizer) -> Finding:
@@ -133,8 +133,8 @@ def _scores(target: Tokenizer, draft: Tokenizer) -> Finding:
     at = next((index for index, (mine, other) in pairs if mine[1] != other[1]), None)
     if at is None:
         return _same("merges", "none; all scores of the unigram model are equal")
-    told = f"id {at}, {ours[at][0]!r}: {ours[at][1]} in the target, {theirs[at][1]} in the draft"
-    return Finding(check="merges", verdict="degraded", detail="unigram scores differ", witness=told)
+    message = f"id {at}, {ours[at][0]!r}: {ours[at][1]} in the target, {theirs[at][1]} in the draft"
+    return Finding(check="merges", verdict="degraded", detail="unigram scores differ", witness=message)
 
 
 def _model(target: Tokenizer, draft: Tokenizer) -> Finding:

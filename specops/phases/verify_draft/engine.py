@@ -71,16 +71,16 @@ class Engine:
     def treats(self, draft: Draft) -> Treatment:
         known = self.support
         rule = next(rule for rule in known.rules if draft.kind in rule.kinds and self.number >= rule.since)
-        does, told = rule.does, rule.why
+        does, message = rule.does, rule.why
         early = [one for one in known.formats if getattr(draft, one.of) and self.number < one.since]
         if does != "refused" and early:
-            does, told = "refused", early[0].why
+            does, message = "refused", early[0].why
         return Treatment(
             name=self.name,
             version=self.version,
             does=does,
             method=known.methods.get(draft.kind) if does != "refused" else None,
-            message=told,
+            message=message,
         )
 
 
@@ -105,11 +105,11 @@ def path_finding(engine: Engine, draft: Draft, name: str) -> Finding | None:
         return Finding(
             check="path", verdict="compatible", detail=f"{title} reads no other method out of its text"
         )
-    told = f"{title} takes a path with {guess.text!r} in it for {WORDS[guess.kind]}"
+    message = f"{title} takes a path with {guess.text!r} in it for {WORDS[guess.kind]}"
     if draft.kind in engine.support.named_for_good:
-        detail = f"{told}: always name the method"
+        detail = f"{message}: always name the method"
         return Finding(check="path", verdict="needs_setting", detail=detail, witness=name)
-    detail = f"{told}, whatever method is named: serve it from a path without that text"
+    detail = f"{message}, whatever method is named: serve it from a path without that text"
     return Finding(check="path", verdict="needs_setting", detail=detail, witness=name)
 
 
@@ -143,15 +143,15 @@ def vocabulary(
         if same_tokens is not None and draft.kind == "independent" and not maps_equal:
             return Finding(check=check, verdict="incompatible", detail=same_tokens)
         return Finding(check=check, verdict="compatible", detail=f"{ours:,} in both config.json")
-    told = f"{ours:,} in the target's config.json, {theirs:,} in the draft's"
+    message = f"{ours:,} in the target's config.json, {theirs:,} in the draft's"
     if draft.kind != "independent" and not engine.support.heads_compared:
-        detail = f"{told}; compared for draft models alone"
+        detail = f"{message}; compared for draft models alone"
         return Finding(check=check, verdict="compatible", detail=detail)
     spare = engine.support.spare_tokens
     if abs(ours - theirs) <= spare and ids_agree:
-        detail = f"{told}; {engine.words} takes up to {spare} more"
+        detail = f"{message}; {engine.words} takes up to {spare} more"
         return Finding(check=check, verdict="compatible", detail=detail)
-    refusal = f"{told}: {engine.words} {engine.support.refuses}"
+    refusal = f"{message}: {engine.words} {engine.support.refuses}"
     other = engine.support.other_vocabulary
     if other is None or not ids_agree:
         return Finding(check=check, verdict="incompatible", detail=refusal)

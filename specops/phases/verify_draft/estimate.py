@@ -150,7 +150,7 @@ def estimate(
     """`threads`: of torch; None leaves it the choice.
 
     Raises ModelError for a pair that cannot be loaded, PromptsError and UsageError for prompts that the
-    target cannot be asked, EnvironmentFailure where the API's own cost cannot be measured.
+    target cannot answer, EnvironmentFailure where the API's own cost cannot be measured.
     """
     return predict(*measure(target, draft, prompts, progress, threads=threads, temperature=temperature))
 

@@ -46,8 +46,8 @@ def decide(findings: Sequence[Finding], *, allow_degraded: bool) -> tuple[Verdic
     if found == "needs_setting":
         return "yes", f"compatible, with a setting: {'; '.join(finding.detail for finding in telling)}"
     if found == "degraded":
-        told = f"degraded: what is said stays the target's, but fewer drafts are accepted ({checks})"
-        return ("yes", f"{told}; allowed") if allow_degraded else ("no", told)
+        message = f"degraded: what is said stays the target's, but fewer drafts are accepted ({checks})"
+        return ("yes", f"{message}; allowed") if allow_degraded else ("no", message)
     return "no", f"incompatible: {'; '.join(_short(finding) for finding in telling)}"
 
 

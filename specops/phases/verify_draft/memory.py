@@ -117,25 +117,25 @@ def cost(target: Side, draft: Side) -> list[Finding]:
 def _model(side: Side, tensor_parallel: int) -> ModelMemory:
     config, weights = side.config, side.weights
     cache, width = config.kv_cache(), BYTES.get(config.dtype or "")
-    told = "config.json does not say its attention's shape"
+    message = "config.json does not say its attention's shape"
     per_token = None
     if cache is not None:
         heads = "latent attention (MLA)" if cache.heads is None else f"{cache.heads} KV heads"
-        told = f"{cache.layers} layers, {heads}, {config.dtype or 'dtype not said'}"
+        message = f"{cache.layers} layers, {heads}, {config.dtype or 'dtype not said'}"
         if cache.windowed:
-            told += f"; {cache.windowed} of them keep only the last {cache.window:,} tokens"
+            message += f"; {cache.windowed} of them keep only the last {cache.window:,} tokens"
         per_token = cache.bytes_per_token(width, tensor_parallel) if width else None
     return ModelMemory(
         weights_bytes=weights.size if weights else None,
         dtypes=weights.dtypes if weights else {},
         kv_bytes_per_token=per_token,
-        kv=told,
+        kv=message,
     )
 
 
 def _without_cache(side: Side) -> ModelMemory:
-    told = "it keeps no keys and values"
-    return _model(side, 1).model_copy(update={"kv_bytes_per_token": 0, "kv": told})
+    message = "it keeps no keys and values"
+    return _model(side, 1).model_copy(update={"kv_bytes_per_token": 0, "kv": message})
 
 
 def _own_layers(target: Side, layers: int, tensor_parallel: int) -> ModelMemory:
@@ -144,8 +144,8 @@ def _own_layers(target: Side, layers: int, tensor_parallel: int) -> ModelMemory:
     per_token = whole.kv_bytes_per_token
     if per_token is not None and cache is not None and cache.layers:
         per_token = per_token // cache.layers * layers
-    told = f"{layers} layers of its own for it"
-    return ModelMemory(weights_bytes=0, dtypes={}, kv_bytes_per_token=per_token, kv=told)
+    message = f"{layers} layers of its own for it"
+    return ModelMemory(weights_bytes=0, dtypes={}, kv_bytes_per_token=per_token, kv=message)
 
 
 def _missing(target: ModelMemory, draft: ModelMemory | None, gpu_bytes: int | None) -> str | None:

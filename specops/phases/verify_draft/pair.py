@@ -42,7 +42,7 @@ class VerifySettings(BaseModel):
 
 
 def settings_for(pool: Pool) -> VerifySettings | None:
-    """What `verify-draft` is asked of `pool`; None where its models are not known.
+    """The settings of `verify-draft` for `pool`; None where its models are not known.
 
     A pair that is only degraded passes: it is lossless, and whether it pays is about to be measured.
     """
@@ -71,7 +71,7 @@ READ = (
 
 
 class Side:
-    """Raises ModelError where a file that is asked for is damaged."""
+    """Raises ModelError when a damaged file is read."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -94,7 +94,7 @@ class Side:
         sizes = [size for size in (self.config.vocab_size, *found) if size is not None]
         return min(sizes, default=None)
 
-    def told(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         return {
             "name": self.checkpoint.name,
             "revision": self.checkpoint.revision,

@@ -216,7 +216,7 @@ class Sample:
 
 
 def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> Sample:
-    """PromptsError and UsageError for prompts that the target cannot be asked."""
+    """PromptsError and UsageError for prompts that the target cannot be requested."""
     everything = load_prompts(prompts).prompts
     chosen = _spread(everything, MOST_PROMPTS)
     encoded = [_encoded(pair, prompt) for prompt in chosen]
@@ -228,16 +228,16 @@ def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progre
     for number, (prompt, ids) in enumerate(zip(chosen, encoded, strict=True)):
         if monotonic() - began > WRITING_S and len(texts) >= FEWEST_PROMPTS:
             break
-        asked = min(prompt.max_tokens or DEFAULT_MAX_TOKENS, pair.positions - len(ids))
-        if asked < 1:
+        requested = min(prompt.max_tokens or DEFAULT_MAX_TOKENS, pair.positions - len(ids))
+        if requested < 1:
             too_long += 1
             continue
-        sampling = Sampling(temperature=temperature, seed=number, max_tokens=min(asked, LONGEST))
+        sampling = Sampling(temperature=temperature, seed=number, max_tokens=min(requested, LONGEST))
         answer = engine.generate(ids, sampling)
-        cut = answer.finish_reason == "length" and asked > LONGEST
+        cut = answer.finish_reason == "length" and requested > LONGEST
         shortened += cut
         along = trace(pair, ids, answer.tokens, temperature, depth=DEPTH, ranks=RANKS, seed=number)
-        texts.append(Text(prompt.traffic_class, along, asked if cut else len(answer.tokens)))
+        texts.append(Text(prompt.traffic_class, along, requested if cut else len(answer.tokens)))
         progress.advance()
     if not texts:
         raise UsageError(
@@ -261,8 +261,8 @@ def measure_machine(pair: Pair, sample: Sample, progress: Progress) -> tuple[Mac
         short, long = (ends[number % len(ends)] for ends in (shorts, longs))
         readings.append((probes.read(short, number), probes.read(long, number)))
         progress.advance()
-    asked = [shorts[number % len(shorts)] for number in range(ROUNDS)]
-    api = overhead(pair, asked, sample.temperature, progress)
+    requested = [shorts[number % len(shorts)] for number in range(ROUNDS)]
+    api = overhead(pair, requested, sample.temperature, progress)
     contexts = (round(statistics.fmean(map(len, shorts))), round(statistics.fmean(map(len, longs))))
     bare = pair.reads_features
     request = statistics.median(found.request for found in api)

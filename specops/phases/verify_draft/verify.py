@@ -91,8 +91,8 @@ def _result(
             "kv_blocks_lost": used.blocks.lost if used.blocks else None,
         },
         data={
-            "target": target.told(),
-            "draft": side.told() if side else {"name": settings.draft},
+            "target": target.described(),
+            "draft": side.described() if side else {"name": settings.draft},
             "kind": _kind(draft),
             "engine": treatment.model_dump(mode="json"),
             "findings": [finding.model_dump(mode="json") for finding in judged.findings],

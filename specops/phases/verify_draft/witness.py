@@ -145,11 +145,11 @@ class Encodings(BaseModel):
 
 def encodings(target: Tokenizer, draft: Tokenizer, own: Sequence[str], chats: Sequence[str]) -> Encodings:
     """Encode `texts()`, the `chats`, and the user's `own` prompts."""
-    asked = [*own, *chats, *texts()]  # the user's own first: the witness that matters most
-    pairs = zip(asked, target.encode(asked), draft.encode(asked), strict=True)
+    all_texts = [*own, *chats, *texts()]  # the user's own first: the witness that matters most
+    pairs = zip(all_texts, target.encode(all_texts), draft.encode(all_texts), strict=True)
     parted = [(text, ours, theirs) for text, ours, theirs in pairs if ours != theirs]
     witness = _witness(*parted[0], target, draft) if parted else None
-    return Encodings(count=len(asked), differing=len(parted), own=len(own), witness=witness)
+    return Encodings(count=len(all_texts), differing=len(parted), own=len(own), witness=witness)
 
 
 def _witness(text: str, ours: list[int], theirs: list[int], target: Tokenizer, draft: Tokenizer) -> str:
