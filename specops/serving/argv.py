@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 Level = Literal["error", "warning", "note"]
@@ -54,6 +55,19 @@ class Call:
         return None if found is None else found[1] or ""
 
 
+UNKNOWN = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
+"""What a shell or a template still has to fill in: $NAME, ${NAME}, $(NAME)."""
+
+
+def is_unknown(value: object) -> bool:
+    """Whether it holds a variable whose value was not found."""
+    return isinstance(value, str) and UNKNOWN.search(value) is not None
+
+
+Arity = Literal["none", "one", "maybe", "many"]
+"""How many words a flag takes: none, one, none or one, one or more."""
+
+
 @dataclass(frozen=True)
 class Option:
     """A flag with its dashes, underscores made dashes and short forms made long, and the words after it."""
@@ -64,7 +78,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Words:
-    """`program`: the words before the first flag, the model's among them where it has no flag."""
+    """A command, read as argparse reads it.
+
+    `program`: the words before the first flag, and those after that belong to no flag, such as the model in
+    `vllm serve --seed 1 MODEL`.
+    """
 
     CALL: ClassVar[Call] = Call("", (), ())
     SHORT: ClassVar[Mapping[str, str]] = {}
@@ -74,18 +92,38 @@ class Words:
     options: tuple[Option, ...]
 
     @classmethod
+    def arity(cls, flag: str) -> Arity:
+        """Of a flag that is not known: all words up to the next flag."""
+        return "many"
+
+    @classmethod
     def parse(cls, words: Sequence[str]) -> Self:
         start = cls.CALL.start(words)
         while start < len(words) and not _is_flag(words[start]):
             start += 1
         options: list[Option] = []
+        operands: list[str] = []
         for word in words[start:]:
             if _is_flag(word):
                 flag, equals, value = word.partition("=")
                 options.append(Option(cls._canonical(flag), (value,) if equals else ()))
-            else:
+            elif options and cls._takes(options[-1], word):
                 options[-1] = replace(options[-1], values=(*options[-1].values, word))
-        return cls(tuple(words[:start]), tuple(options))
+            else:
+                operands.append(word)
+        return cls((*words[:start], *operands), tuple(options))
+
+    @classmethod
+    def _takes(cls, option: Option, word: str) -> bool:
+        match cls.arity(option.flag):
+            case "none":  # people write true after a switch, and older releases took it
+                return not option.values and word.lower() in ("true", "false")
+            case "many":
+                return True
+            case "one" | "maybe":
+                # JSON that a shell has split at its spaces is one value still.
+                text = " ".join(option.values)
+                return not option.values or (text.startswith("{") and text.count("{") > text.count("}"))
 
     def has(self, flag: str) -> bool:
         return any(option.flag == flag for option in self.options)
@@ -107,7 +145,13 @@ class Words:
         return replace(self, options=changed)
 
     def with_option(self, flag: str, *values: str) -> Self:
-        return replace(self, options=(*self.without(flag).options, Option(flag, values)))
+        """In its place where it is there already, else at the end."""
+        if not self.has(flag):
+            return replace(self, options=(*self.options, Option(flag, values)))
+        first = next(index for index, option in enumerate(self.options) if option.flag == flag)
+        rest = [o for i, o in enumerate(self.options) if i == first or o.flag != flag]
+        changed = tuple(Option(flag, values) if option.flag == flag else option for option in rest)
+        return replace(self, options=changed)
 
     def without_value(self, assignment: str) -> Self:
         """Without a NAME=VALUE of the program; after -e the name stays, and the value comes from outside."""
@@ -116,18 +160,39 @@ class Words:
         name = (assignment.partition("=")[0],) if passed else ()
         return replace(self, program=self.program[:at] + name + self.program[at + 1 :])
 
+    def without_assignment(self, assignment: str) -> Self:
+        """Without a NAME=VALUE of the program, and the -e before it."""
+        at = self.program.index(assignment)
+        first = at - 1 if at > 0 and self.program[at - 1] in ("-e", "--env") else at
+        return replace(self, program=self.program[:first] + self.program[at + 1 :])
+
     @classmethod
     def _canonical(cls, flag: str) -> str:
+        name, dot, key = flag.partition(".")
         if flag.startswith("--"):
-            name, dot, key = flag.partition(".")
             return name.replace("_", "-") + dot + key
-        return cls.SHORT.get(flag, flag)
+        return cls.SHORT.get(name, name) + dot + key
 
     def words(self) -> list[str]:
         words = list(self.program)
         for option in self.options:
             words += [option.flag, *option.values]
         return words
+
+    def text(self) -> str:
+        """To paste into a shell: a flag a line."""
+        lines = [joined(self.program)] if self.program else []
+        lines += [joined([option.flag, *option.values]) for option in self.options]
+        return " \\\n    ".join(lines) + "\n"
+
+
+def joined(words: Sequence[str]) -> str:
+    """As shlex.join, but variables stay variables: "$MODEL"."""
+    return " ".join(_quoted(word) if is_unknown(word) else shlex.quote(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
 
 
 def _is_flag(word: str) -> bool:
@@ -151,13 +216,16 @@ class Finding:
 @dataclass(frozen=True)
 class Command:
     """A command that starts `engine`. `where` it stands, for people; `version` as an image's tag says it;
-    `flags_file`: it is a YAML file of flags and is written as one."""
+    `flags_file`: it is a YAML file of flags and is written as one; `environment`: variables that are set
+    around the words, in the same file; `files`: texts of files that the words may name."""
 
     where: str
     engine: str
     words: tuple[str, ...]
     version: str | None = None
     flags_file: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation
 from specops.serving.vllm.versions import Version, installed, table
 
-VERSIONS = table().versions
+VERSIONS = table().judged
 
 
 def pool(speculation: dict[str, Any] | None = None, **settings: Any) -> VllmPool:
@@ -71,10 +71,10 @@ def test_the_table_holds_the_releases_that_it_should() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "history"),
     [
-        ("flags", "--speculative-model", "0.8.0 to 0.8.2"),
+        ("flags", "--speculative-model", "up to 0.8.2"),
         ("flags", "--speculative-config", "0.8.2 and newer"),
-        ("flags", "--use-v2-block-manager", "0.8.0 to 0.9.2"),
-        ("flags", "--tensor-parallel-size", "0.8.0 and newer"),
+        ("flags", "--use-v2-block-manager", "up to 0.9.2"),
+        ("flags", "--tensor-parallel-size", "0.5.0 and newer"),
         ("flags", "--speculative-method", None),
         ("keys", "disable_by_batch_size", "0.8.2 to 0.16.0"),
         ("keys", "num_speculative_tokens_per_batch_size", "0.24.0 and newer"),
@@ -92,7 +92,7 @@ def test_what_is_known_of_vllm_from_elsewhere_is_in_the_table(kind, name, histor
 def test_a_version_between_two_of_the_table_is_judged_as_the_one_before() -> None:
     release = table().release(Version.parse("0.20.9"))
     assert (str(release.version), str(release.asked)) == ("0.20.2", "0.20.9")
-    with pytest.raises(ConfigError, match=r"0\.7\.3 is older than the table's first"):
+    with pytest.raises(ConfigError, match=r"0\.7\.3 is older than 0\.8\.0"):
         table().release(Version.parse("0.7.3"))
 
 

@@ -118,7 +118,7 @@ VALUES = (
 
 
 @given(
-    st.sampled_from(table().versions),
+    st.sampled_from(table().judged),
     st.lists(st.tuples(st.sampled_from(FLAGS), WORDS), max_size=5),
     st.none()
     | st.dictionaries(

@@ -8,12 +8,22 @@ from __future__ import annotations
 import pytest
 from vllm_words import draft, found, ngram, serve
 
+from specops.serving.vllm.given import Given
+from specops.serving.vllm.lint import corrected
+from specops.serving.vllm.versions import Version
+
 CASES = [
     # version, words, level and flag, pieces of why and instead
-    ("0.33.0", serve("--swap-space", "4"), "error --swap-space", "does not have it (0.8.0 to"),
+    (
+        "0.33.0",
+        serve("--swap-space", "4"),
+        "error --swap-space",
+        "does not have it (up to 0.17.1 do)",
+        "computed again",
+    ),
     ("0.33.0", serve("--max-num-seq", "8"), "note --max-num-seq", "short for", "--max-num-seqs"),
     ("0.33.0", serve("--tensr-parallel-size", "2"), "error --tensr-parallel-size", "no version", "--tensor-"),
-    ("0.33.0", serve("--no-such-thing"), "error --no-such-thing", "no version of vLLM from 0.8.0 to 0.33.0"),
+    ("0.33.0", serve("--no-such-thing"), "error --no-such-thing", "no version of vLLM from 0.5.0 to 0.33.0"),
     ("0.20.0", serve("--spec-method", "mtp"), "error --spec-method", "0.22.0 and newer do"),
     ("0.12.0", serve("--num-scheduler-steps", "8"), "error --num-scheduler-steps", "V0", "leave it out"),
     (
@@ -78,7 +88,8 @@ CASES = [
     ("0.33.0", serve(method="eagle3", num_speculative_tokens=3), "error model", "needs a draft"),
     ("0.33.0", serve(method="ngram"), "error num_speculative_tokens", "does not say how many", "sweep"),
     ("0.33.0", ngram(num_speculative_tokens=0), "error num_speculative_tokens", "at least 1"),
-    ("0.33.0", ngram(num_speculative_tokens="5"), "error num_speculative_tokens", "whole number"),
+    ("0.8.5", ngram(num_speculative_tokens="5"), "error num_speculative_tokens", "the text '5'", "without q"),
+    ("0.33.0", ngram(num_speculative_tokens="five"), "error num_speculative_tokens", "whole number"),
     ("0.33.0", ngram(prompt_lookup_min=9), "error prompt_lookup_min", "more than prompt_lookup_max"),
     ("0.33.0", ngram(prompt_lookup_max=0), "error prompt_lookup_max", "at least 1"),
     ("0.33.0", serve(method="ngram", num_speculative_tokens=3), "note prompt_lookup_min", "5 tokens"),
@@ -124,6 +135,65 @@ CASES = [
     ("0.12.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "ignore it", "0.24.0"),
     ("0.17.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "refuse to start", "0.24.0"),
     ("0.24.0", ngram(disable_by_batch_size=8), "error disable_by_batch_size", "[[1, 7, 3], [8, 8, 0]]"),
+    ("0.33.0", serve(method="mtp"), "error num_speculative_tokens", "does not say how many", "1 to start"),
+    ("0.33.0", serve("-O.level=3"), "error -O.level", "refuses to start", "--compilation-config.mode"),
+    ("0.12.0", serve("-O.level=3"), "warning -O.level", "0.12.0 warns", "--compilation-config.mode"),
+    ("0.33.0", serve("-O", '{"level": 3}'), "error -O", "has the keys", "--compilation-config"),
+    (
+        "0.33.0",
+        serve("--enable-chunked-prefill", "False"),
+        "error --enable-chunked-prefill",
+        "switch",
+        "--no-",
+    ),
+    (
+        "0.33.0",
+        serve("--cuda-graph-sizes", "8"),
+        "error --cuda-graph-sizes",
+        "0.9.0 to 0.12.0",
+        "--cudagraph-c",
+    ),
+    (
+        "0.18.0",
+        serve("--compilation-config", '{"level": 3}'),
+        "error --compilation-config level",
+        "became mode",
+    ),
+    ("0.32.0", ngram("--async-scheduling"), "error --async-scheduling", "method ngram is without it"),
+    ("0.11.0", ngram("--async-scheduling"), "error --async-scheduling", "before 0.11.1"),
+    (
+        "0.33.0",
+        ["VLLM_USE_V2_MODEL_RUNNER=1", *serve(method="suffix")],
+        "error VLLM_USE_V2_MODEL_RUNNER",
+        "V2 does not have method suffix",
+        "leave VLLM_USE_V2_MODEL_RUNNER out",
+    ),
+    (
+        "0.33.0",
+        serve(method="suffix"),
+        "note --speculative-config",
+        "on Model Runner V1 (V2 does not have method suffix)",
+        "VLLM_USE_V2_MODEL_RUNNER=0",
+    ),
+    ("0.33.0", ["VLLM_USE_V1=0", *serve()], "warning VLLM_USE_V1", "no V0 engine any more", "leave it out"),
+    ("0.33.0", ["VLLM_USE_V1=1", *serve()], "note VLLM_USE_V1", "the only engine"),
+    ("0.10.2", ["VLLM_USE_V1=0", *ngram()], "error VLLM_USE_V1", "does not speculate"),
+    ("0.9.2", ["VLLM_USE_V1=0", *ngram()], "note VLLM_USE_V1", "metrics have other names"),
+    (
+        "0.33.0",
+        ["VLLM_ATTENTION_BACKEND=FLASHINFER", *serve()],
+        "warning VLLM_ATTENTION_BACKEND",
+        "up to 0.14.1 do",
+        "--attention-backend",
+    ),
+    (
+        "0.33.0",
+        ["VLLM_LOGING_LEVEL=DEBUG", *serve()],
+        "warning VLLM_LOGING_LEVEL",
+        "no version",
+        "VLLM_LOGGING",
+    ),
+    ("0.33.0", serve("--max-model-len", "$LENGTH"), "note $LENGTH", "not known here"),
 ]
 
 
@@ -135,6 +205,58 @@ def test_a_rule_says_what_is_wrong_and_what_instead(case) -> None:
     assert [finding.level for finding in findings] == [level]
     for piece in pieces:
         assert piece in f"{findings[0].why}; {findings[0].replacement}"
+
+
+RIGHT = {
+    # words that an earlier lint was wrong about, and what it should say nothing of
+    "mtp by a model's name": (serve(method="deepseek_mtp", num_speculative_tokens=1), "model"),
+    "mtp of a newer model": (serve(method="qwen3_next_mtp", num_speculative_tokens=2), "model"),
+    "a number in quotes": (ngram(num_speculative_tokens="5"), "num_speculative_tokens"),
+    "a variable for the number": (
+        serve("--speculative-config", '{"method": "ngram", "num_speculative_tokens": $K}'),
+        "num_speculative_tokens",
+    ),
+    "a variable for it all": (serve("--speculative-config", "${SPEC}"), "--speculative-config"),
+    "a variable for the key": (serve("--api-key", "$KEY"), "--api-key"),
+    "async with ngram on V2": (ngram("--async-scheduling"), "--async-scheduling"),
+    "async with a draft": (draft("--async-scheduling"), "--async-scheduling"),
+    "another program's variable": (["VLLM_ADDITIONAL_ARGS=x", *serve()], "VLLM_ADDITIONAL_ARGS"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_found(name) -> None:
+    words, flag = RIGHT[name]
+    assert [entry for entry in found(words, "0.33.0").get(flag, []) if entry.level != "note"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["vllm", "serve", "--speculative-config", '{"method": "ngram"}', "org/m"],
+        ["vllm", "serve", "--enforce-eager", "org/m", "--speculative-config", '{"method": "ngram"}'],
+        ["vllm", "serve", "--seed", "1", "org/m", "--speculative-config.method", "ngram"],
+    ],
+)
+def test_a_model_may_stand_behind_a_flag(words) -> None:
+    given = Given.parse(words)
+    assert given.program == ("vllm", "serve", "org/m")
+    assert given.keys == {"method": "ngram"}
+    made = corrected(words, Version.parse("0.33.0")) or []
+    assert made[:3] == ["vllm", "serve", "org/m"]
+
+
+def test_a_variable_stays_a_variable_in_what_is_corrected() -> None:
+    words = [
+        *serve("--max-model-len", "$LENGTH"),
+        "--num-speculative-tokens",
+        "$K",
+        "--speculative-model",
+        "d",
+    ]
+    text = Given.parse(corrected(words, Version.parse("0.33.0")) or []).as_words().text()
+    assert '--max-model-len "$LENGTH"' in text
+    assert r"\"num_speculative_tokens\": $K" in text
 
 
 @pytest.mark.parametrize(

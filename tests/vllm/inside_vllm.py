@@ -1,8 +1,8 @@
 """Runs in vLLM's own environment: what vLLM itself says of command lines. JSON in, JSON out.
 
 In: a list of lists of words, each without the program, its model as --model. Out: {"flags": every flag of
-`vllm serve`, "verdicts": for each command line {"error": of its parser or of create_engine_config, or null,
-"method": of its speculation}}.
+`vllm serve`, "arities": how many words each takes, as vllm_table.py has it, "verdicts": for each command
+line {"error": of its parser or of create_engine_config, or null, "method": of its speculation}}.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ def main() -> None:
     commands = json.load(sys.stdin)
     parser = make_arg_parser(FlexibleArgumentParser())
     flags = sorted(flag for action in parser._actions for flag in action.option_strings)
+    taken = {0: "none", None: "one", "?": "maybe", "+": "many", "*": "many"}
+    arities = {flag: taken[action.nargs] for action in parser._actions for flag in action.option_strings}
     with contextlib.redirect_stdout(sys.stderr):  # what vLLM logs
         verdicts = [verdict(parser, words) for words in commands]
-    print(json.dumps({"flags": flags, "verdicts": verdicts}))
+    print(json.dumps({"flags": flags, "arities": arities, "verdicts": verdicts}))
 
 
 def verdict(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from specops.errors import ConfigError
 from specops.launch.pools import serving
 from specops.progress import Silent
 from specops.serving.vllm.command import command
+from specops.serving.vllm.given import Given
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation
@@ -116,6 +117,22 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "rates": (ngram(synthetic_acceptance_rates=[1, 1, 1]), "synthetic"),
     "vocabulary": (ngram(use_heterogeneous_vocab=True), "draft_model"),
     "twice": (["--spec-tokens", "3", *ngram()], "mutually exclusive"),
+    "mtp without tokens": (speculating(method="mtp"), "num_speculative_tokens"),
+    "async scheduling": (["--async-scheduling", *ngram()], "sync scheduling is only supported"),
+    "dotted level": (["-O.level=3"], "optimization_level"),
+    "level as JSON": (["-O", '{"level": 3}'], "unrecognized"),
+}
+NOT_OF_MTP = ("mtp without tokens",)
+"""Right when it is corrected, and not for this target, which has no MTP layers."""
+ACCEPTED = {
+    "a number in quotes": ngram(num_speculative_tokens="3"),
+    "a draft's number in quotes": speculating(method="draft_model", model=DRAFT, num_speculative_tokens="3"),
+    "a key in words": [
+        "--speculative-config.method",
+        "ngram",
+        "--speculative-config.num-speculative-tokens",
+        "3",
+    ],
 }
 LET_THROUGH = {
     # What its configuration accepts, and what goes wrong later, or is not done.
@@ -141,11 +158,16 @@ def said(vllm: None, eagle_path: Path) -> dict[str, Any]:
         **{f"good: {name}": rendered(settings) for name, settings in GOOD.items()},
         **{f"refused: {name}": given(words) for name, (words, _) in REFUSED.items()},
         **{f"let through: {name}": given(words) for name, words in LET_THROUGH.items()},
+        **{f"accepted: {name}": given(words) for name, words in ACCEPTED.items()},
         "trap": trapped(eagle_path),
         **{f"corrected: {name}": corrected_words(words) for name, (words, _) in REFUSED.items()},
     }
     answer = inside_vllm(list(asked.values()))
-    return {"flags": answer["flags"], **dict(zip(asked, answer["verdicts"], strict=True))}
+    return {
+        "flags": answer["flags"],
+        "arities": answer["arities"],
+        **dict(zip(asked, answer["verdicts"], strict=True)),
+    }
 
 
 def rendered(settings: dict[str, Any]) -> list[str]:
@@ -172,6 +194,21 @@ def test_the_table_is_what_the_parser_of_that_version_knows(said) -> None:
     assert {f"--{flag.removeprefix('--no-')}" for flag in said["flags"] if flag.startswith("--no-")} <= known
 
 
+def test_the_table_knows_how_many_words_a_flag_takes(said) -> None:
+    wrong = {
+        flag: (arity, table().arity(flag))
+        for flag, arity in said["arities"].items()
+        if not flag.startswith(("--no-", "--help", "-h")) and table().arity(Given._canonical(flag)) != arity
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_vllm_accepts_is_no_error_of_the_lint(said, name) -> None:
+    assert said[f"accepted: {name}"]["error"] is None
+    assert [found for found in lint(given(ACCEPTED[name]), INSTALLED) if found.level == "error"] == []
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_what_is_rendered_is_accepted(said, name) -> None:
     method = GOOD[name].get("speculation", {}).get("method")
@@ -185,7 +222,7 @@ def test_what_vllm_refuses_is_an_error_of_the_lint(said, name) -> None:
     assert "error" in [finding.level for finding in lint(given(words), INSTALLED)]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", [name for name in REFUSED if name not in NOT_OF_MTP])
 def test_what_the_lint_mends_wholly_is_accepted(said, name) -> None:
     left = [f for f in lint(corrected_words(REFUSED[name][0]), INSTALLED) if f.level == "error"]
     assert (said[f"corrected: {name}"]["error"] is None) == (not left)

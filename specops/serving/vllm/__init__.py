@@ -4,7 +4,9 @@ settings.py   the pool's section; pool.py, its answers
 command.py    a pool -> the words of a version; given.py, words -> what they set, and back
 versions.py   which release knows which flag and speculative key (versions.json, made by
               tools/vllm_table.py), and which release a program is
-lint.py       what is wrong with a command, why, and what to write instead; rules.py, the rules
+execution.py  how a release runs a command: runner, async scheduling, CUDA graphs (execution.json, made by
+              tools/vllm_execution.py)
+lint.py       what is wrong with a command, why, and what to write instead; rules/, a file a subject
 metrics.py    the names of its series
 drafts.py     what it does with each kind of draft, by version; known issues of kinds are rows there
 """

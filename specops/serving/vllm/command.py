@@ -8,7 +8,7 @@ from typing import Any
 
 from specops.errors import ConfigError
 from specops.serving.vllm.settings import VllmSettings, VllmSpeculation
-from specops.serving.vllm.versions import Release, Version, table
+from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, Version, table
 
 FLAGS = (
     "served_model_name",
@@ -40,7 +40,6 @@ OLD_FLAGS = {
     "prompt_lookup_max": "--ngram-prompt-lookup-max",
 }
 """Before --speculative-config, and in 0.8.2, which has both but reads the JSON as a Python literal."""
-LAST_OF_THE_OLD = Version((0, 8, 2))
 
 
 def command(

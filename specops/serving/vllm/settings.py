@@ -27,6 +27,17 @@ VllmMethod = Literal[
 ]
 WITHOUT_A_DRAFT = ("ngram", "ngram_gpu", "suffix", "mtp", "dspark", "extract_hidden_states")
 """mtp's and dspark's weights may be the target's own."""
+
+
+def plain(method: str) -> str:
+    """deepseek_mtp and the like are mtp by another name."""
+    return "mtp" if method.endswith("_mtp") else method
+
+
+def needs_draft(method: str) -> bool:
+    return plain(method) not in WITHOUT_A_DRAFT
+
+
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -78,7 +89,7 @@ class VllmSpeculation(Section):
 
     @model_validator(mode="after")
     def _a_draft_where_one_is_needed(self) -> VllmSpeculation:
-        if self.model is None and self.method not in WITHOUT_A_DRAFT:
+        if self.model is None and needs_draft(self.method):
             raise PydanticCustomError(
                 "pools", f"method {self.method} has no draft", {"hint": "add model: its folder or hub id"}
             )

@@ -15,11 +15,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from specops.errors import ConfigError
+from specops.serving.argv import Arity
 
-Kind = Literal["flags", "deprecated", "keys", "methods", "choices"]
+Kind = Literal["flags", "deprecated", "keys", "methods", "choices", "variables"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -54,6 +55,17 @@ class Version:
         return (*self.numbers, 0, 0, 0)[: max(4, len(self.numbers))]
 
 
+OLDEST = Version((0, 8, 0))
+"""The oldest release that is rendered for and judged. Of older ones the table has the names, to translate."""
+
+LAST_OF_THE_OLD = Version((0, 8, 2))
+"""The last release with flags such as --speculative-model. It has --speculative-config too, and reads it as
+a Python literal."""
+
+V1_ALONE = Version((0, 10, 0))
+"""The first release whose V0 engine does not speculate."""
+
+
 @dataclass(frozen=True)
 class Release:
     """What one release knows. `asked` is the version that was asked for, where the table lacks it."""
@@ -67,10 +79,16 @@ class Release:
     choices: frozenset[str]
     """Values of other keys that take only some: rejection_sample_method=block."""
 
+    variables: frozenset[str]
+    """Of the environment, that it reads."""
+
     def refuses(self, key: str, value: object) -> bool:
         """Whether `key` takes only some values, and this is none of them."""
         taken = [choice for choice in self.choices if choice.startswith(f"{key}=")]
         return value is not None and bool(taken) and f"{key}={value}" not in taken
+
+    def arity(self, flag: str) -> Arity:
+        return table().arity(flag)
 
 
 @dataclass(frozen=True)
@@ -86,26 +104,34 @@ class Table:
         raw = json.loads(path.read_text(encoding="utf-8"))
         self.versions = [Version.parse(text) for text in raw["versions"]]
         self._spans: Mapping[Kind, Mapping[str, list[Span]]] = {
-            kind: {name: _spans(text) for name, text in raw[kind].items()} for kind in KINDS
+            kind: {name: spans_of(text) for name, text in raw[kind].items()} for kind in KINDS
         }
+        found: list[Any] = [name.rsplit("=", 1) for name in raw["arities"]]
+        # A flag that is a switch today took true and false once, and is one for the words that follow it.
+        self._arities: dict[str, Arity] = dict(found) | {f: a for f, a in found if a == "none"}
         self._known: dict[Version, dict[Kind, frozenset[str]]] = {}
 
     @property
     def newest(self) -> Version:
         return self.versions[-1]
 
+    @property
+    def judged(self) -> list[Version]:
+        """Those that commands are rendered for and judged by."""
+        return [version for version in self.versions if version >= OLDEST]
+
     def release(self, version: Version | None = None) -> Release:
         """`version`, or the newest before it that the table has; None: the newest.
 
-        ConfigError for one from before the table's first.
+        ConfigError for one older than `OLDEST`.
         """
         asked = version or self.newest
-        earlier = [known for known in self.versions if known <= asked]
-        if not earlier:
+        if asked < OLDEST:
             raise ConfigError(
-                f"vLLM {asked} is older than the table's first version, {self.versions[0]}",
-                hint=f"give one of {self.versions[0]} to {self.newest}",
+                f"vLLM {asked} is older than {OLDEST}, the oldest that is known",
+                hint=f"give one of {OLDEST} to {self.newest}",
             )
+        earlier = [known for known in self.versions if known <= asked]
         return Release(version=earlier[-1], asked=asked, **self._names(earlier[-1]))
 
     def _names(self, version: Version) -> dict[Kind, frozenset[str]]:
@@ -118,18 +144,25 @@ class Table:
             }
         return self._known[version]
 
+    def arity(self, flag: str) -> Arity:
+        """How many words it takes, in the releases that have it. An unknown one takes one, if any follows."""
+        return self._arities.get(flag, "one" if self.history("flags", flag) else "maybe")
+
     def history(self, kind: Kind, name: str) -> str | None:
-        """In which releases there is `name`: "0.8.0 to 0.8.2", "0.24.0 and newer"; None where in none."""
+        """In which releases `name` is: "up to 0.8.2", "0.9.0 to 0.9.2", "0.24.0 and newer"; None: in none."""
         spans = self._spans[kind].get(name)
         if not spans:
             return None
-        return " and ".join(
-            f"{span.first} and newer" if span.last == self.newest else f"{span.first} to {span.last}"
-            for span in spans
-        )
+        return " and ".join(_span(span, self.versions[0], self.newest) for span in spans)
 
 
-def _spans(text: str) -> list[Span]:
+def _span(span: Span, oldest: Version, newest: Version) -> str:
+    if span.last == newest:
+        return f"{span.first} and newer"
+    return f"up to {span.last}" if span.first == oldest else f"{span.first} to {span.last}"
+
+
+def spans_of(text: str) -> list[Span]:
     pairs = (part.split("-") for part in text.split(","))
     return [Span(Version.parse(first), Version.parse(last)) for first, last in pairs]
 

@@ -1,0 +1,157 @@
+"""Flags that a version does not have, has only for a while yet, or reads otherwise than they look."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from specops.serving.argv import UNKNOWN, is_unknown
+from specops.serving.vllm.given import CONFIG, Given
+from specops.serving.vllm.rules.rule import Found, of_flag
+from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, table
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What became of a flag: a key of the JSON, another flag, or nothing but the reason."""
+
+    why: str = ""
+    key: str | None = None
+    flag: str | None = None
+    """That takes its value."""
+
+
+_V0 = "the V0 engine's, gone with it in 0.10.0"
+GONE = {
+    "--speculative-model": Gone(key="model"),
+    "--num-speculative-tokens": Gone(key="num_speculative_tokens"),
+    "--speculative-draft-tensor-parallel-size": Gone(key="draft_tensor_parallel_size"),
+    "--speculative-max-model-len": Gone(key="max_model_len"),
+    "--speculative-model-quantization": Gone(key="quantization"),
+    "--speculative-disable-by-batch-size": Gone(key="disable_by_batch_size"),
+    "--ngram-prompt-lookup-min": Gone(key="prompt_lookup_min"),
+    "--ngram-prompt-lookup-max": Gone(key="prompt_lookup_max"),
+    "--speculative-method": Gone("no version has it: the method is a key of the JSON", key="method"),
+    "--speculative-disable-mqa-scorer": Gone("the scorer was the V0 engine's, and went with it in 0.10.0"),
+    "--use-v2-block-manager": Gone("the only block manager since 0.8.0; the flag did nothing"),
+    "--spec-decoding-acceptance-method": Gone(_V0),
+    "--typical-acceptance-sampler-posterior-threshold": Gone(_V0),
+    "--typical-acceptance-sampler-posterior-alpha": Gone(_V0),
+    "--disable-logprobs-during-spec-decoding": Gone("logprobs come with speculation too"),
+    "--disable-frontend-multiprocessing": Gone(
+        "it never had to do with bursts in a stream, which come from several tokens accepted at once"
+    ),
+    "--num-scheduler-steps": Gone("multi-step scheduling was the V0 engine's"),
+    "--multi-step-stream-outputs": Gone("multi-step scheduling was the V0 engine's"),
+    "--num-lookahead-slots": Gone("the V0 engine's; speculation reserves its slots by itself"),
+    "--scheduler-delay-factor": Gone(_V0),
+    "--preemption-mode": Gone("the V0 engine's: preempted requests are computed again"),
+    "--swap-space": Gone("the V0 engine's: preempted requests are computed again"),
+    "--enable-lora-bias": Gone("LoRA biases were removed"),
+    "--long-lora-scaling-factors": Gone("the V0 engine's, gone in 0.10.0"),
+    "--lora-extra-vocab-size": Gone("adapters with tokens of their own were removed"),
+    "--max-prompt-adapters": Gone("prompt adapters were the V0 engine's"),
+    "--enable-prompt-adapter": Gone("prompt adapters were the V0 engine's"),
+    "--max-prompt-adapter-token": Gone("prompt adapters were the V0 engine's"),
+    "--disable-async-output-proc": Gone("outputs are processed in a process of their own"),
+    "--disable-log-requests": Gone("requests are no longer logged unless --enable-log-requests says so"),
+    "--enable-reasoning": Gone("--reasoning-parser alone turns it on"),
+    "--device": Gone("the installed build decides on the device"),
+    "--worker-use-ray": Gone("--distributed-executor-backend ray in its place, where Ray is wanted"),
+    "--engine-use-ray": Gone("it was removed in 0.6"),
+    "--max-context-len-to-capture": Gone("CUDA graphs are captured by batch size, not by length"),
+    "--max-seq-len-to-capture": Gone("CUDA graphs are captured by batch size, not by length"),
+    "--rope-scaling": Gone("""--hf-overrides '{"rope_parameters": …}' in its place"""),
+    "--rope-theta": Gone("""--hf-overrides '{"rope_parameters": …}' in its place"""),
+    "--guided-decoding-backend": Gone("""--structured-outputs-config '{"backend": …}' in its place"""),
+    "--quantization-param-path": Gone("scales of an FP8 KV cache are read from the checkpoint"),
+    "--calculate-kv-scales": Gone("scales of an FP8 KV cache are read from the checkpoint"),
+    "--disable-mm-preprocessor-cache": Gone("--mm-processor-cache-gb 0 in its place"),
+    "--task": Gone("--runner and --convert in its place"),
+    "--cuda-graph-sizes": Gone(flag="--cudagraph-capture-sizes"),
+    "--override-pooler-config": Gone(flag="--pooler-config"),
+    "--collect-model-forward-time": Gone("the V0 engine's"),
+    "--collect-model-execute-time": Gone("the V0 engine's"),
+}
+"""Flags of which more is to say than when they came and went, where the version does not have them."""
+
+NEVER = ("--help", "--version", "-h", "-v")
+
+
+def unknown(given: Given, release: Release) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag.partition(".")[0] for option in given.options):
+        if not _known(flag, release) and flag not in NEVER:
+            yield _abbreviated(flag, release) or _gone(flag, release, given)
+
+
+def unknown_values(given: Given, release: Release) -> Iterator[Found]:
+    """Variables that only the shell, the manifest or the template fills in."""
+    words = [*given.program, *(value for option in given.options for value in option.values)]
+    named = [found for word in words if is_unknown(word) for found in UNKNOWN.findall(word)]
+    for name in dict.fromkeys(named):
+        yield of_flag("note", name, "its value is not known here: what it holds was not judged")
+
+
+def switches(given: Given, release: Release) -> Iterator[Found]:
+    """--enable-chunked-prefill false, of releases up to 0.8.4."""
+    for option in given.options:
+        flag, value = option.flag, (option.values or ("",))[0].lower()
+        if value not in ("true", "false") or release.arity(flag) != "none" or flag not in release.flags:
+            continue
+        new = flag if value == "true" else f"--no-{flag.removeprefix('--')}"
+        why = f"it is a switch, and takes no value: vLLM {release.version} refuses to start"
+        yield of_flag("error", flag, why, new, partial(_switched, flag=flag, new=new))
+
+
+def _switched(given: Given, flag: str, new: str) -> Given:
+    return given.with_option(flag).renamed(flag, new)
+
+
+def deprecated(given: Given, release: Release) -> Iterator[Found]:
+    for flag in dict.fromkeys(option.flag for option in given.options):
+        if flag in release.deprecated:
+            yield of_flag("warning", flag, f"vLLM {release.version} warns that it is going", None)
+
+
+def last_release_with(given: Given, release: Release) -> Iterator[Found]:
+    """0.8.2 has both; what comes next has the JSON alone."""
+    old = [flag for flag, gone in GONE.items() if gone.key and given.has(flag) and flag in release.flags]
+    if old and release.version == LAST_OF_THE_OLD:
+        yield of_flag("warning", old[0], f"0.8.2 is the last version that has it; then {CONFIG} JSON", CONFIG)
+
+
+def _known(flag: str, release: Release) -> bool:
+    if flag in release.flags or flag.startswith("-O"):
+        return True
+    # argparse gives every switch a --no- form.
+    return flag.startswith("--no-") and f"--{flag.removeprefix('--no-')}" in release.flags
+
+
+def _abbreviated(flag: str, release: Release) -> Found | None:
+    """argparse takes what only one flag begins with."""
+    meant = [known for known in release.flags if flag.startswith("--") and known.startswith(flag)]
+    if len(meant) != 1 or flag in GONE:
+        return None
+    why = f"short for {meant[0]} in vLLM {release.version}; a version with another such flag refuses it"
+    return of_flag("note", flag, why, meant[0], lambda given: given.renamed(flag, meant[0]))
+
+
+def _gone(flag: str, release: Release, given: Given) -> Found:
+    history = table().history("flags", flag)
+    missing = f"vLLM {release.version} does not have it" + (f" ({history} do)" if history else "")
+    gone = GONE.get(flag)
+    if gone is None:
+        near = difflib.get_close_matches(flag, sorted(release.flags), n=1, cutoff=0.75)
+        if history is None:
+            missing = f"no version of vLLM from {table().versions[0]} to {table().newest} has it"
+        return of_flag("error", flag, missing, near[0] if near else None)
+    why = "; ".join(part for part in (missing if history else "", gone.why) if part)
+    key, new = gone.key, gone.flag
+    if new is not None and new in release.flags:
+        return of_flag("error", flag, why, new, lambda g: g.renamed(flag, new))
+    if key is None or release.version <= LAST_OF_THE_OLD:
+        return of_flag("error", flag, why, "leave it out", lambda g: g.without(flag))
+    value = given.value(flag)
+    return of_flag("error", flag, why, f"{CONFIG} {key}", (lambda g: g.as_key(flag, key)) if value else None)

@@ -1,0 +1,30 @@
+"""What a rule of vLLM's lint is: it looks at one subject and yields what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeGuard
+
+from specops.serving import correction
+from specops.serving.argv import Finding, Level
+from specops.serving.vllm.given import CONFIG, Given
+from specops.serving.vllm.versions import Release
+
+Found: TypeAlias = correction.Found[Given]
+Fix = Callable[[Given], Given]
+Rule = Callable[[Given, Release], Iterator[Found]]
+
+
+def of_flag(
+    level: Level, flag: str, why: str, replacement: str | None = None, fix: Fix | None = None
+) -> Found:
+    return Found(Finding(level, flag, why, replacement), fix)
+
+
+def of_key(level: Level, key: str, why: str, replacement: str | None = None, fix: Fix | None = None) -> Found:
+    """About a key of the JSON of --speculative-config."""
+    return Found(Finding(level, f"{CONFIG} {key}", why, replacement), fix)
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
