@@ -14,13 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gguf
-import torch
-from safetensors.torch import load_file
+import numpy as np
+from numpy.typing import NDArray
+
+from specops.checkpoints.source import Folder, weights_of
+from specops.errors import ModelError
 
 TYPES = {
     "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
@@ -55,7 +58,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         convert(given.folder, given.out, given.type)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, ModelError) as error:
         sys.exit(f"error: could not convert {given.folder}: {error}")
 
 
@@ -73,16 +76,33 @@ def convert(folder: Path, out: Path, type_: str = "f16") -> None:
     writer.add_file_type(file_type)
     _add_shape(writer, config)
     _add_tokenizer(writer, folder, config)
-    for name, tensor in load_file(folder / "model.safetensors").items():
+    for name, values in _tensors(folder):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue  # llama.cpp takes token_embd where there is no output
-        values = _arranged(name, config)(tensor.to(torch.float32)).contiguous().numpy()
+        values = np.ascontiguousarray(_arranged(name, config)(values))
         one = gguf.GGMLQuantizationType.F32 if values.ndim == 1 else _whole_blocks(quantization, values.shape)
         writer.add_tensor(_name(name), gguf.quants.quantize(values, one), raw_dtype=one)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """By name, in float32. ValueError for another type, or where there are none."""
+    checkpoint = Folder(folder)
+    weights = weights_of(checkpoint)
+    if weights is None:
+        raise ValueError("it has no safetensors")
+    for name, tensor in weights.tensors.items():
+        data = checkpoint.tensor(tensor.file, tensor.offsets) or b""
+        if tensor.dtype == "BF16":  # the upper half of a float32
+            values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        elif tensor.dtype in ("F16", "F32"):
+            values = np.frombuffer(data, f"<f{2 if tensor.dtype == 'F16' else 4}").astype(np.float32)
+        else:
+            raise ValueError(f"its tensor {name} is of type {tensor.dtype}, expected BF16, F16 or F32")
+        yield name, values.reshape(tensor.shape)
 
 
 def _add_shape(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -157,13 +177,13 @@ def _name(name: str) -> str:
     return f"blk.{layer}.{LAYER[part]}.weight"
 
 
-def _arranged(name: str, config: dict[str, Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _arranged(name: str, config: dict[str, Any]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
     heads = config["num_attention_heads"]
     of = {"q_proj": heads, "k_proj": config.get("num_key_value_heads", heads)}
     count = next((count for part, count in of.items() if f".{part}." in name), None)
     if count is None:
         return lambda tensor: tensor
-    return lambda t: t.view(count, 2, t.shape[0] // count // 2, t.shape[1]).swapaxes(1, 2).reshape(t.shape)
+    return lambda t: t.reshape(count, 2, -1, t.shape[1]).swapaxes(1, 2).reshape(t.shape)
 
 
 if __name__ == "__main__":
