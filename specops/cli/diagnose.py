@@ -43,16 +43,17 @@ def diagnose(
     from specops import results
     from specops.cli.diagnose_page import page
     from specops.cli.progress import progress
+    from specops.phases.commands import Commands
+    from specops.phases.diagnose.collectors.gather import gather
     from specops.phases.diagnose.diagnose import FILE, diagnose
-    from specops.phases.diagnose.looking.gather import gather
 
     symptoms = _symptoms(symptom or [])
     folder = run_folder(rollout, file.rollout, out)
     with progress(quiet) as shown:
-        seen = gather(file, folder, datetime.now(UTC), shown, requests=requests)
-    result = diagnose(seen, symptoms)
+        observed = gather(file, folder, datetime.now(UTC), shown, requests=requests)
+    result = diagnose(observed, symptoms, Commands(file, rollout, folder).place)
     results.write(folder / FILE, result)
-    print_json(result) if as_json else typer.echo("\n".join(page(result, rollout)))
+    print_json(result) if as_json else typer.echo("\n".join(page(result)))
     raise typer.Exit(result.exit_code)
 
 

@@ -1,9 +1,8 @@
-"""The page of `diagnose`: by symptom; what is wrong first, then what was ruled out, then what is unknown."""
+"""The page of `diagnose`, by symptom: causes first, then what was ruled out, then what is unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import get_args
 
 from specops.phases.diagnose.diagnose import FILE, Diagnosis
@@ -21,66 +20,63 @@ TITLES: dict[Symptom, str] = {
     "watching": "panels are blank",
 }
 WORDS: dict[Severity, str] = {
-    "symptom": "IT IS SO",
+    "symptom": "SYMPTOM",
     "cause": "CAUSE",
-    "contributing": "perhaps",
-    "ruled_out": "not it",
+    "contributing": "possible",
+    "ruled_out": "ruled out",
     "unknown": "unknown",
 }
 WIDTH = max(map(len, WORDS.values()))
 
 
-def page(result: Result, rollout: Path) -> list[str]:
-    """The page's lines. All that is on it is in diagnose.json."""
+def page(result: Result) -> list[str]:
+    """The page's lines. diagnose.json has everything on it."""
     findings = checked(Diagnosis, result.data, f"{FILE} is damaged: data").findings
     lines = [f"diagnose · {result.settings['rollout']}"]
     for symptom, title in TITLES.items():
         ours = [one for one in findings if one.symptom == symptom]
         if ours:
             lines.append(title)
-            lines += _symptom(ours, rollout)
+            lines += _symptom(ours)
     lines.append(sentence(result.reason))
-    lines += _next(findings, rollout)
+    lines += _next(findings)
     return lines
 
 
-def _symptom(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
+def _symptom(findings: Sequence[Finding]) -> Iterator[str]:
     order = get_args(Severity)
     indent = " " * (WIDTH + 4)
     for one in sorted(findings, key=lambda finding: order.index(finding.severity)):
         if one.severity == "unknown":
             continue
-        yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {_named(one.message, rollout)}"
+        yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {one.message}"
         if one.cause:
-            yield f"{indent}since {one.cause}"
+            yield f"{indent}because {one.cause}"
         if one.fix:
-            yield f"{indent}fix: {_named(one.fix, rollout)}"
+            yield f"{indent}fix: {one.fix}"
         for line in (one.paste or "").splitlines():
             yield f"{indent}  {line}"
-    yield from _unknown([one for one in findings if one.severity == "unknown"], rollout)
+    yield from _unknown([one for one in findings if one.severity == "unknown"])
 
 
-def _unknown(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
-    """What would be shown by the same is one line; why each is not known is in diagnose.json."""
+def _unknown(findings: Sequence[Finding]) -> Iterator[str]:
+    """One line for all that the same command would show; diagnose.json has each reason."""
     by_fix: dict[str, list[Finding]] = {}
     for one in findings:
         by_fix.setdefault(one.fix or one.message, []).append(one)
     for ours in by_fix.values():
         names = ", ".join(one.id for one in ours)
-        show = f" (to see: {_named(ours[0].fix, rollout)})" if ours[0].fix else ""
-        yield f"  {WORDS['unknown']:{WIDTH}}  {names}: {_named(ours[0].message, rollout)}{show}"
+        show = f" (to find out: {ours[0].fix})" if ours[0].fix else ""
+        yield f"  {WORDS['unknown']:{WIDTH}}  {names}: {ours[0].message}{show}"
 
 
-def _next(findings: Sequence[Finding], rollout: Path) -> Iterator[str]:
-    """The first cause's fix, else what would show most of what is not known."""
+def _next(findings: Sequence[Finding]) -> Iterator[str]:
+    """The fix of the first cause, else the command that would answer most unknown checks."""
     first = next((one for one in findings if one.severity == "cause" and one.fix), None)
     if first is not None and first.fix is not None:
-        yield f"next: {_named(first.fix, rollout)}"
+        label = "next" if first.fix.startswith("specops ") else "to do"
+        yield f"{label}: {first.fix}"
         return
     shown = [one.fix for one in findings if one.severity == "unknown" and one.fix]
     if shown:
-        yield f"next: {_named(max(shown, key=shown.count), rollout)}"
-
-
-def _named(text: str, rollout: Path) -> str:
-    return text.replace("ROLLOUT", str(rollout))
+        yield f"next: {max(shown, key=shown.count)}"

@@ -29,12 +29,16 @@ class Commands:
     def of(self, words: str, *, fresh: bool = False) -> str:
         """`specops WORDS`. In `words` {rollout} stands for the rollout file with its run folder, {file} for
         the file alone and {folder} for the run folder."""
-        file = shlex.quote(str(self.file))
-        there = self.folder.resolve() == beside(self.file, self.rollout.rollout)
-        place = file if there else f"{file} --out {shlex.quote(str(self.folder))}"
-        filled = words.replace("{rollout}", place).replace("{file}", file)
+        filled = words.replace("{rollout}", self.place).replace("{file}", shlex.quote(str(self.file)))
         filled = filled.replace("{folder}", shlex.quote(str(self.folder)))
         return f"specops {filled}{' --fresh' if fresh else ''}"
+
+    @property
+    def place(self) -> str:
+        """The rollout file, with its run folder where that is not beside it."""
+        file = shlex.quote(str(self.file))
+        beside_file = self.folder.resolve() == beside(self.file, self.rollout.rollout)
+        return file if beside_file else f"{file} --out {shlex.quote(str(self.folder))}"
 
     def sweep(self, *, fresh: bool = False) -> str:
         """The sweep; of pools that run already with the endpoints that it compares."""

@@ -17,10 +17,10 @@ import pytest
 from backfilled import AHEAD_S, PAST_S, SCRAPE_S, Pool, remembering
 
 from specops.config import Rollout
+from specops.phases.diagnose.collectors import live
+from specops.phases.diagnose.collectors.gather import gather
 from specops.phases.diagnose.diagnose import diagnose
 from specops.phases.diagnose.finding import Finding
-from specops.phases.diagnose.looking import device
-from specops.phases.diagnose.looking.gather import gather
 from specops.phases.diagnose.observations import Baseline, Compared, Ends, Load, Observations, Swept
 from specops.progress import Silent
 
@@ -207,7 +207,7 @@ def test_the_first_cause_is_the_fault(
     name: str, prometheus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = FAULTS[name]
-    monkeypatch.setattr(device, "gpu", lambda: "no driver answers")
+    monkeypatch.setattr(live, "gpu", lambda: "no driver answers")
     seen = gather(rollout(name, prometheus), tmp_path, datetime.now(UTC), Silent(), requests=False)
     measured = dict(MEASURED) | dict(fault.measured)
     found = causes(seen.model_copy(update=measured), name)
@@ -223,7 +223,7 @@ def test_the_first_cause_is_the_fault(
 def test_where_no_gpu_is_here_prometheus_has_its_memory(
     prometheus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "gpu", lambda: "no driver answers")
+    monkeypatch.setattr(live, "gpu", lambda: "no driver answers")
 
     def gpu(name: str) -> tuple[Any, str | None]:
         seen = gather(rollout(name, prometheus), tmp_path, datetime.now(UTC), Silent(), requests=False)

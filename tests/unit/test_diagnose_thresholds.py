@@ -81,7 +81,7 @@ def test_a_draft_below_the_playbooks_threshold_that_is_faster_all_the_same_is_no
     seen = live(acceptance=0.2).model_copy(update={"compared": FASTER})
     found = by_id(seen)["draft-quality"]
     assert found.severity == "contributing"
-    assert "not slower all the same" in found.message
+    assert "but the pool is not slower" in found.message
 
 
 @pytest.mark.parametrize(("drafted", "severity"), [(300.0, "contributing"), (20_000.0, "cause")])

@@ -235,14 +235,19 @@ def break_even(deployed: Pool, sweep: Result) -> float | None:
     """Accepted over drafted tokens below which a token takes longer than without, of the setting that is
     deployed. None where `sweep` did not measure that setting, or is not a result of a sweep: another setting
     breaks even elsewhere."""
-    if sweep.phase != "sweep":
-        return None
-    ours = _wherever(deployed.model_dump(mode="json"))
-    swept: dict[str, Any] = sweep.settings.get("settings") or {}
+    setting = deployed_setting(deployed, sweep)
     for step in sweep.data.get("steps") or []:
-        if isinstance(step, dict) and _wherever(swept.get(str(step.get("setting")))) == ours:
+        if setting is not None and isinstance(step, dict) and step.get("setting") == setting:
             return _share(step.get("break_even_acceptance"))
     return None
+
+
+def deployed_setting(deployed: Pool, sweep: Result) -> str | None:
+    """The name of the deployed pool's setting in `sweep`; None where it did not measure that setting, or is
+    not the result of a sweep."""
+    ours = _wherever(deployed.model_dump(mode="json"))
+    swept: dict[str, Any] = (sweep.settings.get("settings") or {}) if sweep.phase == "sweep" else {}
+    return next((name for name, pool in swept.items() if _wherever(pool) == ours), None)
 
 
 def _wherever(pool: Any) -> Any:

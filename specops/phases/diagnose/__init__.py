@@ -1,9 +1,10 @@
-"""`diagnose`: why is it slow, or odd? What can be seen is gathered once; then a tree of questions, pure.
+"""`diagnose`: finds why traffic is slow, or answers are odd. Observations are collected once; checks of them
+are pure.
 
-observations.py  what can be seen, each part with its reason where it cannot
-looking/         where it is seen: live.py, Prometheus, or /metrics read twice; stream.py, a few requests;
-                 results.py, the run folder; started.py, commands, logs and names; device.py, NVML; gather.py
-finding.py       an answer: cause, contributing, ruled out or not known, with evidence and what fixes it
-asking/          the questions, one file a family; thresholds.py, what they are held against
-diagnose.py      all questions, and the result
+observations.py  what is observed; each missing part has a reason
+collectors/      live.py (Prometheus, /metrics, GPU memory, a few streams), run_folder.py (results, logs, the
+                 pool's command); gather.py runs them
+finding.py       a finding: cause, contributing, ruled out or unknown, with evidence and a fix
+checks/          one function a finding; thresholds.py has what they compare with
+diagnose.py      the order of the checks, and the result
 """

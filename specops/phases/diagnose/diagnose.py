@@ -1,4 +1,4 @@
-"""All questions, in the order in which one would ask them, and the result. Pure but for the time."""
+"""All checks, in the order in which an operator would make them, and the result. Pure but for the time."""
 
 from __future__ import annotations
 
@@ -9,53 +9,43 @@ from typing import get_args
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
-from specops.phases.diagnose.asking import (
-    answers,
-    bursts,
-    draft,
-    drifted,
-    first_token,
-    load,
-    prompts,
-    slower,
-    speculating,
-    vocabulary,
-    watching,
-)
+from specops.phases.diagnose.checks import answers, draft, speculation, speed
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
 from specops.results import Result, Verdict
 
 PHASE = "diagnose"
 FILE = f"{PHASE}.json"
+ROLLOUT = "ROLLOUT"
+"""Stands for the rollout file in the texts of checks."""
 WRONG: tuple[Severity, ...] = ("symptom", "cause")
-QUESTIONS: Sequence[Callable[[Observations], Finding]] = (
-    slower.slower,
-    speculating.off,
-    speculating.stuck,
-    slower.both,
-    load.crossover,
+CHECKS: Sequence[Callable[[Observations], Finding]] = (
+    speed.slower,
+    speculation.off,
+    speculation.stuck,
+    speed.both,
+    speed.crossover,
     draft.quality,
     draft.cost,
     draft.length,
-    load.gpu_memory,
-    load.kv_cache,
-    first_token.first_token,
-    watching.settings,
+    speed.gpu_memory,
+    speed.kv_cache,
+    speed.first_token,
+    speculation.settings,
     draft.fall_backs,
-    prompts.classes,
-    prompts.lengths,
-    prompts.temperatures,
-    drifted.drifted,
-    drifted.decay,
-    bursts.bursts,
-    vocabulary.vocabulary,
-    speculating.aborted,
+    draft.classes,
+    draft.lengths,
+    draft.temperatures,
+    draft.drifted,
+    draft.decay,
+    answers.bursts,
+    draft.vocabulary,
+    speculation.aborted,
     answers.conformance,
     answers.parity,
-    watching.names,
+    speculation.names,
 )
-"""Each has one answer, whatever was observed. The first cause is what to look at first: what stands before
+"""Each gives one finding, whatever was observed. The first cause is what to look at first: what comes before
 speculation (is it on, is it alive, is it this pool alone), then the load, then the draft."""
 
 
@@ -68,19 +58,22 @@ class Diagnosis(BaseModel):
     observations: Observations
 
 
-def findings(seen: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
-    """Of these symptoms; of all where none is named."""
-    answered = [ask(seen) for ask in QUESTIONS]
-    return [one for one in answered if not symptoms or one.symptom in symptoms]
+def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
+    """The findings of these symptoms; all where none is named."""
+    found = [check(observed) for check in CHECKS]
+    return [one for one in found if not symptoms or one.symptom in symptoms]
 
 
-def diagnose(seen: Observations, symptoms: Sequence[Symptom] = ()) -> Result:
-    """No where something is wrong; undecided where nothing could be looked at."""
-    found = findings(seen, symptoms)
+def diagnose(observed: Observations, symptoms: Sequence[Symptom] = (), place: str = ROLLOUT) -> Result:
+    """No where something is wrong; undecided where nothing was observed.
+
+    `place` names the rollout file, and the run folder where it is another, in the commands of the result.
+    """
+    found = [_named(one, place) for one in findings(observed, symptoms)]
     verdict, reason = _verdict(found)
     return Result(
         phase=PHASE,
-        settings={"rollout": seen.rollout, "symptoms": list(symptoms)},
+        settings={"rollout": observed.rollout, "symptoms": list(symptoms)},
         environment=results.environment(),
         verdict=verdict,
         reason=reason,
@@ -89,7 +82,14 @@ def diagnose(seen: Observations, symptoms: Sequence[Symptom] = ()) -> Result:
             for severity in get_args(Severity)
             if (count := Counter(one.severity for one in found)[severity])
         },
-        data=Diagnosis(findings=found, observations=seen).model_dump(mode="json"),
+        data=Diagnosis(findings=found, observations=_with_place(observed, place)).model_dump(mode="json"),
+    )
+
+
+def _named(one: Finding, place: str) -> Finding:
+    texts = {name: getattr(one, name) for name in ("message", "cause", "fix")}
+    return one.model_copy(
+        update={name: text.replace(ROLLOUT, place) for name, text in texts.items() if text is not None}
     )
 
 
@@ -97,9 +97,14 @@ def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
     wrong = [one for one in found if one.severity in WRONG]
     if wrong:
         causes = [f"{one.cause} ({one.id})" for one in wrong if one.cause]
-        return "no", "; ".join(causes) or f"{wrong[0].id}: it is so, and no cause was found"
+        return "no", "; ".join(causes) or f"{wrong[0].id}: confirmed, no cause found"
     unseen = sum(one.severity == "unknown" for one in found)
     if unseen == len(found):
-        return "undecided", "nothing could be looked at"
-    told = f"nothing wrong was found in {len(found) - unseen} of {len(found)} questions"
-    return "yes", f"{told}; {unseen} could not be answered" if unseen else told
+        return "undecided", "nothing was observed"
+    reason = f"nothing wrong was found in {len(found) - unseen} of {len(found)} checks"
+    return "yes", f"{reason}; {unseen} have no evidence" if unseen else reason
+
+
+def _with_place(observed: Observations, place: str) -> Observations:
+    missing = {part: why.replace(ROLLOUT, place) for part, why in observed.missing.items()}
+    return observed.model_copy(update={"missing": missing})

@@ -1,4 +1,4 @@
-"""An answer to one question of the tree."""
+"""What a check answers: a finding, with its evidence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pydantic import BaseModel, ConfigDict
 
 Symptom = Literal["slower", "acceptance", "bursts", "vocabulary", "answers", "watching"]
 Severity = Literal["symptom", "cause", "contributing", "ruled_out", "unknown"]
-"""`symptom`: it is so, and the others of its symptom say why. `cause`: past its threshold. `contributing`:
-likely a part of it. `ruled_out`: seen, and not it. `unknown`: it could not be looked at."""
+"""`symptom`: confirmed; other checks of the same symptom find why. `cause`: past its threshold.
+`contributing`: possibly a part of the cause. `ruled_out`: observed, and not the cause. `unknown`: not
+observed."""
 
 
-class _Kept(BaseModel):
+class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Evidence(_Kept):
+class Evidence(Record):
     what: str
     value: float | str
     source: str
@@ -25,7 +26,7 @@ class Evidence(_Kept):
     threshold_source: str | None = None
 
 
-class Finding(_Kept):
+class Finding(Record):
     """`data.findings[]` of diagnose.json."""
 
     id: str
@@ -35,43 +36,45 @@ class Finding(_Kept):
     evidence: tuple[Evidence, ...] = ()
     cause: str | None = None
     fix: str | None = None
-    """A command, or a setting; of what is not known, what would show it."""
+    """A command or a setting; of `unknown`, the command that would answer it."""
 
     paste: str | None = None
     """YAML for the rollout file, or settings of a client."""
 
 
 @dataclass(frozen=True)
-class Asks:
-    """A question: every answer to it has its id and its symptom."""
+class Check:
+    """A check: each of its findings has this id and symptom."""
 
     id: str
     symptom: Symptom
 
-    def so(self, told: str, *evidence: Evidence, fix: str | None = None, paste: str | None = None) -> Finding:
-        return self._finding("symptom", told, evidence, None, fix, paste)
+    def symptom_holds(
+        self, message: str, *evidence: Evidence, fix: str | None = None, paste: str | None = None
+    ) -> Finding:
+        return self._finding("symptom", message, evidence, None, fix, paste)
 
     def cause(
-        self, told: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
+        self, message: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
     ) -> Finding:
-        return self._finding("cause", told, evidence, cause, fix, paste)
+        return self._finding("cause", message, evidence, cause, fix, paste)
 
     def contributing(
-        self, told: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
+        self, message: str, *evidence: Evidence, cause: str, fix: str, paste: str | None = None
     ) -> Finding:
-        return self._finding("contributing", told, evidence, cause, fix, paste)
+        return self._finding("contributing", message, evidence, cause, fix, paste)
 
-    def ruled_out(self, told: str, *evidence: Evidence) -> Finding:
-        return self._finding("ruled_out", told, evidence, None, None, None)
+    def ruled_out(self, message: str, *evidence: Evidence) -> Finding:
+        return self._finding("ruled_out", message, evidence, None, None, None)
 
     def unknown(self, why: str, *evidence: Evidence, show: str | None) -> Finding:
-        """`show`: the command that would show it."""
+        """`show`: the command that would answer it."""
         return self._finding("unknown", why, evidence, None, show, None)
 
     def _finding(
         self,
         severity: Severity,
-        told: str,
+        message: str,
         evidence: tuple[Evidence, ...],
         cause: str | None,
         fix: str | None,
@@ -81,7 +84,7 @@ class Asks:
             id=self.id,
             symptom=self.symptom,
             severity=severity,
-            message=told,
+            message=message,
             evidence=evidence,
             cause=cause,
             fix=fix,

@@ -1,4 +1,5 @@
-"""What can be seen of a rollout, gathered once. A part that cannot be is None, and `missing` says why."""
+"""What is observed of a rollout, gathered once. A part that could not be observed is None; `missing` has
+why."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 
-class _Kept(BaseModel):
+class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Live(_Kept):
+class Live(Record):
     """Of a pool's servers together, as they are now. None is not known, never zero."""
 
     source: str
@@ -49,7 +50,7 @@ class Live(_Kept):
     """Servers that had requests running all the time and made no token."""
 
 
-class Switched(_Kept):
+class Switched(Record):
     """What the routers send to the speculative pool, of what their rules allow."""
 
     source: str
@@ -57,7 +58,7 @@ class Switched(_Kept):
     """Of the router that sends most."""
 
 
-class Earlier(_Kept):
+class Earlier(Record):
     """Acceptance of other times, by Prometheus."""
 
     source: str
@@ -70,7 +71,7 @@ class Earlier(_Kept):
     up_hours: float | None = None
 
 
-class Load(_Kept):
+class Load(Record):
     """Of the baseline, at one number of streams; means in milliseconds."""
 
     concurrency: int
@@ -80,12 +81,12 @@ class Load(_Kept):
     """Of a token after the first, over all tokens."""
 
 
-class Baseline(_Kept):
+class Baseline(Record):
     source: str
     loads: tuple[Load, ...]
 
 
-class Ends(_Kept):
+class Ends(Record):
     estimate: float
     low: float
     high: float
@@ -94,13 +95,13 @@ class Ends(_Kept):
         return f"{self.estimate:.2f}× [{self.low:.2f}, {self.high:.2f}]"
 
 
-class OfClass(_Kept):
+class OfClass(Record):
     verdict: str
     reason: str
     e2e: Ends | None
 
 
-class Compared(_Kept):
+class Compared(Record):
     """ab.json, of the arm called speculative."""
 
     source: str
@@ -133,11 +134,13 @@ class Compared(_Kept):
     """These answers were given while sampled requests shared the batch."""
 
 
-class Swept(_Kept):
-    """sweep.json, of the setting that is deployed, else of the one that is recommended."""
+class Swept(Record):
+    """sweep.json, of the setting that is deployed."""
 
     source: str
     setting: str | None
+    """None: the deployed setting was not swept, and figures of a setting are not known."""
+
     k: int | None
     break_even: float | None
     draft_ms: float | None
@@ -156,8 +159,12 @@ class Swept(_Kept):
     classes_off: dict[str, str]
     """Traffic classes for which nothing pays, and why."""
 
+    def lacks(self, otherwise: str) -> str:
+        """Why a figure of the deployed setting is missing."""
+        return "the sweep did not measure the deployed setting" if self.setting is None else otherwise
 
-class Drafts(_Kept):
+
+class Drafts(Record):
     source: str
     verdict: str
     reason: str
@@ -165,33 +172,33 @@ class Drafts(_Kept):
     """What was found that is not compatible."""
 
 
-class OfCheck(_Kept):
+class OfCheck(Record):
     name: str
     status: str
     message: str
     request: str | None
 
 
-class Canary(_Kept):
+class Canary(Record):
     source: str
     checks: tuple[OfCheck, ...]
 
 
-class LintFinding(_Kept):
+class LintFinding(Record):
     level: Literal["error", "warning", "note"]
     flag: str
     why: str
     replacement: str | None
 
 
-class Lint(_Kept):
+class Lint(Record):
     """Of the command that starts the speculative pool."""
 
     source: str
     findings: tuple[LintFinding, ...]
 
 
-class Names(_Kept):
+class Names(Record):
     """What rules and panels need, and a Prometheus lacks."""
 
     source: str
@@ -200,7 +207,7 @@ class Names(_Kept):
     fixes: tuple[str, ...]
 
 
-class Logged(_Kept):
+class Logged(Record):
     """Lines of servers' logs that name unlike vocabularies."""
 
     source: str
@@ -208,7 +215,7 @@ class Logged(_Kept):
     lines: tuple[str, ...]
 
 
-class Gpu(_Kept):
+class Gpu(Record):
     """Of the fullest device here that is in use."""
 
     source: str
@@ -220,7 +227,7 @@ class Gpu(_Kept):
         return self.used_gib / self.total_gib
 
 
-class Stream(_Kept):
+class Stream(Record):
     """How a few streamed answers came."""
 
     source: str
@@ -239,7 +246,7 @@ class Stream(_Kept):
     """What a reader at that pace has to hold back, so that none of these answers runs dry on the way."""
 
 
-class FallBacks(_Kept):
+class FallBacks(Record):
     source: str
     week: int
     """In the 7 days before."""
@@ -247,7 +254,7 @@ class FallBacks(_Kept):
     last: str | None
 
 
-class Observations(_Kept):
+class Observations(Record):
     rollout: str
     branches: bool = False
     """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
@@ -279,4 +286,4 @@ class Observations(_Kept):
         for part in parts:
             if getattr(self, part) is None:
                 return self.missing.get(part, f"no observation of {part}")
-        return "what there is does not say"
+        return "the observations do not include it"

@@ -41,7 +41,7 @@ BURST = 1.5
 GAP_MS = 100
 """A gap that readers notice: 0.1 s is what feels instantaneous (Nielsen, Usability Engineering, 1993)."""
 
-NEEDS_PROMETHEUS = "specops monitor check ROLLOUT, of the Prometheus in addresses.prometheus"
+NEEDS_PROMETHEUS = "specops monitor check ROLLOUT  # the Prometheus in addresses.prometheus"
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Rate:
     gate_source: str
 
 
-def acceptance(seen: Observations) -> Rate | None:
+def acceptance(observed: Observations) -> Rate | None:
     """Live where enough was drafted, else of the comparison. None where there is neither."""
-    live, compared = seen.live, seen.compared
+    live, compared = observed.live, observed.compared
     if live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED:
         value, source = live.acceptance, f"{live.source}, {live.over}"
         drafts = (live.drafted or 0) / (len(live.per_position) or LONGEST)
@@ -71,32 +71,32 @@ def acceptance(seen: Observations) -> Rate | None:
     else:
         return None
     error = 2 * math.sqrt(value * (1 - value) / drafts) if drafts else 1.0
-    return Rate(value, error, source, *pays_from(seen))
+    return Rate(value, error, source, *pays_from(observed))
 
 
-def why_not(seen: Observations, *parts: str) -> str:
+def why_not(observed: Observations, *parts: str) -> str:
     """Why there is no acceptance to go by; else which of these other parts is missing."""
-    if seen.live is not None and seen.live.acceptance is not None:
-        if (seen.live.drafted or 0) < ENOUGH_DRAFTED:
-            return f"fewer than {ENOUGH_DRAFTED} tokens were drafted within {seen.live.over}"
-        return seen.why_not(*parts)
-    return seen.why_not("live", *parts)
+    if observed.live is not None and observed.live.acceptance is not None:
+        if (observed.live.drafted or 0) < ENOUGH_DRAFTED:
+            return f"fewer than {ENOUGH_DRAFTED} tokens were drafted within {observed.live.over}"
+        return observed.why_not(*parts)
+    return observed.why_not("live", *parts)
 
 
-def pays_from(seen: Observations) -> tuple[float | None, str]:
+def pays_from(observed: Observations) -> tuple[float | None, str]:
     """The acceptance below which speculation does not pay."""
-    if seen.swept is not None and seen.swept.break_even is not None:
-        return seen.swept.break_even, f"break-even by {seen.swept.source}"
-    return (None, "no sweep measured a break-even") if seen.branches else (LOW, PLAYBOOK)
+    if observed.swept is not None and observed.swept.break_even is not None:
+        return observed.swept.break_even, f"break-even by {observed.swept.source}"
+    return (None, "no sweep measured a break-even") if observed.branches else (LOW, PLAYBOOK)
 
 
-def why_not_expected(seen: Observations) -> str:
+def why_not_expected(observed: Observations) -> str:
     """Why latencies cannot be held against the baseline, nor taken from the comparison."""
-    if seen.live is not None and seen.baseline is not None:
-        if (seen.live.answers or 0) < ENOUGH_ANSWERS:
-            return f"fewer than {ENOUGH_ANSWERS} answers ended within {seen.live.over}"
+    if observed.live is not None and observed.baseline is not None:
+        if (observed.live.answers or 0) < ENOUGH_ANSWERS:
+            return f"fewer than {ENOUGH_ANSWERS} answers ended within {observed.live.over}"
         return "the baseline was not measured at the load that there is now"
-    return seen.why_not("live", "baseline", "compared")
+    return observed.why_not("live", "baseline", "compared")
 
 
 @dataclass(frozen=True)

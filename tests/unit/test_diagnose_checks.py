@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.phases.diagnose.diagnose import QUESTIONS, Diagnosis, diagnose, findings
+from specops.phases.diagnose.diagnose import CHECKS, Diagnosis, diagnose, findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import (
     Baseline,
@@ -126,7 +126,7 @@ def by_id(seen: Observations) -> dict[str, Finding]:
 @given(SEEN)
 def test_every_question_has_an_answer_with_what_to_do_whatever_was_seen(seen: Observations) -> None:
     found = by_id(seen)
-    assert len(found) == len(QUESTIONS)
+    assert len(found) == len(CHECKS)
     for one in found.values():
         assert one.message
         if one.severity in ("cause", "contributing"):
@@ -152,6 +152,6 @@ def test_seeing_more_never_makes_an_answer_unknown(seen: Observations, data: st.
 
 def test_nothing_seen_is_undecided_and_says_what_would_show_it() -> None:
     result = diagnose(Observations(rollout="made", missing={"live": "nobody was asked"}))
-    assert (result.verdict, result.summary) == ("undecided", {"unknown": len(QUESTIONS)})
+    assert (result.verdict, result.summary) == ("undecided", {"unknown": len(CHECKS)})
     [kv] = [one for one in result.data["findings"] if one["id"] == "kv-cache-full"]
     assert "nobody was asked" in kv["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -16,13 +17,16 @@ from calling import specops
 from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import POOLS, rollout
+from made_sweeps import judged, loads, settings, swept
 
+from specops import results
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.state import State
 from specops.load.answer import Answer, Chunk
 from specops.load.metrics import Observation
-from specops.phases.diagnose.looking import device, results, started, stream
-from specops.phases.diagnose.looking.live import Scraping
+from specops.phases.diagnose.checks import draft
+from specops.phases.diagnose.collectors import live, run_folder
+from specops.phases.diagnose.collectors.live import ScrapedPool
 from specops.phases.diagnose.observations import (
     Baseline,
     Compared,
@@ -31,11 +35,14 @@ from specops.phases.diagnose.observations import (
     Lint,
     Live,
     Logged,
+    Observations,
     Stream,
+    Swept,
 )
 from specops.phases.monitor.before import before
+from specops.phases.sweep.records import STORED, Kept
 from specops.prometheus import exposition
-from specops.results import sealed
+from specops.results import Result, sealed
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 VLLM = {"engine": "vllm", "model": "meta-llama/Llama-3.1-70B-Instruct"}
@@ -45,7 +52,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "ab.json", tmp_path)
     shutil.copy(EXAMPLES / "baseline.json", tmp_path)
     kept = json.loads((tmp_path / "ab.json").read_text())["data"]
-    found = results.compared(tmp_path)
+    found = run_folder.compared(tmp_path)
     assert isinstance(found, Compared)
     challenger = kept["challengers"]["speculative"]
     assert found.e2e is not None
@@ -59,7 +66,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     counted = [level["acceptance"] for level in kept["arms"]["speculative"]]
     drafted = sum(one["draft_tokens"] for one in counted)
     assert found.acceptance == pytest.approx(sum(one["accepted_tokens"] for one in counted) / drafted)
-    loads = results.baseline(before(rollout(), tmp_path))
+    loads = run_folder.baseline(before(rollout(), tmp_path))
     assert isinstance(loads, Baseline)
     assert [load.concurrency for load in loads.loads] == [1, 4, 8][: len(loads.loads)]
 
@@ -79,7 +86,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
         alone | same | {"mixed": True, "equal": 1},
     ]
     (tmp_path / "ab.json").write_text(sealed(kept))
-    found = results.compared(tmp_path)
+    found = run_folder.compared(tmp_path)
     assert isinstance(found, Compared)
     assert (found.equal, found.compared, found.control, found.mixed) == (1, 8, 1.0, True)
 
@@ -87,14 +94,16 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
 def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
     known = before(rollout(), tmp_path)
     now = datetime.now(UTC)
-    parts = (results.compared(tmp_path), results.swept(rollout(), tmp_path, known), results.drafts(tmp_path))
-    parts += (results.canary(tmp_path), results.fall_backs(tmp_path, now), started.logged(tmp_path))
+    swept = run_folder.swept(rollout(), tmp_path, known)
+    parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
+    parts += (run_folder.canary(tmp_path), run_folder.fall_backs(tmp_path, now), run_folder.logged(tmp_path))
     assert all(isinstance(part, str) and part for part in parts)
     for phase in ("ab", "sweep", "drafts", "canary"):
         (tmp_path / f"{phase}.json").write_text("{}")
     known = before(rollout(), tmp_path)
-    parts = (results.compared(tmp_path), results.swept(rollout(), tmp_path, known), results.drafts(tmp_path))
-    assert all("is damaged" in str(part) for part in (*parts, results.canary(tmp_path)))
+    swept = run_folder.swept(rollout(), tmp_path, known)
+    parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
+    assert all("is damaged" in str(part) for part in (*parts, run_folder.canary(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +118,7 @@ def test_a_log_that_names_unlike_vocabularies_is_recognised(line: str, tmp_path:
     (tmp_path / "logs" / "sweep").mkdir(parents=True)
     (tmp_path / "logs" / "baseline.log").write_text("the vocab size of the model is 128256\n" * 100)
     (tmp_path / "logs" / "sweep" / "k=4.log").write_text(f"x\n(EngineCore pid=7) {line}\nbye\n")
-    found = started.logged(tmp_path)
+    found = run_folder.logged(tmp_path)
     assert isinstance(found, Logged)
     assert (len(found.lines), found.source) == (1, "logs/sweep/k=4.log")
     assert line in found.lines[0]
@@ -119,7 +128,7 @@ def test_a_log_that_names_unlike_vocabularies_is_recognised(line: str, tmp_path:
     ("version", "more", "levels"),
     [
         ("0.33.0", {}, {"note"}),
-        ("0.12.0", {"more": {"disable_by_batch_size": 8}}, {"error", "warning"}),
+        ("0.12.0", {"more": {"disable_by_batch_size": 8}}, {"error", "warning", "note"}),
     ],
 )
 def test_a_dead_setting_of_the_pools_own_command_is_found(
@@ -130,7 +139,7 @@ def test_a_dead_setting_of_the_pools_own_command_is_found(
         "standard": VLLM | {"version": version},
         "speculative": VLLM | {"version": version, "speculation": speculation},
     }
-    found = started.lint(rollout(pools=pools))
+    found = run_folder.lint(rollout(pools=pools))
     assert isinstance(found, Lint)
     seen = {one.level for one in found.findings}
     assert seen <= levels
@@ -144,7 +153,7 @@ def test_fall_backs_of_a_week_are_counted_once_each(tmp_path: Path) -> None:
     for id_, days in ((1, 9.0), (2, 3.0), (3, 1.0), (3, 1.0)):  # its line again, with what came of it
         told = Evidence(why=f"bad {id_}", events=("fell_back",))
         journal.append(Entry(ts=now - 86400 * days, id=id_, verdict="bad", evidence=told, state=State()))
-    found = results.fall_backs(tmp_path, datetime.now(UTC))
+    found = run_folder.fall_backs(tmp_path, datetime.now(UTC))
     assert isinstance(found, FallBacks)
     assert found.week == 2
     assert found.last is not None
@@ -180,14 +189,14 @@ class Nvml:
 def test_the_fullest_device_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(10, 76)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert device.gpu() == Gpu(source="NVML", used_gib=76, total_gib=80)
+    assert live.gpu() == Gpu(source="NVML", used_gib=76, total_gib=80)
     assert nvml.open == 0
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    assert device.gpu() == "this machine has no NVIDIA device"
+    assert live.gpu() == "this machine has no NVIDIA device"
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(broken=True))
-    assert "no driver" in str(device.gpu())
+    assert "no driver" in str(live.gpu())
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "nvidia-ml-py is not installed" in str(device.gpu())
+    assert "nvidia-ml-py is not installed" in str(live.gpu())
 
 
 MARKS = st.lists(st.tuples(st.floats(0.001, 0.3), st.integers(1, 6)), min_size=2, max_size=30)
@@ -205,7 +214,7 @@ def answered(gaps: list[tuple[float, int]], *, counted: bool = True) -> Observat
 
 @given(st.lists(MARKS, min_size=1, max_size=4))
 def test_a_reader_at_the_pace_with_the_buffer_never_runs_dry(answers: list[list[tuple[float, int]]]) -> None:
-    found = stream.told([answered(gaps) for gaps in answers], "a server")
+    found = live.summarized([answered(gaps) for gaps in answers], "a server")
     assert isinstance(found, Stream)
     assert found.buffer_ms is not None
     assert found.tokens_per_chunk == pytest.approx(
@@ -225,8 +234,8 @@ def test_a_reader_at_the_pace_with_the_buffer_never_runs_dry(answers: list[list[
 
 def test_streams_of_which_no_tokens_are_known_say_so() -> None:
     bare = answered([(0.1, 1), (0.1, 1)], counted=False)
-    assert isinstance(stream.told([bare], "a server"), Stream)
-    assert "does not say how many tokens" in str(stream.told([answered([(0.1, 5)])], "a server"))
+    assert isinstance(live.summarized([bare], "a server"), Stream)
+    assert "does not say how many tokens" in str(live.summarized([answered([(0.1, 5)])], "a server"))
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
@@ -267,7 +276,7 @@ def test_a_rollout_of_which_nothing_is_known_is_undecided_and_a_wrong_symptom_is
     path = written(tmp_path)
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--quiet", "--symptom", "slower")
     assert done.returncode == 4, done.stderr
-    assert "nothing could be looked at" in done.stdout.lower()
+    assert "nothing was observed" in done.stdout.lower()
     assert "bursts" not in done.stdout
     done = specops("diagnose", str(path), "--out", str(tmp_path), "--symptom", "slow")
     assert done.returncode == 2
@@ -288,6 +297,51 @@ def test_a_server_that_makes_tokens_and_drafts_none_is_named_without_a_prometheu
     ends = ((5000, 3000), (5000, 0), (90, 0))
     pages = {url: [page(0, 0), page(*end)] for url, end in zip(servers, ends, strict=True)}
     monkeypatch.setattr(exposition, "scrape", lambda url: pages[url].pop(0))
-    found = Scraping(servers).live()
+    found = ScrapedPool(servers).live()
     assert isinstance(found, Live)
     assert found.not_drafting == ("127.0.0.1:8002",)
+
+
+@pytest.mark.parametrize(("tree", "setting", "k"), [("ngram:3", "k=3", 3), ("ngram:4", None, None)])
+def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended(
+    tmp_path: Path, tree: str, setting: str | None, k: int | None
+) -> None:
+    three = settings(3, 5)
+    cells = swept({"k=3": 1.2, "k=5": 1.6}, three, noise=0)
+    found = judged(three, loads(), cells)
+    assert found.recommendation["setting"] == "k=5"
+    stored = Kept(cells=cells, failed=[], skipped=[], spent_s=1.0)
+    swept_ = Result(
+        phase="sweep",
+        verdict=found.verdict,
+        reason=found.reason,
+        summary=found.summary,
+        recommendation=found.recommendation,
+        settings={"settings": {one.name: one.pool.model_dump(mode="json") for one in three}},
+        data=found.data | {"prompts": {"count": 48}, STORED: stored.model_dump(mode="json", by_alias=True)},
+    )
+    results.write(tmp_path / "sweep.json", swept_)
+    pools = {"standard": {"engine": "embedded"}, "speculative": {"engine": "embedded"}}
+    pools["speculative"] |= {"speculation": {"tree": tree}}  # type: ignore[dict-item]
+    deployed = rollout(pools=pools)
+    observed = run_folder.swept(deployed, tmp_path, before(deployed, tmp_path))
+    assert isinstance(observed, Swept)
+    assert (observed.setting, observed.k, len(observed.per_position)) == (setting, k, k or 0)
+    cost = draft.cost(Observations(rollout="r", swept=observed))
+    assert ("did not measure the deployed setting" in cost.message) == (setting is None)
+
+
+def test_commands_of_the_result_name_the_rollout_file(tmp_path: Path) -> None:
+    file = tmp_path / "my rollout.yaml"
+    pools = {
+        name: {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"} for name in POOLS
+    }
+    file.write_text(json.dumps({"rollout": "r", "pools": pools}))
+    done = specops("diagnose", str(file), "--no-requests", "--json")
+    assert "ROLLOUT" not in done.stdout
+    fixes = [one["fix"] for one in json.loads(done.stdout)["data"]["findings"] if one["fix"]]
+    named = [shlex.split(fix, comments=True) for fix in fixes if fix.startswith("specops ")]
+    assert any(str(file) in words for words in named), "with its space, as one word"
+    page = specops("diagnose", str(file), "--no-requests").stdout
+    assert f"'{file}'" in page
+    assert "ROLLOUT" not in page

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import math
 import time
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
+from specops import stats
 from specops.config import Rollout
-from specops.phases.diagnose.asking.thresholds import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
-from specops.phases.diagnose.observations import Earlier, Gpu, Live, Switched
+from specops.errors import EndpointError, SpecopsError
+from specops.load.client import Client
+from specops.load.metrics import Observation
+from specops.load.settings import BaselineSettings
+from specops.load.workload import Prompt
+from specops.phases.diagnose.checks.thresholds import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
+from specops.phases.diagnose.observations import Earlier, Gpu, Live, Stream, Switched
+from specops.phases.inputs import settings_of
 from specops.prometheus import exposition
 from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
@@ -31,7 +41,7 @@ def servers(rollout: Rollout) -> list[str] | str:
     return "where the speculative pool's servers answer is not known: add addresses.speculative"
 
 
-class Asking:
+class PrometheusPool:
     """A Prometheus, of one pool of a rollout."""
 
     def __init__(self, api: Api, rollout: Rollout, pool: PoolName = "speculative") -> None:
@@ -128,7 +138,7 @@ def _device(sample: Sample) -> tuple[str, ...]:
     return where, sample.labels.get("gpu", "")
 
 
-class Scraping:
+class ScrapedPool:
     """The servers' own /metrics, read at the start and again at the end."""
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -204,3 +214,117 @@ def _mean_ms(pairs: _Pairs, histogram: str) -> float | None:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
+
+
+GIB = 2**30
+
+
+def gpu() -> Gpu | str:
+    """Of the fullest device. Only of use where the pool serves from this machine."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return "nvidia-ml-py is not installed, and NVML is read through it"
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return f"this machine has no NVIDIA driver that answers ({error})"
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+    except nvml.NVMLError as error:
+        return f"NVML does not tell of the devices' memory ({error})"
+    finally:
+        nvml.nvmlShutdown()
+    fullest = max(memory, key=lambda one: one.used / one.total, default=None)
+    if fullest is None:
+        return "this machine has no NVIDIA device"
+    return Gpu(source="NVML", used_gib=fullest.used / GIB, total_gib=fullest.total / GIB)
+
+
+REQUESTS = 12
+"""One after the other: it looks at how text comes, and is no load."""
+BUDGET_S = 20.0
+"""After which no other is sent."""
+
+
+def stream(rollout: Rollout, server: str) -> Stream | str:
+    """Of the server at this base URL."""
+    asked = settings_of(rollout, rollout.pools.standard)
+    try:
+        prompts = asked.prompt_set().prompts
+        prompts = prompts[:: max(1, len(prompts) // REQUESTS)][
+            :REQUESTS
+        ]  # of every class, where they are sorted
+        answers = asyncio.run(_collect_from(rollout, asked, server, prompts))
+    except SpecopsError as error:
+        return error.message
+    return summarized(answers, server)
+
+
+async def _collect_from(
+    rollout: Rollout, asked: BaselineSettings, server: str, prompts: Sequence[Prompt]
+) -> list[Observation]:
+    pool = rollout.pools.speculative
+    named = None if pool.endpoint is None else pool.endpoint.model
+    if named is None:
+        async with Client(asked.at(server, "").target(), asked.decoding()) as client:
+            named = await client.only_model()
+    at = asked.at(server, named)
+    async with Client(at.target(), at.decoding()) as client:
+        await client.probe(prompts[0])
+        answers: list[Observation] = []
+        until = time.monotonic() + BUDGET_S
+        for prompt in prompts:
+            if not answers or time.monotonic() < until:
+                answers.append((await client.send(prompt)).observe(None))
+    failed = next((one.answer.failure for one in answers if one.answer.failure), None)
+    if failed is not None and not any(one.ok for one in answers):
+        raise EndpointError(f"no stream of {server} came to its end: {failed.detail}")
+    return answers
+
+
+def summarized(answers: Sequence[Observation], server: str) -> Stream | str:
+    """Pure. A chunk's tokens are the server's own count, else an even share of the answer's."""
+    marks = [mark for one in answers if one.ok and (mark := _marks(one))]
+    later = sum(tokens for mark in marks for _, tokens in mark[1:])
+    took = sum(mark[-1][0] - mark[0][0] for mark in marks)
+    if not later or took <= 0:
+        return f"{server} does not say how many tokens its answers have, or they are one chunk each"
+    pace = later / took
+    counts = [tokens for mark in marks for _, tokens in mark]
+    gaps = [1000 * (after[0] - before[0]) for mark in marks for before, after in pairwise(mark)]
+    held = max(_held(mark, pace) for mark in marks)
+    return Stream(
+        source=f"{len(marks)} streamed answers of {server}",
+        requests=len(marks),
+        chunks=len(counts),
+        tokens_per_chunk=sum(counts) / len(counts),
+        tokens_per_chunk_p95=stats.percentile(counts, 0.95),
+        gap_p50_ms=stats.percentile(gaps, 0.5),
+        gap_p95_ms=stats.percentile(gaps, 0.95),
+        tokens_per_s=pace,
+        buffer_ms=1000 * held,
+    )
+
+
+Mark = tuple[float, float]
+"""When a chunk came, in seconds, and how many tokens it has."""
+
+
+def _marks(one: Observation) -> list[Mark]:
+    chunks, tokens = one.answer.chunks, one.answer.tokens
+    if not chunks:
+        return []
+    if all(chunk.tokens is not None for chunk in chunks):
+        return [(chunk.at, float(chunk.tokens or 0)) for chunk in chunks]
+    if tokens is None:
+        return []
+    return [(chunk.at, tokens / len(chunks)) for chunk in chunks]
+
+
+def _held(marks: Sequence[Mark], pace: float) -> float:
+    """Seconds that a reader of `pace` tokens a second waits after the first chunk so as never to run dry: the
+    largest t_i - t_0 - N_i / pace, with N_i tokens before chunk i. A leaky bucket's bound."""
+    before = accumulate((tokens for _, tokens in marks), initial=0.0)
+    return max(at - marks[0][0] - drawn / pace for (at, _), drawn in zip(marks, before, strict=False))

@@ -1,7 +1,10 @@
-"""What the run folder has: the phases' results, the guard's journal, and what they say here."""
+"""The run folder and the rollout file: results of phases, the guard's journal, server logs, the pool's
+command."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,9 +12,11 @@ from pydantic import BaseModel
 
 from specops import results
 from specops.config import Rollout
-from specops.errors import SpecopsError
+from specops.errors import ConfigError, SpecopsError
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import history
+from specops.guard.signals.criteria import deployed_setting
+from specops.launch.reading import command_of, judge
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import Challenger, OfParity
 from specops.phases.ab.speedups import Shown
@@ -22,7 +27,11 @@ from specops.phases.diagnose.observations import (
     Drafts,
     Ends,
     FallBacks,
+    Lint,
+    LintFinding,
     Load,
+    Logged,
+    Names,
     OfCheck,
     OfClass,
     Swept,
@@ -30,16 +39,20 @@ from specops.phases.diagnose.observations import (
 from specops.phases.guard import GUARD
 from specops.phases.measurement import checked
 from specops.phases.monitor.before import Before
+from specops.phases.monitor.check import GOOD, Found, check
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.costs import Line
 from specops.phases.sweep.report import Cell, Report
+from specops.progress import Silent
+from specops.prometheus.api import Api
 from specops.results import Result
+from specops.serving import ENGINES, Finding, Startable
 
 CHALLENGER = "speculative"
 WEEK = timedelta(days=7)
 
 
-class _Kept:
+class _Stored:
     """A finished result of a phase. Raises SpecopsError where there is none."""
 
     def __init__(self, folder: Path, phase: str) -> None:
@@ -69,10 +82,10 @@ def compared(folder: Path, unfit: str | None = None) -> Compared | str:
     if unfit is not None:
         return f"ab.json does not count: {unfit}"
     try:
-        kept = _Kept(folder, "ab")
-        if kept.result.verdict == "partial":
-            return f"ab.json was stopped before its end: {kept.result.reason}"
-        report = ab_report.read(kept.result, kept.name)
+        stored = _Stored(folder, "ab")
+        if stored.result.verdict == "partial":
+            return f"ab.json was stopped before its end: {stored.result.reason}"
+        report = ab_report.read(stored.result, stored.name)
     except SpecopsError as error:
         return error.message
     challenger = report.challengers.get(CHALLENGER)
@@ -83,7 +96,7 @@ def compared(folder: Path, unfit: str | None = None) -> Compared | str:
     lightest = challenger.levels[0].speedups if challenger.levels else None
     worst = _parity(challenger)
     return Compared(
-        source=kept.source,
+        source=stored.source,
         e2e=_ends(lightest.e2e) if lightest else None,
         streams=lightest.level.concurrency if lightest else None,
         up_to=_up_to(challenger),
@@ -114,11 +127,11 @@ def _up_to(challenger: Challenger) -> int | None:
 def _parity(challenger: Challenger) -> OfParity | None:
     """Of all loads, and of greedy answers among sampled ones, where fewest are equal beside the control."""
 
-    def kept(one: OfParity) -> float:
+    def stored(one: OfParity) -> float:
         control = _control(one)
         return _equal(one) / one.compared - (1.0 if control is None else control)
 
-    return min((one for one in challenger.parity if one.compared), key=kept, default=None)
+    return min((one for one in challenger.parity if one.compared), key=stored, default=None)
 
 
 def _equal(parity: OfParity) -> int:
@@ -136,24 +149,20 @@ def swept(rollout: Rollout, folder: Path, known: Before, unfit: str | None = Non
     if unfit is not None:
         return f"sweep.json does not count: {unfit}"
     try:
-        kept = _Kept(folder, "sweep")
-        if kept.result.verdict == "partial":
-            return f"sweep.json was stopped before its end: {kept.result.reason}"
-        report = sweep_report.read(kept.result, kept.name)
-        advice = sweep_report.recommendation(kept.result, kept.name)
+        stored = _Stored(folder, "sweep")
+        if stored.result.verdict == "partial":
+            return f"sweep.json was stopped before its end: {stored.result.reason}"
+        report = sweep_report.read(stored.result, stored.name)
+        advice = sweep_report.recommendation(stored.result, stored.name)
     except SpecopsError as error:
         return error.message
-    ours = rollout.pools.speculative.model_dump(mode="json")
-    tried: dict[str, object] = kept.result.settings.get("settings") or {}
-    setting = next(
-        (name for name, pool in tried.items() if pool == ours), report.recommended or report.nearest
-    )
+    setting = deployed_setting(rollout.pools.speculative, stored.result)
     cells = [cell for cell in report.cells if cell.setting == setting]
-    line = _line(report, cells or [cell for cell in report.cells if cell.num_speculative_tokens])
+    line = _line(report, cells)
     k = next((cell.num_speculative_tokens for cell in cells), None)
-    found = setting == advice.setting
+    found = setting is not None and setting == advice.setting
     return Swept(
-        source=kept.source,
+        source=stored.source,
         setting=setting,
         k=k,
         break_even=known.break_even.value if known.break_even else None,
@@ -208,13 +217,13 @@ class _Pair(BaseModel):
 
 def drafts(folder: Path) -> Drafts | str:
     try:
-        kept = _Kept(folder, "drafts")
-        judged = checked(_Pair, kept.result.data, f"{kept.name} is damaged: data").findings
+        stored = _Stored(folder, "drafts")
+        judged = checked(_Pair, stored.result.data, f"{stored.name} is damaged: data").findings
     except SpecopsError as error:
         return error.message
     wrong = [f"{one.check}: {one.detail}" for one in judged if one.verdict != "compatible"]
-    verdict = str(kept.result.summary.get("verdict", kept.result.verdict))
-    return Drafts(source=kept.source, verdict=verdict, reason=kept.result.reason, wrong=tuple(wrong))
+    verdict = str(stored.result.summary.get("verdict", stored.result.verdict))
+    return Drafts(source=stored.source, verdict=verdict, reason=stored.result.reason, wrong=tuple(wrong))
 
 
 class _Check(BaseModel):
@@ -230,11 +239,11 @@ class _Checks(BaseModel):
 
 def canary(folder: Path) -> Canary | str:
     try:
-        kept = _Kept(folder, "canary")
-        found = checked(_Checks, kept.result.data, f"{kept.name} is damaged: data").checks
+        stored = _Stored(folder, "canary")
+        found = checked(_Checks, stored.result.data, f"{stored.name} is damaged: data").checks
     except SpecopsError as error:
         return error.message
-    return Canary(source=kept.source, checks=tuple(OfCheck(**one.model_dump()) for one in found))
+    return Canary(source=stored.source, checks=tuple(OfCheck(**one.model_dump()) for one in found))
 
 
 def fall_backs(folder: Path, now: datetime) -> FallBacks | str:
@@ -262,3 +271,75 @@ def _ends(shown: Shown | None) -> Ends | None:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
+
+
+ANY_PORT = 8000
+UNLIKE = re.compile(
+    "|".join(pattern for engine in ENGINES.values() for pattern in engine.vocabulary_errors), re.IGNORECASE
+)
+LINES, CHARACTERS = 3, 300
+TAIL_BYTES = 1 << 20
+"""Of each log: a server that refuses its pair says so last."""
+
+
+def lint(rollout: Rollout) -> Lint | str:
+    """Of the command as specops would start the pool, for the version that is named or installed."""
+    pool = rollout.pools.speculative
+    try:
+        if not isinstance(pool, Startable):
+            return "an endpoint does not say how it was started"
+        if pool.own is not None:
+            return f"{ENGINES[pool.engine].title} takes no such command"
+        script = pool.rendering(ANY_PORT, rollout.rollout)
+        if script.judged is not None:
+            return _lint(script.judged, script.findings)
+        judged = judge(command_of(script.words))
+        return _lint(f"{judged.engine} {judged.version}, {judged.because}", judged.findings)
+    except ConfigError as error:  # a setting that the version does not have
+        refused = Finding("error", "pools.speculative", error.message, error.hint)
+        return _lint("the rollout file", [refused])
+    except SpecopsError as error:
+        return error.message
+
+
+def _lint(source: str, findings: Sequence[Finding]) -> Lint:
+    return Lint(
+        source=source,
+        findings=tuple(
+            LintFinding(level=one.level, flag=one.flag, why=one.why, replacement=one.replacement)
+            for one in findings
+        ),
+    )
+
+
+def logged(folder: Path) -> Logged | str:
+    logs = sorted((folder / "logs").rglob("*.log"))
+    if not logs:
+        return "no server's log is in the run folder"
+    lines: list[str] = []
+    where = "logs"
+    for log in logs:
+        for line in _tail(log).splitlines():
+            if UNLIKE.search(line) and len(lines) < LINES:
+                lines.append(line.strip()[:CHARACTERS])
+                where = log.relative_to(folder).as_posix()
+    return Logged(source=where, files=len(logs), lines=tuple(lines))
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def names(rollout: Rollout, api: Api) -> Names:
+    """Raises EndpointError."""
+    result = check(rollout, api, Silent())
+    found = [Found.model_validate(one) for one in result.data["names"]]
+    lacking = [one for one in found if one.status not in GOOD]
+    message = [f"{one.name} of the {one.where}: {one.status}" for one in lacking]
+    fixes = dict.fromkeys(one.fix for one in lacking if one.fix)
+    return Names(source=api.url, requested=len(found), lacking=tuple(message), fixes=tuple(fixes))

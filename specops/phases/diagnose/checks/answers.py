@@ -1,0 +1,185 @@
+"""Are answers right? JSON and tools, and whether greedy answers equal the standard's."""
+
+from __future__ import annotations
+
+import math
+from math import comb
+
+from specops.phases.diagnose.checks.thresholds import BURST, GAP_MS
+from specops.phases.diagnose.finding import Check, Evidence, Finding
+from specops.phases.diagnose.observations import Canary, Observations, Stream
+from specops.phases.monitor.thresholds import OURS
+
+CONFORMANCE = Check("requests-that-break", "answers")
+PARITY = Check("greedy-differs", "answers")
+ALMOST = 0.95
+"""Of greedy answers the same, where the standard was not asked twice: batches change logits' last bits."""
+
+LUCK = 0.05
+"""The chance of calling answers different that are not."""
+
+
+def conformance(observed: Observations) -> Finding:
+    canary = observed.canary
+    if canary is None:
+        why = observed.why_not("canary")
+        return CONFORMANCE.unknown(f"requests that fail are not known: {why}", show="specops canary ROLLOUT")
+    broken = [one for one in canary.checks if one.status == "fail"]
+    unlike = [one for one in canary.checks if one.status == "differs"]
+    evidence = tuple(
+        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
+        for one in (*broken, *unlike)
+    )
+    if broken:
+        return CONFORMANCE.cause(
+            f"{', '.join(one.name for one in broken)}: wrong answers of the speculative pool",
+            *evidence,
+            cause="the engine's speculation is faulty for such requests",
+            fix="keep such requests standard (route.classes, route.unsupported); report it to the engine",
+            paste=next((one.request for one in broken if one.request), None),
+        )
+    if unlike:
+        return CONFORMANCE.contributing(
+            f"{', '.join(one.name for one in unlike)}: one pool accepts requests that the other refuses",
+            *evidence,
+            cause="the engine refuses such requests while it speculates, or the pools differ in settings",
+            fix="specops route render ROLLOUT  # canary.json then keeps such requests standard",
+        )
+    passed = [one for one in canary.checks if one.status == "pass"]
+    if not passed:
+        return CONFORMANCE.unknown(
+            f"the canary is undecided ({canary.source})",
+            *_undecided(canary),
+            show="specops canary ROLLOUT",
+        )
+    return CONFORMANCE.ruled_out(
+        f"{len(passed)} of {len(canary.checks)} checks of the canary passed, none failed ({canary.source})",
+        *_undecided(canary),
+    )
+
+
+def _undecided(canary: Canary) -> list[Evidence]:
+    return [
+        Evidence(what=f"canary, {one.name}: {one.status}", value=one.message, source=canary.source)
+        for one in canary.checks
+        if one.status == "undecided"
+    ]
+
+
+def parity(observed: Observations) -> Finding:
+    """Held against how often the standard repeats itself, where that was asked; a cause, where by more than
+    chance."""
+    compared = observed.compared
+    if compared is None or compared.equal is None or not compared.compared:
+        why = "it was not compared at temperature 0" if compared is not None else observed.why_not("compared")
+        show = "specops run ROLLOUT  # with measure.temperature: 0"
+        return PARITY.unknown(f"equality of greedy answers is not known: {why}", show=show)
+    share = compared.equal / compared.compared
+    limit = compared.control if compared.control is not None else ALMOST
+    source = "the standard with itself" if compared.control is not None else "a default of specops"
+    evidence = Evidence(
+        what="greedy answers that are the standard's",
+        value=round(share, 4),
+        source=compared.source,
+        threshold=round(limit, 4),
+        threshold_source=source,
+    )
+    among = " where sampled requests share the batch" if compared.mixed else ""
+    message = f"{compared.equal} of {compared.compared} greedy answers equal the standard's{among}"
+    if compared.control is not None:
+        message += f"; {compared.control:.0%} when the standard pool repeats them"
+    if share >= limit:
+        return PARITY.ruled_out(message, evidence)
+    if compared.control is None or not _surely_fewer(compared.equal, compared.compared, compared.control):
+        cause = "batches of another shape round differently, so near ties fall the other way; or a fault"
+        return PARITY.contributing(message, evidence, cause=cause, fix="specops canary ROLLOUT")
+    cause = "speculation changes answers: it is not lossless here"
+    fix = "specops guard override ROLLOUT standard --why parity  # ab.json has the witness to report"
+    return PARITY.cause(message, evidence, cause=cause, fix=fix)
+
+
+def _surely_fewer(equal: int, compared: int, control: float) -> bool:
+    """McNemar's exact test, at its most cautious: which prompts were unlike in the control is not in the
+    result's shares, so as many of those as there were are taken to be equal between the pools."""
+    gained = round((1 - control) * compared)
+    lost = compared - equal
+    tried = lost + gained
+    return sum(comb(tried, k) for k in range(lost, tried + 1)) < LUCK * (1 << tried)
+
+
+BURSTS = Check("bursts-in-streams", "bursts")
+FRAME_MS = 20
+"""What a client redraws at, and what a buffer is rounded up to."""
+NO_SUCH_EFFECT = (
+    "--disable-frontend-multiprocessing, which the playbook names, has no such effect, and is gone from vLLM"
+    " 0.19 on"
+)
+
+
+def bursts(observed: Observations) -> Finding:
+    stream = observed.stream
+    if stream is None:
+        why = observed.why_not("stream")
+        return BURSTS.unknown(
+            f"the streams are not known: {why}",
+            show="specops diagnose ROLLOUT  # on a machine that reaches the pool",
+        )
+    evidence = _evidence(stream)
+    most = "" if stream.tokens_per_chunk_p95 is None else f", {stream.tokens_per_chunk_p95:.0f} at p95"
+    gaps = (
+        ""
+        if stream.gap_p50_ms is None or stream.gap_p95_ms is None
+        else f"; gaps of {stream.gap_p50_ms:.0f} ms, {stream.gap_p95_ms:.0f} at p95"
+    )
+    message = (
+        f"{stream.tokens_per_chunk:.1f} tokens per chunk on average{most}{gaps}, in {stream.requests} answers"
+    )
+    if stream.tokens_per_chunk < BURST:
+        return BURSTS.ruled_out(message, *evidence)
+    fix, paste = f"{_pacing(stream)}; {NO_SUCH_EFFECT}", _settings(stream)
+    if stream.gap_p95_ms is not None and stream.gap_p95_ms >= GAP_MS:
+        return BURSTS.symptom_holds(
+            f"{message}: what a draft wins comes at once", *evidence, fix=fix, paste=paste
+        )
+    cause = f"accepted tokens arrive at once; readers hardly notice gaps below {GAP_MS} ms"
+    return BURSTS.contributing(message, *evidence, cause=cause, fix=fix, paste=paste)
+
+
+def _evidence(stream: Stream) -> tuple[Evidence, ...]:
+    mean = Evidence(
+        what="tokens a chunk",
+        value=round(stream.tokens_per_chunk, 2),
+        source=stream.source,
+        threshold=BURST,
+        threshold_source=OURS,
+    )
+    gap = stream.gap_p95_ms
+    return (mean,) if gap is None else (mean, _gap(stream, gap))
+
+
+def _gap(stream: Stream, gap: float) -> Evidence:
+    return Evidence(
+        what="p95 gap, ms", value=round(gap, 1), source=stream.source, threshold=GAP_MS, threshold_source=OURS
+    )
+
+
+def buffered_ms(stream: Stream) -> int | None:
+    """The buffer, rounded up to whole frames of a client."""
+    return None if stream.buffer_ms is None else FRAME_MS * math.ceil(stream.buffer_ms / FRAME_MS)
+
+
+def _pacing(stream: Stream) -> str:
+    held = buffered_ms(stream)
+    first = "" if held is None else f", after holding the first text back for {held} ms"
+    pace = f"{stream.tokens_per_s:.0f} tokens a second"
+    return f"let the client draw text evenly, {pace}{first}, and what is left at the end at once"
+
+
+def _settings(stream: Stream) -> str:
+    """For the client: the pace at which text comes, and the buffer that would have kept every answer that was
+    seen from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens before chunk i."""
+    held = buffered_ms(stream)
+    lines = [f"tokens_per_second: {stream.tokens_per_s:.1f}"]
+    if held is not None:
+        lines.append(f"buffer_ms: {held}  # the largest measured t_i - t_0 - N_i / pace, rounded up")
+    return "\n".join(lines) + "\n"

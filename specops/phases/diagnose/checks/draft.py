@@ -1,0 +1,422 @@
+"""Is it the draft? How well it guesses, what it costs, and how far ahead it guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from specops import economics
+from specops.economics import StepCost
+from specops.phases.diagnose.checks.speed import slower
+from specops.phases.diagnose.checks.thresholds import (
+    DRAFT_SHARE,
+    ENOUGH_DRAFTED,
+    NEEDS_PROMETHEUS,
+    WEEKLY_FALL_BACKS,
+    acceptance,
+    pays_from,
+    why_not,
+)
+from specops.phases.diagnose.finding import Check, Evidence, Finding
+from specops.phases.diagnose.observations import Live, Observations
+from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, OURS, PLAYBOOK
+
+QUALITY = Check("draft-quality", "slower")
+COST = Check("draft-cost", "slower")
+LENGTH = Check("draft-length", "slower")
+FALL_BACKS = Check("fall-backs", "slower")
+ANOTHER = (
+    "another draft (`specops verify-draft TARGET --guide` names some), or speculation off:"
+    " specops guard override ROLLOUT standard --why acceptance"
+)
+
+ALL_THE_SAME = "but the pool is not slower"
+
+
+def quality(observed: Observations) -> Finding:
+    """Below a measured break-even it is the draft. Without one, by the playbook: below 0.3 it is, below 0.5
+    it may be, unless it is seen to be faster all the same."""
+    rate = acceptance(observed)
+    if rate is None:
+        why = f"acceptance is not known: {why_not(observed, 'compared')}"
+        return QUALITY.unknown(why, show="specops run ROLLOUT")
+    evidence = Evidence(
+        what="acceptance",
+        value=round(rate.value, 4),
+        source=rate.source,
+        threshold=rate.gate,
+        threshold_source=rate.gate_source,
+    )
+    message = f"acceptance {rate.value:.2f} ± {rate.error:.2f}"
+    if rate.gate is None:
+        why = f"{message}, of trees that branch, and {rate.gate_source}"
+        return QUALITY.unknown(why, evidence, show="specops sweep ROLLOUT")
+    gate = f"{rate.gate:.2f} ({rate.gate_source})"
+    if rate.value - rate.error >= rate.gate:
+        return QUALITY.ruled_out(f"{message} is not below {gate}", evidence)
+    if rate.value + rate.error >= rate.gate:
+        cause = "possibly the draft: too few drafted tokens to decide, or just at break-even"
+        again = "specops diagnose ROLLOUT  # after more traffic"
+        return QUALITY.contributing(f"{message} is close to {gate}", evidence, cause=cause, fix=again)
+    cause = "acceptance is too low: a step gains fewer tokens than drafting costs time"
+    if rate.gate_source != PLAYBOOK:
+        return QUALITY.cause(f"{message} is below {gate}", evidence, cause=cause, fix=ANOTHER)
+    if _pays(observed):
+        message = f"{message} is below {gate}, {ALL_THE_SAME}; its break-even was not measured"
+        return QUALITY.contributing(message, evidence, cause=cause, fix="specops sweep ROLLOUT")
+    if rate.value + rate.error < CRITICAL:
+        message = f"{message} is below {CRITICAL:.2f} ({PLAYBOOK})"
+        low = evidence.model_copy(update={"threshold": CRITICAL})
+        return QUALITY.cause(message, low, cause=cause, fix=ANOTHER)
+    likely = f"below {LOW} the draft is likely too weak; break-even was not measured"
+    fix = f"specops sweep ROLLOUT  # or {ANOTHER}"
+    return QUALITY.contributing(f"{message} is below {gate}", evidence, cause=likely, fix=fix)
+
+
+def _pays(observed: Observations) -> bool:
+    """Seen not to be slower: what is past the playbook's threshold may cost, and is no cause of that."""
+    return slower(observed).severity == "ruled_out"
+
+
+def cost(observed: Observations) -> Finding:
+    """By the sweep's step times, for no engine says how long drafting takes."""
+    swept = observed.swept
+    if swept is None or swept.draft_ms is None or not swept.target_ms:
+        why = observed.why_not("swept") if swept is None else swept.lacks("its step times fit no line")
+        return COST.unknown(f"the cost of a drafted token is not known: {why}", show="specops sweep ROLLOUT")
+    share = swept.draft_ms / swept.target_ms
+    evidence = Evidence(
+        what="a drafted token's time over a target step's",
+        value=round(share, 4),
+        source=swept.source,
+        threshold=DRAFT_SHARE,
+        threshold_source=PLAYBOOK,
+    )
+    target = f"a target step's {swept.target_ms:.2f} ms"
+    message = f"a drafted token costs {swept.draft_ms:.2f} ms ({share:.0%} of {target})"
+    if share >= DRAFT_SHARE:
+        cause = "drafting and verifying a token costs about as much as decoding one"
+        fix = "a smaller draft, a head (EAGLE-3) or n-grams; then specops sweep ROLLOUT"
+        if _pays(observed):
+            return COST.contributing(f"{message}, {ALL_THE_SAME}", evidence, cause=cause, fix=fix)
+        return COST.cause(message, evidence, cause=cause, fix=fix)
+    return COST.ruled_out(f"{message}: below {DRAFT_SHARE:.0%}", evidence)
+
+
+def length(observed: Observations) -> Finding:
+    """Whether the last positions bring what they cost: acceptance by position, with the sweep's costs."""
+    swept, live = observed.swept, observed.live
+    if observed.branches:
+        return LENGTH.unknown("a branching tree has no K", show="specops sweep ROLLOUT")
+    curve, source = (live.per_position, live.source) if live and live.per_position else ((), "")
+    if not curve and swept is not None:
+        curve, source = swept.per_position, swept.source
+    if not curve:
+        why = f"acceptance by position is not known: {observed.why_not('live', 'swept')}"
+        return LENGTH.unknown(why, show="specops sweep ROLLOUT")
+    shown = " ".join(f"{share:.2f}" for share in curve)
+    if swept is None or swept.draft_ms is None or not swept.target_ms:
+        evidence = Evidence(what="acceptance by position", value=shown, source=source)
+        lacks = swept.lacks("its step times fit no line") if swept is not None else observed.why_not("swept")
+        why = f"accepted by position: {shown}; the cost of a position is not known: {lacks}"
+        return LENGTH.unknown(why, evidence, show="specops sweep ROLLOUT")
+    costs = StepCost(swept.target_ms, swept.draft_ms, None, ())
+    best = economics.cut(economics.positions(curve, costs))
+    worth = f"a position's worth by {swept.source}"
+    evidence = Evidence(
+        what="acceptance by position", value=shown, source=source, threshold=best, threshold_source=worth
+    )
+    if best >= len(curve):
+        return LENGTH.ruled_out(f"all {len(curve)} positions gain more than they cost ({shown})", evidence)
+    message = f"of {len(curve)} positions ({shown}) only the first {best} gain more than they cost"
+    if best == 0:
+        message = f"not even the first of {len(curve)} positions ({shown}) gains what it costs"
+        if _pays(observed):
+            cause = "sweep and comparison disagree: noise, or another load"
+            return LENGTH.contributing(
+                f"{message}, {ALL_THE_SAME}", evidence, cause=cause, fix="specops sweep ROLLOUT"
+            )
+        return LENGTH.cause(message, evidence, cause="no K pays with this draft", fix=ANOTHER)
+    cause = f"K is too large: tokens drafted after position {best} are mostly rejected"
+    return LENGTH.contributing(
+        message,
+        evidence,
+        cause=cause,
+        fix=f"K = {best} (num_speculative_tokens, or chain:{best}), then sweep it",
+    )
+
+
+def fall_backs(observed: Observations) -> Finding:
+    found = observed.fall_backs
+    if found is None:
+        why = observed.why_not("fall_backs")
+        return FALL_BACKS.unknown(
+            f"the guard's fall-backs are not known: {why}", show="specops guard run ROLLOUT"
+        )
+    evidence = Evidence(
+        what="fall-backs in 7 days",
+        value=found.week,
+        source=found.source,
+        threshold=WEEKLY_FALL_BACKS,
+        threshold_source=PLAYBOOK,
+    )
+    last = f"; the last: {found.last}" if found.last else ""
+    message = f"{found.week} fall-backs within 7 days{last}"
+    if found.week > WEEKLY_FALL_BACKS:
+        return FALL_BACKS.contributing(
+            message, evidence, cause="speculation repeatedly turns bad", fix=ANOTHER
+        )
+    return FALL_BACKS.ruled_out(message, evidence)
+
+
+DRIFTED = Check("acceptance-drift", "acceptance")
+DECAY = Check("decay-with-uptime", "acceptance")
+TOO_FEW = "possibly lower: too few drafted tokens to decide"
+AGAIN = "specops diagnose ROLLOUT  # after more traffic"
+
+
+def drifted(observed: Observations) -> Finding:
+    live = _counted(observed)
+    before = [
+        (value, what, source)
+        for value, what, source in (
+            (observed.compared.acceptance, "when it was compared", observed.compared.source)
+            if observed.compared
+            else (None, "", ""),
+            (observed.earlier.week, "in the week before", observed.earlier.source)
+            if observed.earlier
+            else (None, "", ""),
+        )
+        if value is not None
+    ]
+    if live is None or live.acceptance is None or not before:
+        why = why_not(observed, "earlier", "compared")
+        return DRIFTED.unknown(
+            f"a change of acceptance is not known: {why}",
+            show=NEEDS_PROMETHEUS,
+        )
+    now = live.acceptance
+    evidence = tuple(
+        Evidence(
+            what=f"acceptance now, less {what}",
+            value=round(now - value, 4),
+            source=f"{live.source}; {source}",
+            threshold=-DRIFT,
+            threshold_source=OURS,
+        )
+        for value, what, source in before
+    )
+    message = f"acceptance {now:.2f} over {live.over}; " + ", ".join(
+        f"{value:.2f} {what}" for value, what, _ in before
+    )
+    if all(now > value - DRIFT for value, _, _ in before):
+        return DRIFTED.ruled_out(message, *evidence)
+    if not any(_fell(observed, value) for value, _, _ in before):
+        return DRIFTED.contributing(message, *evidence, cause=TOO_FEW, fix=AGAIN)
+    return DRIFTED.cause(
+        message,
+        *evidence,
+        cause="the traffic changed, or the target or the draft was replaced",
+        fix="specops run ROLLOUT --only ab --fresh  # with prompts of today's traffic; then another draft, or"
+        " route what it is weak in",
+    )
+
+
+def decay(observed: Observations) -> Finding:
+    live, earlier = _counted(observed), observed.earlier
+    if live is None or live.acceptance is None or earlier is None or earlier.after_start is None:
+        why = why_not(observed, "earlier")
+        return DECAY.unknown(
+            f"a decay of acceptance is not known: {why}",
+            show=NEEDS_PROMETHEUS,
+        )
+    fell = earlier.after_start - live.acceptance
+    hours = f"{earlier.up_hours:.0f} hours" if earlier.up_hours is not None else "a while"
+    evidence = Evidence(
+        what="acceptance lost since the first hour",
+        value=round(fell, 4),
+        source=earlier.source,
+        threshold=DRIFT,
+        threshold_source=OURS,
+    )
+    message = (
+        f"{hours} up: acceptance {live.acceptance:.2f} now, and {earlier.after_start:.2f} in the first hour"
+        " after the start"
+    )
+    if fell < DRIFT:
+        return DECAY.ruled_out(message, evidence)
+    if not _fell(observed, earlier.after_start):
+        return DECAY.contributing(message, evidence, cause=TOO_FEW, fix=AGAIN)
+    return DECAY.cause(
+        message,
+        evidence,
+        cause="acceptance decays with uptime (as in sglang#37326), unless the traffic changed",
+        fix="restart one server of the pool and compare it with the others; if it recovers, restart"
+        " all of them in turn, regularly",
+    )
+
+
+def _fell(observed: Observations, before: float) -> bool:
+    """By as much as counts, and by more than the error of what there is now."""
+    now = acceptance(observed)
+    return now is not None and now.value <= before - max(DRIFT, now.error)
+
+
+def _counted(observed: Observations) -> Live | None:
+    """The live figures, where enough was drafted for a rate."""
+    live = observed.live
+    enough = live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED
+    return live if enough else None
+
+
+CLASSES = Check("weak-classes", "acceptance")
+LENGTHS = Check("long-prompts", "acceptance")
+TEMPERATURES = Check("high-temperature", "acceptance")
+
+
+def classes(observed: Observations) -> Finding:
+    """By class no server counts acceptance, so it goes by what each gains in comparison or sweep.
+    A no of either counts, as it does for the router."""
+    compared, swept = observed.compared, observed.swept
+    if (compared is None or not compared.classes) and swept is None:
+        why = observed.why_not("compared", "swept")
+        return CLASSES.unknown(
+            f"the gain of each traffic class is not known: {why}", show="specops run ROLLOUT"
+        )
+    message: dict[str, Evidence] = {}
+    if swept is not None:
+        for name, reason in swept.classes_off.items():
+            message[name] = Evidence(what=f"class {name}", value=reason, source=swept.source)
+    if compared is not None:
+        for name, one in compared.classes.items():
+            if one.verdict == "no":
+                value = f"E2E {one.e2e}" if one.e2e else one.reason
+                message[name] = Evidence(
+                    what=f"class {name}", value=value, source=compared.source, threshold=1.0
+                )
+    known = len(compared.classes) if compared is not None else 0
+    if not message:
+        if compared is None or any(one.verdict != "yes" for one in compared.classes.values()):
+            why = "no class was measured to lose, but not every class to gain"
+            return CLASSES.unknown(
+                why, show="specops run ROLLOUT --only ab  # with more prompts of each class"
+            )
+        return CLASSES.ruled_out(f"all {known} traffic classes gain ({compared.source})")
+    everywhere = known > 1 and len(message) >= known
+    return CLASSES.cause(
+        f"{', '.join(message)}: speculation does not pay",
+        *message.values(),
+        cause="speculation pays for no class" if everywhere else "the draft is weak for these classes",
+        fix="keep these classes standard (below), then: specops route render ROLLOUT",
+        paste=_routing(list(message), observed.classes),
+    )
+
+
+def _routing(names: list[str], written: Mapping[str, dict[str, object]]) -> str:
+    """As `route.classes` takes it. A class that the rollout file does not tell gets the header that clients
+    would have to send: what its content looks like nobody measured."""
+    entries = [
+        written.get(name, {"name": name, "headers": {"X-Traffic-Class": name}}) | {"speculate": False}
+        for name in names
+    ]
+    return yaml.safe_dump({"route": {"classes": entries}}, sort_keys=False, allow_unicode=True)
+
+
+def lengths(observed: Observations) -> Finding:
+    swept = observed.swept
+    if swept is None or len(swept.by_length) < 2:
+        why = observed.why_not("swept") if swept is None else swept.lacks("one prompt length was swept")
+        show = "specops sweep ROLLOUT  # with sweep.prompt_tokens"
+        return LENGTHS.unknown(f"acceptance by prompt length is not known: {why}", show=show)
+    low, message, evidence = _below(swept.by_length, observed)
+    if pays_from(observed)[0] is None:
+        return LENGTHS.unknown(
+            f"{message}; {pays_from(observed)[1]}", *evidence, show="specops sweep ROLLOUT"
+        )
+    if not low:
+        return LENGTHS.ruled_out(f"acceptance by prompt length: {message}", *evidence)
+    return LENGTHS.cause(
+        f"acceptance by prompt length: {message}: too low for {', '.join(low)}",
+        *evidence,
+        cause="the draft reads less of a long prompt than the target: its own max_model_len, or what it was"
+        " trained on",
+        fix="speculation.max_model_len keeps longer sequences off (vLLM); else another draft",
+    )
+
+
+def temperatures(observed: Observations) -> Finding:
+    swept = observed.swept
+    if swept is None or len(swept.by_temperature) < 2:
+        why = observed.why_not("swept") if swept is None else swept.lacks("one temperature was swept")
+        show = "specops sweep ROLLOUT  # with two or more values in sweep.temperature"
+        return TEMPERATURES.unknown(f"acceptance by temperature is not known: {why}", show=show)
+    rates = {f"{temperature:g}": rate for temperature, rate in sorted(swept.by_temperature.items())}
+    low, message, evidence = _below(rates, observed)
+    if pays_from(observed)[0] is None:
+        return TEMPERATURES.unknown(
+            f"{message}; {pays_from(observed)[1]}", *evidence, show="specops sweep ROLLOUT"
+        )
+    if not low:
+        return TEMPERATURES.ruled_out(f"acceptance by temperature: {message}", *evidence)
+    least = min(float(name) for name in low)
+    fine = [float(name) for name in rates if float(name) < least]
+    fix = (
+        f"route.max_temperature: {max(fine):g}"
+        if fine
+        else "specops guard override ROLLOUT standard --why temperature"
+    )
+    return TEMPERATURES.cause(
+        f"acceptance by temperature: {message}: too low from {least:g} on",
+        *evidence,
+        cause="the target spreads its choice over more tokens, so fewer drafted ones are accepted",
+        fix=f"{fix}; then specops route render ROLLOUT",
+    )
+
+
+def _below(rates: Mapping[str, float], observed: Observations) -> tuple[list[str], str, tuple[Evidence, ...]]:
+    """Which of them are below where speculation pays; all, in words; and as evidence."""
+    assert observed.swept is not None
+    gate, source = pays_from(observed)
+    evidence = tuple(
+        Evidence(
+            what=f"acceptance, {name}",
+            value=rate,
+            source=observed.swept.source,
+            threshold=gate,
+            threshold_source=source,
+        )
+        for name, rate in rates.items()
+    )
+    message = ", ".join(f"{name} {rate:.2f}" for name, rate in rates.items())
+    low = [name for name, rate in rates.items() if gate is not None and rate < gate]
+    return low, message, evidence
+
+
+VOCABULARY = Check("vocabulary-mismatch", "vocabulary")
+SAME_FAMILY = "a draft of the target's family, with its tokenizer: specops verify-draft TARGET DRAFT"
+
+
+def vocabulary(observed: Observations) -> Finding:
+    """By what a server's log says, else by the pair's files."""
+    logged, drafts = observed.logged, observed.drafts
+    if logged is not None and logged.lines:
+        return VOCABULARY.cause(
+            f"a server refused the pair: {logged.lines[0]}",
+            *(Evidence(what="a server's log", value=line, source=logged.source) for line in logged.lines),
+            cause="the draft belongs to another model family than the target, with another vocabulary",
+            fix=f"{SAME_FAMILY}; or, from vLLM 0.25, use_heterogeneous_vocab",
+        )
+    if drafts is None:
+        return VOCABULARY.unknown(
+            f"the vocabularies were not compared: {observed.why_not('drafts')}",
+            show="specops run ROLLOUT --only drafts",
+        )
+    evidence = tuple(Evidence(what="verify-draft", value=one, source=drafts.source) for one in drafts.wrong)
+    if drafts.verdict == "incompatible":
+        cause = "token ids mean other text to the draft than to the target: almost no token is accepted"
+        return VOCABULARY.cause(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
+    if drafts.verdict == "degraded":
+        cause = "the draft was trained with another tokenization: fewer of its tokens are accepted"
+        return VOCABULARY.contributing(drafts.reason, *evidence, cause=cause, fix=SAME_FAMILY)
+    return VOCABULARY.ruled_out(f"{drafts.reason} ({drafts.source})", *evidence)

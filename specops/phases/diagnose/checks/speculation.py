@@ -1,0 +1,152 @@
+"""Does the pool speculate at all, and does it work? The switch, servers without a draft, stuck servers."""
+
+from __future__ import annotations
+
+from specops.phases.diagnose.checks.thresholds import ENOUGH_ANSWERS, FAILING, NEEDS_PROMETHEUS
+from specops.phases.diagnose.finding import Check, Evidence, Finding
+from specops.phases.diagnose.observations import LintFinding, Observations
+
+OFF = Check("speculation-off", "slower")
+STUCK = Check("server-stuck", "slower")
+ABORTED = Check("requests-aborted", "answers")
+
+
+def off(observed: Observations) -> Finding:
+    """By the routers' switch, and by servers that make tokens and draft none."""
+    live, switched = observed.live, observed.switched
+    message, evidence = [], []
+    if switched is not None:
+        message.append(f"the routers have {switched.percent:g}% of the speculative traffic on")
+        evidence.append(
+            Evidence(what="speculative share, percent", value=switched.percent, source=switched.source)
+        )
+        if switched.percent == 0:
+            return OFF.cause(
+                message[0],
+                *evidence,
+                cause="speculation is switched off: all traffic goes to the standard pool",
+                fix="specops guard status ROLLOUT",
+            )
+    if live is not None and live.not_drafting:
+        servers = ", ".join(live.not_drafting)
+        evidence.append(Evidence(what="servers that draft nothing", value=servers, source=live.source))
+        return OFF.cause(
+            f"{servers}: makes tokens and drafted none within {live.over}",
+            *evidence,
+            cause="servers of the speculative pool do not speculate: they were started without a draft, or"
+            " switched it off by themselves",
+            fix="specops launch render ROLLOUT  # compare its command with the server's",
+        )
+    if switched is not None and switched.percent < 100:
+        return OFF.contributing(
+            message[0],
+            *evidence,
+            cause="a part of the traffic is held on the standard pool: a canary step, or a person",
+            fix="specops guard status ROLLOUT",
+        )
+    if live is None or not (live.drafted or (live.answers or 0) >= ENOUGH_ANSWERS):
+        if switched is not None:
+            return OFF.ruled_out(message[0], *evidence)
+        why = observed.why_not("live") if live is None else f"almost no traffic within {live.over}"
+        return OFF.unknown(f"whether it speculates is not known: {why}", show=NEEDS_PROMETHEUS)
+    message.append(f"every server with traffic drafted tokens within {live.over}")
+    return OFF.ruled_out("; ".join(message), *evidence)
+
+
+def stuck(observed: Observations) -> Finding:
+    live = observed.live
+    if live is None:
+        why = f"whether a server is stuck is not known: {observed.why_not('live')}"
+        return STUCK.unknown(why, show=NEEDS_PROMETHEUS)
+    if not live.stuck:
+        return STUCK.ruled_out(f"no server had requests running without making a token ({live.source})")
+    servers = ", ".join(live.stuck)
+    return STUCK.cause(
+        f"{servers}: requests were running all the time, and not one token was made",
+        Evidence(what="stuck servers", value=servers, source=live.source),
+        cause="a server hangs, and so do the requests that are sent to it",
+        fix="take it out of the pool, keep its log, and start it anew",
+    )
+
+
+def aborted(observed: Observations) -> Finding:
+    """By the engine, of the speculative pool; held against the standard pool's."""
+    live = observed.live
+    if live is None or live.aborted is None or (live.answers or 0) < ENOUGH_ANSWERS:
+        why = observed.why_not("live") if live is None else f"too few requests ended within {live.over}"
+        return ABORTED.unknown(f"whether requests fail is not known: {why}", show=NEEDS_PROMETHEUS)
+    evidence = [
+        Evidence(
+            what="aborted or failed, of requests that ended",
+            value=round(live.aborted, 4),
+            source=live.source,
+            threshold=FAILING,
+            threshold_source="a default of specops",
+        )
+    ]
+    message = f"{live.aborted:.1%} of the requests that ended were aborted or failed"
+    theirs = observed.standard.aborted if observed.standard else None
+    if theirs is not None and observed.standard is not None:
+        message += f"; {theirs:.1%} on the standard pool"
+        evidence.append(
+            Evidence(what="the same, standard pool", value=round(theirs, 4), source=observed.standard.source)
+        )
+    if live.aborted <= FAILING:
+        return ABORTED.ruled_out(message, *evidence)
+    if theirs is not None and live.aborted - theirs <= FAILING:
+        cause = "both pools abort requests: clients that leave, or a model that fails without speculation too"
+        return ABORTED.contributing(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
+    cause = "the speculative pool fails requests, or its clients give up waiting"
+    return ABORTED.cause(message, *evidence, cause=cause, fix="specops canary ROLLOUT")
+
+
+SETTINGS = Check("settings-without-effect", "slower")
+NAMES = Check("series-missing", "watching")
+
+
+def settings(observed: Observations) -> Finding:
+    """By the lint of the command that starts the pool, for the version that it is for."""
+    lint = observed.lint
+    if lint is None:
+        why = observed.why_not("lint")
+        return SETTINGS.unknown(
+            f"the pool's command is not known: {why}",
+            show="specops launch lint --help  # with the command that starts the pool",
+        )
+    bad = [one for one in lint.findings if one.level != "note"]
+    evidence = tuple(
+        Evidence(what=f"{one.level}: {one.flag}", value=one.why, source=lint.source) for one in bad
+    )
+    if not bad:
+        return SETTINGS.ruled_out(f"the lint finds nothing in the pool's command ({lint.source})")
+    message = f"{', '.join(one.flag for one in bad)}: {bad[0].why}"
+    fix = "; ".join(filter(None, map(_fix, bad))) or "specops launch lint shows the command as it should be"
+    cause = "this version of the engine refuses or ignores a setting"
+    if any(one.level == "error" for one in bad):
+        return SETTINGS.cause(message, *evidence, cause=cause, fix=fix)
+    return SETTINGS.contributing(message, *evidence, cause="a setting may have no effect", fix=fix)
+
+
+def _fix(one: LintFinding) -> str | None:
+    return f"{one.flag} -> {one.replacement}" if one.replacement else None
+
+
+def names(observed: Observations) -> Finding:
+    found = observed.names
+    if found is None:
+        why = observed.why_not("names")
+        return NAMES.unknown(
+            f"the series in Prometheus are not known: {why}", show="specops monitor check ROLLOUT"
+        )
+    if not found.lacking:
+        return NAMES.ruled_out(
+            f"all {found.requested} names that rules and panels need exist ({found.source})"
+        )
+    return NAMES.cause(
+        f"{len(found.lacking)} of {found.requested} names are missing: {found.lacking[0]}",
+        *(Evidence(what="a series", value=one, source=found.source) for one in found.lacking),
+        cause="panels and alerts have no data: a series was renamed by a release, or is not scraped",
+        fix=found.fixes[0]
+        if found.fixes
+        else "specops monitor render ROLLOUT  # then load the files into Prometheus",
+    )

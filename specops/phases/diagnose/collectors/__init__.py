@@ -1,0 +1,1 @@
+"""Collectors: what is observed of a rollout, from its servers and its run folder."""
