@@ -40,7 +40,7 @@ from specops.phases.diagnose.observations import (
     Swept,
 )
 from specops.phases.monitor.before import before
-from specops.phases.sweep.records import STORED, Kept
+from specops.phases.sweep.records import STORED, Measurements
 from specops.prometheus import exposition
 from specops.results import Result, sealed
 
@@ -310,7 +310,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     cells = swept({"k=3": 1.2, "k=5": 1.6}, three, noise=0)
     found = judged(three, loads(), cells)
     assert found.recommendation["setting"] == "k=5"
-    stored = Kept(cells=cells, failed=[], skipped=[], spent_s=1.0)
+    stored = Measurements(cells=cells, failed=[], skipped=[], spent_s=1.0)
     swept_ = Result(
         phase="sweep",
         verdict=found.verdict,
