@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import (
+from specops.cli.call import Answer, Call, ResultOption, shared_options
+from specops.cli.options import (
     ApiKeyOption,
     EndpointOption,
     IgnoreEosFlag,
@@ -17,13 +18,9 @@ from specops.cli.load_options import (
     TimeoutOption,
     TokenizerOption,
     TopPOption,
-    load_settings,
     names,
     whole_numbers,
-    wrong_option,
 )
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
-from specops.cli.progress import progress
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +35,9 @@ LOOKS = {"interleaved": 4, "abba-restart": 1}
 """Every look costs abba-restart another start of every arm in every round."""
 
 
+@shared_options(out=ResultOption, default_out=DEFAULT_OUT)
 def ab(
+    call: Call,
     arm: Annotated[
         list[str],
         typer.Option(
@@ -98,15 +97,13 @@ def ab(
         Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
-    out: Annotated[Path, typer.Option(help="The result; an earlier one is resumed.")] = DEFAULT_OUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compare anew what was compared before.")] = False,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """Compare two or more arms on the same prompts, in turn."""
+) -> Answer:
+    assert call.out is not None
     from specops import results
-    from specops.phases.ab.settings import parse_arms
+    from specops.cli.ab_page import page
+    from specops.load.settings import BaselineSettings
+    from specops.phases.ab.settings import AbSettings, parse_arms
 
     arms = parse_arms(arm)
     fields: dict[str, Any] = {
@@ -128,8 +125,9 @@ def ab(
         "max_rps": max_rps,
         "max_error_share": max_error_share,
     }
-    asked = load_settings(fields | ({"prompts": prompts} if prompts else {}), "ab")
-    settings = _settings(
+    asked = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
+    settings = call.settings(
+        AbSettings,
         {
             "design": design,
             "looks": LOOKS.get(design, 1) if looks is None else looks,
@@ -139,38 +137,21 @@ def ab(
             "failure_margin": failure_margin,
             "mixed_prompts": mixed_prompts,
             "same_server": same_server,
-        }
+        },
     )
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
     recorded = _recorded(against, asked, arms) if against else None
-    result = _compare(_with_models(arms, asked), asked, settings, out, fresh=fresh, quiet=quiet)
+    result = _compare(call, _with_models(arms, asked), asked, settings, call.out, fresh=fresh)
     if against and recorded:
         result = _held_against(recorded, result, against, settings)
-        results.write(out, result)
+        results.write(call.out, result)
     if plot is not None:
         from specops.phases.ab.report import picture, read
         from specops.render.ab_plot import draw
 
-        draw(picture(read(result, str(out))), plot)
-    if as_json:
-        print_json(result)
-    else:
-        from specops.cli.ab_page import page
-
-        typer.echo("\n".join(page(result, out)))
-    raise typer.Exit(result.exit_code)
-
-
-def _settings(fields: dict[str, Any]) -> AbSettings:
-    from pydantic import ValidationError
-
-    from specops.phases.ab.settings import AbSettings
-
-    try:
-        return AbSettings(**fields)
-    except ValidationError as error:
-        raise wrong_option(error, "ab") from error
+        draw(picture(read(result, str(call.out))), plot)
+    return Answer(result, page(result, call.out))
 
 
 def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
@@ -195,7 +176,7 @@ def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
 
 
 def _compare(
-    arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool, quiet: bool
+    call: Call, arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
 ) -> Result:
     from specops import results
     from specops.phases.ab.measure import compare
@@ -205,7 +186,7 @@ def _compare(
     if previous is not None:
         _refuse_unusable(previous, arms, asked, settings, out)
     logs = out.parent / "logs"
-    with progress(quiet) as shown, partial_results(out, shown, resumed=previous is not None) as keep:
+    with call.progress() as shown, partial_results(out, shown, resumed=previous is not None) as keep:
         result = compare(arms, asked, settings, shown, logs=logs, previous=previous, on_partial=keep)
         keep(result)
     return result

@@ -1,45 +1,130 @@
-"""The command line: registers the commands, and turns every error into a sentence and an exit code.
-
-A command module imports what is heavy (torch, openai, aiohttp) inside its functions, so that
-`specops --help` answers at once.
-"""
+"""The command line: the table of commands, and how an error becomes a sentence and an exit code."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer._click.exceptions import ClickException, NoArgsIsHelpError
+from typer.core import TyperGroup
 
 from specops import __version__
 from specops.cli import output
-from specops.cli.ab import ab
-from specops.cli.baseline import baseline
-from specops.cli.bench import bench
-from specops.cli.canary import canary
-from specops.cli.checklist import checklist
-from specops.cli.diagnose import diagnose
-from specops.cli.doctor import doctor
-from specops.cli.edge import edge
-from specops.cli.guard import guard
-from specops.cli.init import init
-from specops.cli.interruption import Commands, sigterm_as_ctrl_c
-from specops.cli.issues import issues
-from specops.cli.launch import launch
-from specops.cli.monitor import monitor
-from specops.cli.plan import plan
-from specops.cli.report import report
-from specops.cli.route import route
-from specops.cli.run import run
-from specops.cli.serve import serve
-from specops.cli.sweep import sweep
-from specops.cli.verify_draft import verify_draft
-from specops.errors import Exit, SpecopsError
+from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
+from specops.errors import Exit, SpecopsError, UsageError
+
+COMMANDS = {
+    "Start": {
+        "init": "Write a commented rollout file to start from.",
+        "doctor": "Check this machine, an endpoint, Prometheus or a rollout.",
+        "run": "Run every phase, from measuring to a go-live verdict.",
+    },
+    "Measure": {
+        "baseline": "Measure one endpoint: latency, throughput, acceptance.",
+        "ab": "Compare two or more arms on the same prompts, in turn.",
+        "sweep": "Find the best K or tree, and the load where it stops paying.",
+        "verify-draft": "Judge from their files whether a draft fits a target.",
+        "canary": "Check that the speculative pool answers as the standard.",
+        "plan": "Explain the planner behind `tree: auto`.",
+    },
+    "Deploy and operate": {
+        "launch": "Render how pools are started; lint commands that start them.",
+        "route": "Render, test and explain the NGINX router.",
+        "monitor": "Render rules, alerts and a dashboard; check Prometheus.",
+        "guard": "Turn speculation off when it stops paying, and back on.",
+        "checklist": "Decide whether it may go live, item by item.",
+        "diagnose": "Find why serving is slow or odd, from metrics and results.",
+        "report": "Report what speculation did over the last week.",
+        "issues": "List known issues of serving engines with speculation.",
+    },
+    "Embedded engine": {
+        "serve": "Serve a model over the OpenAI API, with vLLM's metrics.",
+        "edge": "Draft on this machine, verify on a shared server.",
+        "bench": "Measure pairs of models and kernels of the embedded engine.",
+    },
+}
+"""By section the commands and the first line of their help. Each is loaded from its module when it is
+needed, so that `specops --help` and the completion of a shell answer at once."""
+
+SUMMARIES = {name: summary for section in COMMANDS.values() for name, summary in section.items()}
+
+EXIT_CODES = """\
+Exit codes:
+  0  the verdict is yes, or the command did its work
+  1  the verdict is no: a gate failed, a check failed, a cause was found
+  2  wrong usage, rollout file or prompts
+  3  the environment failed: a server, a file, a program
+  4  undecided: not enough evidence; the answer says what is missing
+  130, 143  stopped by Ctrl-C or SIGTERM; the last line says how to resume
+"""
+
+
+class Lazy(dict[str, Any]):
+    """The commands by name; a command's module is imported when the command is taken out."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(SUMMARIES))
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__getitem__(name) is None:
+            self[name] = _load(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401  # this is `get`
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+
+def _load(name: str) -> Any:
+    word = name.replace("-", "_")
+    found = getattr(import_module(f"specops.cli.{word}"), word)
+    above = typer.Typer(add_completion=False, rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        above.add_typer(found, name=name)
+    else:
+        above.command(name)(found)
+    loaded = typer.main.get_group(above).commands[name]
+    loaded.help = "\n\n".join(filter(None, (SUMMARIES[name], loaded.help)))
+    return loaded
+
+
+class Specops(TyperGroup):
+    """All commands, in sections and loaded when needed; says how to resume what was interrupted."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": Lazy()})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl(list(commands.items()), col_max=14)
+        formatter.write_paragraph()
+        formatter.write(EXIT_CODES)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        from typer._click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=summary)
+            for name, summary in SUMMARIES.items()
+            if name.startswith(incomplete)
+        ]
+        return found or super().shell_complete(ctx, incomplete)
+
+    def invoke(self, ctx: Any) -> Any:
+        with resume_hint():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="specops",
-    cls=Commands,
+    cls=Specops,
     help="Measure, roll out and guard speculative decoding for LLM serving.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -48,8 +133,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"specops {__version__}")
         raise typer.Exit
 
@@ -62,39 +147,37 @@ def _root(
 ) -> None: ...
 
 
-for _command in (init, run, serve, baseline, verify_draft, sweep, ab, canary, diagnose, doctor, issues):
-    app.command()(_command)
-app.add_typer(bench, name="bench")
-app.add_typer(edge, name="edge")
-app.add_typer(plan, name="plan")
-app.add_typer(launch, name="launch")
-app.add_typer(route, name="route")
-app.add_typer(monitor, name="monitor")
-app.add_typer(guard, name="guard")
-app.add_typer(report, name="report")
-app.add_typer(checklist, name="checklist")
+def _usage_error(error: ClickException) -> UsageError:
+    """In the form of all errors: `Missing option '--by'.` becomes `missing option '--by'`."""
+    said = error.format_message().rstrip(".").replace("Value error, ", "")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "specops"
+    return UsageError(said[:1].lower() + said[1:], hint=f"{command} --help")
 
 
 def main() -> None:
     """Entry point. Wrong usage exits with 2, Ctrl-C with 130, SIGTERM with 143.
 
-    Typer prints wrong usage itself. With --json it is raised instead, so that it is printed as JSON too.
+    Errors of usage are raised by Typer, and printed here in the form of all errors.
     """
     debug = "--debug" in sys.argv
     as_json = output.wants_json(sys.argv[1:])
     try:
         with sigterm_as_ctrl_c():
-            ended = app(prog_name="specops", standalone_mode=not as_json)
+            ended = app(prog_name="specops", standalone_mode=False)
         code = ended if isinstance(ended, int) else Exit.YES
     except Exception as error:
         if isinstance(error, SpecopsError):
             output.print_error(error, as_json=as_json)
             code = error.exit_code
-        elif as_json and callable(said := getattr(error, "format_message", None)):
+        elif isinstance(error, typer.Abort):
+            code = 128 + signal.SIGINT
+        elif isinstance(error, NoArgsIsHelpError):
+            typer.echo(error.format_message(), err=True)
             code = Exit.USAGE
-            context = getattr(error, "ctx", None)
-            hint = f"{context.command_path} --help" if context is not None else None
-            output.print_failure(said(), hint, code, as_json=True)
+        elif isinstance(error, ClickException):
+            code = Exit.USAGE
+            output.print_error(_usage_error(error), as_json=as_json)
         else:
             output.print_unexpected(error, as_json=as_json)
             code = Exit.ENVIRONMENT

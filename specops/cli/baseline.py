@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import (
+from specops.cli.call import Answer, Call, ResultOption, shared_options
+from specops.cli.options import (
     ApiKeyOption,
     EndpointOption,
     IgnoreEosFlag,
@@ -18,12 +20,10 @@ from specops.cli.load_options import (
     TimeoutOption,
     TokenizerOption,
     TopPOption,
-    load_settings,
     names,
     whole_numbers,
 )
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json, print_table
-from specops.cli.progress import progress
+from specops.cli.output import Table
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ DEFAULT_OUT = Path("baseline.json")
 _SHOWN = (*product(("ttft_ms", "tpot_ms", "e2e_ms"), ("p50", "p95")), ("e2e_ms", "p99"))
 
 
+@shared_options(out=ResultOption, default_out=DEFAULT_OUT)
 def baseline(
+    call: Call,
     base_url: Annotated[str, typer.Option(help="OpenAI base URL, such as http://127.0.0.1:8000/v1.")],
     model: Annotated[str | None, typer.Option(help="Model name; by default the only one served.")] = None,
     endpoint: EndpointOption = "chat",
@@ -65,14 +67,11 @@ def baseline(
     ] = 0.05,
     abort_error_share: Annotated[float, typer.Option(help="Stop above this share of failures.")] = 0.5,
     abort_e2e_ms: Annotated[float | None, typer.Option(help="Stop above this median latency.")] = None,
-    out: Annotated[Path, typer.Option(help="The result; an earlier one is resumed.")] = DEFAULT_OUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """Measure one endpoint: latency, throughput, acceptance."""
+) -> Answer:
+    assert call.out is not None
     from specops import results
+    from specops.load.settings import BaselineSettings
     from specops.phases.baseline import measure
     from specops.phases.partial_results import partial_results
 
@@ -103,20 +102,16 @@ def baseline(
         "abort_error_share": abort_error_share,
         "abort_e2e_ms": abort_e2e_ms,
     }
-    settings = load_settings(fields | ({"prompts": prompts} if prompts else {}), "baseline")
+    settings = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
     if model is None:
         settings = settings.model_copy(update={"model": _only_model(settings)})
-    previous = results.read(out) if out.exists() and not fresh else None
+    previous = results.read(call.out) if call.out.exists() and not fresh else None
     if previous is not None:
-        _refuse_unusable(previous, settings, out)
-    with progress(quiet) as shown, partial_results(out, shown, resumed=previous is not None) as keep:
+        _refuse_unusable(previous, settings, call.out)
+    with call.progress() as shown, partial_results(call.out, shown, resumed=previous is not None) as keep:
         result = measure(settings, shown, previous, keep)
         keep(result)
-    if as_json:
-        print_json(result)
-    else:
-        _print(result, out)
-    raise typer.Exit(result.exit_code)
+    return Answer(result, _page(result, call.out))
 
 
 def _refuse_unusable(previous: Result, settings: BaselineSettings, out: Path) -> None:
@@ -146,23 +141,24 @@ def _only_model(settings: BaselineSettings) -> str:
     return asyncio.run(asked())
 
 
-def _print(result: Result, out: Path) -> None:
+def _page(result: Result, out: Path) -> Iterator[str | Table]:
     latencies = [f"{name[:-3].upper()} {q}" if q == "p50" else q for name, q in _SHOWN]
     columns = ["load", "requests", "failed", *latencies, "tok/s"]
     rows = [_row(_load(level), level) for level in result.data["by_concurrency"]]
     for name, levels in result.data["by_class"].items():
         if len(result.data["by_class"]) > 1:
             rows += [_row(f"{_load(level)}, {name}", level) for level in levels]
-    print_table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
+    yield Table(columns, rows, title=f"{result.settings['model']} (milliseconds)")
     for reason in _reasons(result):
-        typer.echo(f"–: {reason}")
+        yield f"–: {reason}"
     acceptance = result.data["acceptance"]
     if acceptance:
         rate, length = (_fixed(acceptance[name], 2) for name in ("rate", "length"))
-        typer.echo(f"accepted {rate} of drafts, {length} tokens a verification")
+        yield f"accepted {rate} of drafts, {length} tokens a verification"
     else:
-        typer.echo(f"acceptance unknown: {result.data['acceptance_missing']}")
-    typer.echo(f"{result.verdict}: {result.reason}\nresult: {out}")
+        yield f"acceptance unknown: {result.data['acceptance_missing']}"
+    yield f"{result.verdict}: {result.reason}"
+    yield f"result: {out}"
 
 
 def _reasons(result: Result) -> list[str]:

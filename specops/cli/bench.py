@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.assets import asset
-from specops.cli.extras import extra
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json, print_table
+from specops.cli.call import Answer, AnswerOption, Call, shared_options
+from specops.cli.options import extra
+from specops.cli.output import Table
 from specops.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from specops.progress import Progress
     from specops.results import Result
 
-bench = typer.Typer(help="Measure pairs of models and kernels of the embedded engine.", no_args_is_help=True)
+bench = typer.Typer(no_args_is_help=True)
 
 
 TargetOption = Annotated[
@@ -46,19 +47,15 @@ def _pair(target: Path | None, draft: Path | None, prompts: Path | None) -> dict
     }
 
 
-def _kept(measure: Callable[[Progress], Result], out: Path | None, quiet: bool) -> Result:
-    from specops import results
-    from specops.cli.progress import progress
-
-    with progress(quiet) as shown:
-        result = measure(shown)
-    if out is not None:
-        results.write(out, result)
-    return result
+def _measured(call: Call, measure: Callable[[Progress], Result]) -> Result:
+    with call.progress() as shown:
+        return measure(shown)
 
 
 @bench.command()
+@shared_options(out=AnswerOption)
 def acceptance(
+    call: Call,
     target: TargetOption = None,
     draft: DraftOption = None,
     prompts: PromptsOption = None,
@@ -66,11 +63,7 @@ def acceptance(
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens after each prompt.")] = 64,
     widths: Annotated[int, typer.Option("--widths", min=1, help="Children of a node, up to.")] = 5,
     seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Measure acceptance by verification rule and tree width."""
     with extra("engine", "measure the pair"):
         from specops.phases.acceptance import AcceptanceSettings, measure, table
@@ -82,20 +75,16 @@ def acceptance(
         widths=widths,
         seed=seed,
     )
-    result = _kept(partial(measure, settings), out, quiet)
-    if as_json:
-        print_json(result)
-        return
-    print_table(*table(result))
+    result = _measured(call, partial(measure, settings))
     spread = result.summary["greedy_acceptance_by_prompt"]
-    typer.echo(
-        f"{result.reason}; greedy by prompt: "
-        f"{spread['min']:.2f} / {spread['median']:.2f} / {spread['max']:.2f} (least, median, most)"
-    )
+    by_prompt = f"{spread['min']:.2f} / {spread['median']:.2f} / {spread['max']:.2f} (least, median, most)"
+    return Answer(result, [Table(*table(result)), f"{result.reason}; greedy by prompt: {by_prompt}"])
 
 
 @bench.command()
+@shared_options(out=AnswerOption)
 def verifiers(
+    call: Call,
     target: TargetOption = None,
     draft: DraftOption = None,
     prompts: PromptsOption = None,
@@ -109,11 +98,7 @@ def verifiers(
     ] = 3,
     temperature: Annotated[float, typer.Option("--temperature", min=0.01)] = 1.0,
     seed: SeedOption = 0,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Compare verifiers on the same trees: tokens a step, time."""
     with extra("engine", "measure the pair"):
         from specops.phases.verifiers import TREES, Ranking, VerifierSettings, measure, over_naive, table
@@ -127,17 +112,15 @@ def verifiers(
         temperature=temperature,
         seed=seed,
     )
-    result = _kept(partial(measure, settings), out, quiet)
-    if as_json:
-        print_json(result)
-        return
+    result = _measured(call, partial(measure, settings))
     ranking = Ranking.model_validate(result.data)
-    print_table(*table(ranking))
-    typer.echo("\n".join([*over_naive(ranking), result.reason]))
+    return Answer(result, [Table(*table(ranking)), *over_naive(ranking), result.reason])
 
 
 @bench.command()
+@shared_options(out=AnswerOption)
 def specinfer(
+    call: Call,
     target: TargetOption = None,
     draft: DraftOption = None,
     prompts: PromptsOption = None,
@@ -145,11 +128,7 @@ def specinfer(
     tokens: Annotated[int, typer.Option("--tokens", min=16, help="Tokens after each prompt.")] = 64,
     seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Four prompts of each class.")] = False,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Measure SpecInfer's tables 1 to 3, beside the paper's.
 
     The classes of the prompt set are the datasets.
@@ -164,28 +143,23 @@ def specinfer(
         tokens=tokens,
         seed=seed,
     )
-    result = _kept(partial(measure, settings), out, quiet)
-    if as_json:
-        print_json(result)
-        return
+    result = _measured(call, partial(measure, settings))
+    text: list[str | Table] = []
     for title, columns, rows in pages(Tables.model_validate(result.data)):
-        print_table(columns, rows, title=title)
-        typer.echo()
-    typer.echo(result.reason)
+        text += [Table(columns, rows, title), ""]
+    return Answer(result, [*text, result.reason])
 
 
 @bench.command()
+@shared_options(out=AnswerOption)
 def kernels(
+    call: Call,
     dtype: Annotated[str, typer.Option("--dtype", help="bfloat16, float16 or float32.")] = "bfloat16",
     quick: Annotated[bool, typer.Option("--quick", help="One or two sizes of each kernel.")] = False,
     page: Annotated[
         Path | None, typer.Option("--page", help="Also add the answer to this Markdown file.")
     ] = None,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Check and time the Triton kernels on this machine's GPU.
 
     They are timed beside PyTorch's and FlashInfer's.
@@ -198,19 +172,12 @@ def kernels(
             hint="--dtype bfloat16, float16 or float32",
         )
     settings = phase.KernelSettings.model_validate({"dtype": dtype, "quick": quick})
-    result = _kept(partial(phase.measure, settings, phase.this_machine()), out, quiet)
+    result = _measured(call, partial(phase.measure, settings, phase.this_machine()))
     if page is not None:
         try:
             with page.open("a", encoding="utf-8") as file:
                 file.write("\n" + phase.page(result))
         except OSError as error:
             raise FileError(f"could not add to {page}: {error.strerror}", hint="make it writable") from error
-    if as_json:
-        print_json(result)
-    else:
-        measured = phase.Measured.model_validate(result.data)
-        print_table(*phase.table(measured))
-        for note in phase.notes(measured):
-            typer.echo(note)
-        typer.echo(result.reason)
-    raise typer.Exit(result.exit_code)
+    measured = phase.Measured.model_validate(result.data)
+    return Answer(result, [Table(*phase.table(measured)), *phase.notes(measured), result.reason])

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import ApiKeyOption, EndpointOption, PromptsOption, names
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
-from specops.cli.progress import progress
+from specops.cli.call import Answer, Call, shared_options
+from specops.cli.options import ApiKeyOption, EndpointOption, PromptsOption, names
 from specops.errors import UsageError
+from specops.phases.commands import Commands
+from specops.phases.measurement import checked
+from specops.render.figures import aligned, count, sentence
+from specops.results import Result
 
 if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.config.canary import CheckName
+    from specops.phases.canary.finding import Conformance
 
 HINT = "specops canary rollout.yaml, or --standard http://HOST:8000/v1 --speculative http://HOST:8001/v1"
 
+CanaryFolder = Annotated[
+    Path | None, typer.Option("--out", help="Run folder; default: runs/NAME, or runs/canary.")
+]
 
+
+@shared_options(out=CanaryFolder)
 def canary(
+    call: Call,
     rollout: Annotated[
         Path | None, typer.Argument(help="The rollout file: its pools, prompts and section canary.")
     ] = None,
@@ -39,17 +50,8 @@ def canary(
         bool, typer.Option("--fresh", help="Repeat all checks; discard stored findings.")
     ] = False,
     api_key_env: ApiKeyOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="The run folder; default: runs/NAME, or runs/canary."),
-    ] = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """Check that the speculative pool answers as the standard.
-
-    Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where it is undecided. What only
+) -> Answer:
+    """Resumes where Ctrl-C or SIGTERM ended it. Exit 1 where it does not, 4 where it is undecided. What only
     the speculative pool lacks becomes a rule of the router.
     """
     from specops.config import load, run_folder
@@ -61,19 +63,20 @@ def canary(
     else:
         file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
-    from specops.cli.canary_page import page
     from specops.phases.canary import FILE, inputs, resumable
     from specops.phases.canary import canary as ask
     from specops.phases.commands import Commands
     from specops.phases.partial_results import partial_results
 
     wanted = _checks(only)
-    folder = run_folder(rollout, file.rollout, out) if rollout else out or Path("runs") / file.rollout
+    folder = (
+        run_folder(rollout, file.rollout, call.out) if rollout else call.out or Path("runs") / file.rollout
+    )
     path = folder / FILE
     previous = results.read(path) if path.exists() and not fresh else None
     if previous is not None and not resumable(previous, inputs(file, wanted), str(path)):
         previous = None
-    with progress(quiet) as shown:
+    with call.progress() as shown:
 
         def set_aside() -> None:
             if path.exists():
@@ -92,13 +95,8 @@ def canary(
                 )
             )
     result = results.read(path)
-    if as_json:
-        print_json(result)
-    else:
-        commands = Commands(file, rollout, folder) if rollout else None
-        again = shlex.join(["specops", *sys.argv[1:]])
-        typer.echo("\n".join(page(result, path, commands, again)))
-    raise typer.Exit(result.exit_code)
+    commands = Commands(file, rollout, folder) if rollout else None
+    return Answer(result, page(result, path, commands, shlex.join(["specops", *sys.argv[1:]])))
 
 
 def _checks(only: str) -> list[CheckName]:
@@ -155,3 +153,58 @@ def _only_model(base_url: str) -> str:
             return await client.only_model()
 
     return asyncio.run(ask())
+
+
+WORDS = {
+    "pass": "pass",
+    "fail": "FAIL",
+    "unsupported": "unsupported",
+    "differs": "differs",
+    "undecided": "undecided",
+}
+WIDEST = 150
+
+
+def page(result: Result, path: Path, commands: Commands | None, again: str) -> list[str]:
+    """The page's lines; requests that show what differs or cannot be told are in `path`, the result. `again`
+    is the command that made it, `commands` those of its rollout; None for a canary of two addresses."""
+    from specops.phases.canary.finding import Conformance
+
+    data = checked(Conformance, result.data, f"{path} is damaged: data")
+    asked = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
+    lines = [f"canary · {count(len(data.checks), 'check')} · requests: {asked} · {path}"]
+    lines += aligned([[f"  {one.name}", WORDS[one.status], _short(one.message)] for one in data.checks])
+    for one in data.checks:
+        if one.status == "fail" and one.request:
+            lines += ["", f"{one.name}, as sent to the speculative pool:", one.request]
+    if any(one.status == "fail" for one in data.checks):
+        lines.append("")
+    for entry in data.unsupported:
+        if entry.pool == "speculative":
+            lines.append(f"  rule: requests with {entry.parameter} go to the standard pool")
+    return [*lines, sentence(result.reason), *_next(data, result, commands, again)]
+
+
+def _short(told: str) -> str:
+    return told if len(told) <= WIDEST else told[: WIDEST - 1] + "…"
+
+
+def _next(data: Conformance, result: Result, commands: Commands | None, again: str) -> Iterator[str]:
+    failed = {one.name for one in data.checks if one.status == "fail"}
+    routed = any(one.status == "fail" and one.parameter for one in data.checks)
+    if failed == {"mixed"} and commands is not None:
+        yield f"change: keep sampled requests standard: route.max_temperature: 0 in {commands.file}"
+        yield f"next: {commands.of('route render {rollout}')}"
+    elif failed:
+        yield "change: send the request above to both servers, and report it to the engine's maintainers"
+        if routed and commands is not None:  # meanwhile such requests stay standard
+            yield f"next: {commands.of('route render {rollout}')}"
+        else:
+            yield f"next: {again}"
+    elif result.verdict == "undecided":
+        yield "change: nothing else may send requests to the servers meanwhile"
+        yield f"next: {again}"
+    elif commands is not None:
+        yield f"next: {commands.of('monitor render {rollout}')}"
+    else:
+        yield "next: specops init"

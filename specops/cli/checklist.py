@@ -2,77 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.default_command import FirstUnlessNamed
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
+from specops.cli.call import Answer, FirstUnlessNamed, OnRollout, shared_options
+from specops.phases.measurement import checked
+from specops.render.figures import NONE, aligned, sentence
+from specops.results import Result
 
-RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
+if TYPE_CHECKING:
+    from specops.phases.checklist.item import Item
 
 checklist = typer.Typer(
     cls=FirstUnlessNamed,
-    help="Decide whether it may go live, item by item.\n\n"
-    "`checklist ROLLOUT` shows each item with its evidence.",
+    help="`checklist ROLLOUT` shows each item with its evidence.",
     no_args_is_help=True,
 )
 
 
 @checklist.command()
-def show(
-    rollout: RolloutFile,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+@shared_options()
+def show(call: OnRollout) -> Answer:
     """Decide every item from results and live probes.
 
     It writes checklist.json.
 
     Exit 0 where all are passed or attested, 1 where one failed, 4 where some are open. Nothing else changes.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from datetime import UTC, datetime
 
     from specops import results
-    from specops.cli.checklist_page import page
     from specops.phases.checklist.checklist import FILE, checklist
 
-    folder = run_folder(rollout, file.rollout, out)
-    result = checklist(file, rollout, folder, datetime.now(UTC))
-    results.write(folder / FILE, result)
-    print_json(result) if as_json else typer.echo("\n".join(page(result, folder)))
-    raise typer.Exit(result.exit_code)
+    result = checklist(call.file, call.path, call.folder, datetime.now(UTC))
+    results.write(call.folder / FILE, result)
+    return Answer(result, page(result, call.folder))
 
 
 @checklist.command()
+@shared_options(rollout_at=1)
 def attest(
+    call: OnRollout,
     item: Annotated[str, typer.Argument(help="Its name, as `specops checklist ROLLOUT` prints it.")],
-    rollout: RolloutFile,
     by: Annotated[str, typer.Option(help="Who says so.")],
     note: Annotated[str | None, typer.Option(help="Such as where it was shared, and with whom.")] = None,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Record a person's confirmation of an item, for 90 days.
 
     It is stored in attestations.json with name and date. It counts for the rollout file as it is now.
     """
-    from pydantic import ValidationError
-
-    from specops.config import load, run_folder
-
-    file = load(rollout)
     from datetime import UTC, datetime
 
-    from specops.cli.load_options import wrong_option
+    from pydantic import ValidationError
+
     from specops.errors import UsageError
     from specops.phases.checklist.attestations import attest
     from specops.phases.checklist.items import ITEMS
@@ -82,14 +67,69 @@ def attest(
         known = item in (spec.name for spec in ITEMS)
         why = f"{item} is decided by what is measured" if known else f"there is no item {item!r}"
         raise UsageError(f"{why}, and cannot be attested", hint=f"what can be: {', '.join(attestable)}")
-    folder = run_folder(rollout, file.rollout, out)
     try:
-        made = attest(file, folder, item, by, note, datetime.now(UTC))
+        made = attest(call.file, call.folder, item, by, note, datetime.now(UTC))
     except ValidationError as error:
-        raise wrong_option(error, "checklist attest") from error
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(
-            f"{item}: attested by {made.by}, until {made.until:%Y-%m-%d} or until the rollout file changes"
-        )
+        raise call.wrong_option(error) from error
+    until = f"{made.until:%Y-%m-%d} or until the rollout file changes"
+    return Answer(made, [f"{item}: attested by {made.by}, until {until}"])
+
+
+HASH_DIGITS = 12
+
+
+def page(result: Result, folder: Path) -> list[str]:
+    """The page's lines. All that is on it is in checklist.json."""
+    from specops.phases.checklist.checklist import FILE
+    from specops.phases.checklist.item import Checked
+
+    items = checked(Checked, result.data, f"{FILE} is damaged: data").items
+    counts = ", ".join(f"{count} {status}" for status, count in result.summary.items() if count)
+    lines = [f"checklist · {result.settings['rollout']} · {folder} · {counts}"]
+    told = aligned([[f"  {item.status}", item.name, _age(item), _evidence(item)] for item in items])
+    for item, line in zip(items, told, strict=True):
+        lines += [line, f"            {item.found}"]
+    lines.append(sentence(result.reason))
+    lines += _next(items)
+    return lines
+
+
+def _evidence(item: Item) -> str:
+    """Each file with the beginning of its hash; a live probe by who answered."""
+    told = (
+        f"{one.source} {one.sha256[:HASH_DIGITS]}" if one.sha256 else f"{one.source} (live)"
+        for one in item.evidence
+    )
+    return ", ".join(told) or NONE
+
+
+def _age(item: Item) -> str:
+    return age(max(one.age_s for one in item.evidence)) if item.evidence else NONE
+
+
+def age(seconds: float) -> str:
+    """In words, rounded down; of the oldest evidence.
+
+    >>> age(90000.0)
+    '1 day'
+    """
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if number > 1 else ''}"
+    return "now"
+
+
+def _next(items: list[Item]) -> Iterator[str]:
+    """What failed before what is open. A command that decides several items is printed once, after what to
+    change before it; what follows its # is for people, and no shell reads it."""
+    todo: dict[str, list[Item]] = {}
+    for status in ("failed", "open"):
+        for item in items:
+            if item.status == status and item.decide:
+                todo.setdefault(item.decide, []).append(item)
+    for command, of in todo.items():
+        for item in of:
+            if item.change:
+                yield f"change: {item.change}  ({item.name})"
+        yield f"next: {command}  # {', '.join(item.name for item in of)}"

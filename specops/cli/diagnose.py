@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
+from specops.cli.call import Answer, OnRollout, shared_options
+from specops.phases.diagnose.diagnose import FILE, Diagnosis
+from specops.phases.diagnose.finding import Finding, Severity, Symptom
+from specops.phases.measurement import checked
+from specops.render.figures import sentence
+from specops.results import Result
 
 if TYPE_CHECKING:
     from specops.phases.diagnose.finding import Symptom
 
 
+@shared_options()
 def diagnose(
-    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    call: OnRollout,
     symptom: Annotated[
         list[str] | None,
         typer.Option(
@@ -25,36 +31,22 @@ def diagnose(
         bool,
         typer.Option(help="Send a few streamed requests to the speculative pool, to see how text comes."),
     ] = True,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """Find why serving is slow or odd, from metrics and results.
-
-    Every question gets an answer: a cause with its fix, ruled out, or the missing evidence. Writes
+) -> Answer:
+    """Every question gets an answer: a cause with its fix, ruled out, or the missing evidence. Writes
     diagnose.json. Exit 0 where nothing wrong was found, 1 where something was, 4 without any evidence.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)
     from datetime import UTC, datetime
 
     from specops import results
-    from specops.cli.diagnose_page import page
-    from specops.cli.progress import progress
-    from specops.phases.commands import Commands
     from specops.phases.diagnose.collectors.gather import gather
     from specops.phases.diagnose.diagnose import FILE, diagnose
 
     symptoms = _symptoms(symptom or [])
-    folder = run_folder(rollout, file.rollout, out)
-    with progress(quiet) as shown:
-        observed = gather(file, folder, datetime.now(UTC), shown, requests=requests)
-    result = diagnose(observed, symptoms, Commands(file, rollout, folder).place)
-    results.write(folder / FILE, result)
-    print_json(result) if as_json else typer.echo("\n".join(page(result)))
-    raise typer.Exit(result.exit_code)
+    with call.progress() as shown:
+        observed = gather(call.file, call.folder, datetime.now(UTC), shown, requests=requests)
+    result = diagnose(observed, symptoms, call.commands.place)
+    results.write(call.folder / FILE, result)
+    return Answer(result, page(result))
 
 
 def _symptoms(asked: list[str]) -> list[Symptom]:
@@ -68,3 +60,74 @@ def _symptoms(asked: list[str]) -> list[Symptom]:
         if name not in known:
             raise UsageError(f"there is no symptom {name!r}", hint=f"known: {', '.join(known)}")
     return [name for name in known if name in asked]
+
+
+TITLES: dict[Symptom, str] = {
+    "slower": "slower than without speculation",
+    "acceptance": "acceptance is down, or down on some prompts",
+    "bursts": "text comes in bursts",
+    "vocabulary": "vocabularies of target and draft",
+    "answers": "answers are wrong, or refused",
+    "watching": "panels are blank",
+}
+WORDS: dict[Severity, str] = {
+    "symptom": "SYMPTOM",
+    "cause": "CAUSE",
+    "contributing": "possible",
+    "ruled_out": "ruled out",
+    "unknown": "unknown",
+}
+WIDTH = max(map(len, WORDS.values()))
+
+
+def page(result: Result) -> list[str]:
+    """The page's lines. diagnose.json has everything on it."""
+    findings = checked(Diagnosis, result.data, f"{FILE} is damaged: data").findings
+    lines = [f"diagnose · {result.settings['rollout']}"]
+    for symptom, title in TITLES.items():
+        ours = [one for one in findings if one.symptom == symptom]
+        if ours:
+            lines.append(title)
+            lines += _symptom(ours)
+    lines.append(sentence(result.reason))
+    lines += _next(findings)
+    return lines
+
+
+def _symptom(findings: Sequence[Finding]) -> Iterator[str]:
+    order = get_args(Severity)
+    indent = " " * (WIDTH + 4)
+    for one in sorted(findings, key=lambda finding: order.index(finding.severity)):
+        if one.severity == "unknown":
+            continue
+        yield f"  {WORDS[one.severity]:{WIDTH}}  {one.id}: {one.message}"
+        if one.cause:
+            yield f"{indent}because {one.cause}"
+        if one.fix:
+            yield f"{indent}fix: {one.fix}"
+        for line in (one.paste or "").splitlines():
+            yield f"{indent}  {line}"
+    yield from _unknown([one for one in findings if one.severity == "unknown"])
+
+
+def _unknown(findings: Sequence[Finding]) -> Iterator[str]:
+    """One line for all that the same command would show; diagnose.json has each reason."""
+    by_fix: dict[str, list[Finding]] = {}
+    for one in findings:
+        by_fix.setdefault(one.fix or one.message, []).append(one)
+    for ours in by_fix.values():
+        names = ", ".join(one.id for one in ours)
+        show = f" (to find out: {ours[0].fix})" if ours[0].fix else ""
+        yield f"  {WORDS['unknown']:{WIDTH}}  {names}: {ours[0].message}{show}"
+
+
+def _next(findings: Sequence[Finding]) -> Iterator[str]:
+    """The fix of the first cause, else the command that would answer most unknown checks."""
+    first = next((one for one in findings if one.severity == "cause" and one.fix), None)
+    if first is not None and first.fix is not None:
+        label = "next" if first.fix.startswith("specops ") else "to do"
+        yield f"{label}: {first.fix}"
+        return
+    shown = [one.fix for one in findings if one.severity == "unknown" and one.fix]
+    if shown:
+        yield f"next: {max(shown, key=shown.count)}"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import typer
 
 from specops.cli.edge_bench import bench
-from specops.cli.edge_chat import chat
-from specops.cli.edge_serve import serve
+from specops.cli.edge_client import chat, edge_serve
 from specops.cli.edge_server import verify_server
 from specops.cli.edge_simulate import simulate
 
 edge = typer.Typer(
-    help="Draft on this machine, verify on a shared server.\n\nThe method is SpecEdge's.",
+    help="The method is SpecEdge's.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 edge.command()(verify_server)
 edge.command()(chat)
-edge.command()(serve)
+edge.command("serve")(edge_serve)
 edge.command()(bench)
 edge.command()(simulate)

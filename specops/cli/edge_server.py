@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.assets import asset
-from specops.cli.edge_options import TOKEN
-from specops.cli.extras import extra
-from specops.cli.output import DebugFlag, QuietFlag
+from specops.cli.call import Call, shared_options
+from specops.cli.edge_client import TOKEN
+from specops.cli.options import HostOption, PortOption, ThreadsOption, extra, log_to_stderr
 from specops.cli.serve import EMBEDDED
-from specops.cli.serve_options import HostOption, PortOption, ThreadsOption, log_to_stderr
 from specops.errors import UsageError
 from specops.net import is_loopback
 from specops.trees import parse_tree
@@ -26,7 +24,9 @@ if TYPE_CHECKING:
     from specops.edge.server import Ports, Tls
 
 
+@shared_options()
 def verify_server(
+    call: Call,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8500,
     target: Annotated[
@@ -86,8 +86,6 @@ def verify_server(
         typer.Option(min=0, max=65535, help="Port of /metrics and /health on the same address; 0: free."),
     ] = None,
     threads: ThreadsOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
 ) -> None:
     """Verify the drafts of many clients with one model, over gRPC.
 
@@ -128,15 +126,16 @@ def verify_server(
     )
 
     def announce(ports: Ports) -> None:
-        page = "" if ports.page is None else f", metrics on http://{_address(host, ports.page)}/metrics"
+        address = _address(host, ports.service)
+        metrics = None if ports.page is None else f"http://{_address(host, ports.page)}/metrics"
+        page = "" if metrics is None else f", metrics on {metrics}"
         secured = "insecure" if tls is None else "TLS"
-        print(
-            f"verifying for {name} on {_address(host, ports.service)} ({secured}, batch {max_batch}){page}",
-            file=sys.stderr,
-            flush=True,
+        call.announce(
+            {"address": address, "model": name, "metrics": metrics},
+            f"verifying for {name} on {address} ({secured}, batch {max_batch}){page}",
         )
 
-    log_to_stderr(quiet=quiet)
+    log_to_stderr(quiet=call.quiet)
     if not tokens and not is_loopback(f"//{_address(host, 0)}"):
         logging.warning("no token is required: anyone who reaches %s can use this server", host)
     chosen = Batching.parse(batching)

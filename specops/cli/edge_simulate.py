@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.assets import asset
-from specops.cli.extras import extra
-from specops.cli.load_options import wrong_option
-from specops.cli.output import DebugFlag, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.call import Answer, AnswerOption, Call, shared_options
+from specops.cli.options import extra
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +25,9 @@ PLOTS = (".svg", ".png")
 BESIDE_PAPER = {"paper", "as_json", "out", "quiet", "debug"}
 
 
+@shared_options(out=AnswerOption)
 def simulate(
-    context: typer.Context,
+    call: Call,
     rollout: Annotated[
         Path | None,
         typer.Argument(help="A rollout file with an `edge:` section. [default: the shipped edge.yaml]"),
@@ -82,11 +82,7 @@ def simulate(
     prompts: Annotated[int, typer.Option(min=1, help="Prompts over which the pair is measured.")] = 8,
     save_rounds: Annotated[Path | None, typer.Option(help="Keep the rounds that are simulated.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Simulate the edge: depth, clients and round-trip times.
 
     It finds the best depth for each RTT, the clients that a server carries, and the highest RTT at which the
@@ -101,14 +97,12 @@ def simulate(
     with extra("edge", "simulate"):
         for name in ("torch", "simpy", "google.protobuf"):
             import_module(name)
-    from specops import results
     from specops.cli.edge_simulate_page import page, paper_page
-    from specops.cli.progress import progress
     from specops.phases.edge_simulate import replay_paper
 
     if paper:
-        _refuse_beside_paper(context)
-        with progress(quiet) as shown:
+        _refuse_beside_paper(call.context)
+        with call.progress() as shown:
             result = replay_paper(shown)
     else:
         from specops.cli.edge_simulate_inputs import Brought, Passes
@@ -129,20 +123,14 @@ def simulate(
         passes = Passes(verify_ms, verify_token_ms, draft_ms, server_draft_ms)
         brought = Brought(rounds, acceptance, hit, prompts)
         path = rollout or asset("playbooks", "edge.yaml")
-        with progress(quiet) as shown:
-            result = _planned(path, fields, costs, passes, brought, save_rounds, shown)
-    if out is not None:
-        results.write(out, result)
+        with call.progress() as shown:
+            result = _planned(call, path, fields, costs, passes, brought, save_rounds, shown)
     if plot is not None:
         from specops.cli.edge_simulate_page import lines
         from specops.render.edge_plot import draw
 
         draw(lines(result), plot)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(paper_page(result) if paper else page(result)))
-    raise typer.Exit(result.exit_code)
+    return Answer(result, paper_page(result) if paper else page(result))
 
 
 def _refuse_beside_paper(context: typer.Context) -> None:
@@ -159,6 +147,7 @@ def _refuse_beside_paper(context: typer.Context) -> None:
 
 
 def _planned(
+    call: Call,
     path: Path,
     fields: dict[str, Any],
     costs: Path | None,
@@ -167,18 +156,13 @@ def _planned(
     save_rounds: Path | None,
     shown: Progress,
 ) -> Result:
-    from pydantic import ValidationError
-
     from specops.cli.edge_simulate_inputs import costs_of, given_rounds, measuring, of_file, save
     from specops.config import load
     from specops.phases.edge_simulate import PlanSettings, plan, rounds_of
 
     file = load(path)
     given = {name: value for name, value in fields.items() if value is not None}
-    try:
-        settings = PlanSettings.model_validate(of_file(file) | given)
-    except ValidationError as error:
-        raise wrong_option(error, "edge simulate") from error
+    settings = call.settings(PlanSettings, of_file(file) | given)
     found, costs_from = costs_of(file, path, costs, passes)
     rounds = given_rounds(brought)
     if rounds is None:

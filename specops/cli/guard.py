@@ -4,96 +4,85 @@ from __future__ import annotations
 
 import getpass
 import os
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from specops.cli.call import Answer, OnRollout, shared_options
 from specops.cli.guard_simulate import simulate
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
 from specops.errors import Exit
+from specops.guard.guard import Status
+from specops.phases.measurement import checked
+from specops.render.figures import NONE, aligned, milliseconds, sentence
+from specops.results import Result
+
+if TYPE_CHECKING:
+    from specops.phases.guard_drill import Leg
 
 MOST_MINUTES = 365 * 24 * 60
-guard = typer.Typer(help="Turn speculation off when it stops paying, and back on.", no_args_is_help=True)
-RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
+guard = typer.Typer(no_args_is_help=True)
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Decide and keep a journal, dry-run.jsonl, and switch nothing.")
 ]
 
 
 @guard.command()
+@shared_options()
 def run(
-    rollout: RolloutFile,
+    call: OnRollout,
     dry_run: DryRun = False,
-    out: FolderOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Guard until stopped: evaluate, decide and act.
 
     It evaluates every guard.interval_s, and serves /metrics and /health.
 
     SIGTERM or Ctrl-C ends it after the turn that it is in, and leaves traffic as it is.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)
-    from specops.cli.progress import progress
     from specops.phases import guard as phase
 
-    with progress(quiet) as shown:
-        phase.run(file, run_folder(rollout, file.rollout, out), shown.note, dry_run=dry_run)
+    with call.progress() as shown:
+        phase.run(call.file, call.folder, shown.note, dry_run=dry_run)
+    found = phase.standing(call.folder)
+    return Answer(found, page(call.file.rollout, found))
 
 
 @guard.command()
+@shared_options()
 def once(
-    rollout: RolloutFile,
+    call: OnRollout,
     dry_run: DryRun = False,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Evaluate once, act on the result, and exit (for cron).
 
     Exit 0 if healthy, 1 if bad, 4 otherwise.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)
-    from specops.cli.guard_page import page
-    from specops.cli.progress import progress
     from specops.phases import guard as phase
 
-    with progress(quiet) as shown:
-        found = phase.once(file, run_folder(rollout, file.rollout, out), shown.note, dry_run=dry_run)
-    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
+    with call.progress() as shown:
+        found = phase.once(call.file, call.folder, shown.note, dry_run=dry_run)
     verdict = found.evaluation.verdict if found.evaluation else "unknown"
-    raise typer.Exit({"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED))
+    code = {"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED)
+    return Answer(found, page(call.file.rollout, found), code)
 
 
 @guard.command()
+@shared_options()
 def status(
-    rollout: RolloutFile,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+    call: OnRollout,
+) -> Answer:
     """Show the guard's state, from the guard or its journal."""
-    from specops.config import load, run_folder
-
-    file = load(rollout)
-    from specops.cli.guard_page import page
     from specops.phases import guard as phase
 
-    found = phase.standing(run_folder(rollout, file.rollout, out))
-    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
+    found = phase.standing(call.folder)
+    return Answer(found, page(call.file.rollout, found))
 
 
 @guard.command()
+@shared_options()
 def override(
-    rollout: RolloutFile,
+    call: OnRollout,
     pool: Annotated[
         Literal["standard", "speculative", "none"],
         typer.Argument(help="Pool that gets all traffic; none returns control to the guard."),
@@ -104,23 +93,14 @@ def override(
         float | None,
         typer.Option("--for", min=0.1, max=MOST_MINUTES, help="Minutes; left out: until it is ended."),
     ] = None,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Set the share by hand; it overrides the guard's decisions.
 
     It works whether or not a guard runs.
     """
     from pydantic import ValidationError
 
-    from specops.config import load, run_folder
     from specops.errors import UsageError
-
-    file = load(rollout)
-    from specops.cli.guard_page import page
-    from specops.cli.load_options import wrong_option
     from specops.guard.guard import OverrideRequest
     from specops.phases import guard as phase
 
@@ -129,10 +109,10 @@ def override(
     try:
         request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
-        raise wrong_option(error, "guard override") from error
-    found = phase.override(file, run_folder(rollout, file.rollout, out), request)
-    print_json(found) if as_json else typer.echo("\n".join(page(file.rollout, found)))
-    raise typer.Exit(Exit.ENVIRONMENT if found.unconfirmed else Exit.YES)
+        raise call.wrong_option(error) from error
+    found = phase.override(call.file, call.folder, request)
+    code = Exit.ENVIRONMENT if found.unconfirmed else Exit.YES
+    return Answer(found, page(call.file.rollout, found), code)
 
 
 def _user() -> str:
@@ -143,37 +123,84 @@ def _user() -> str:
 
 
 @guard.command()
+@shared_options()
 def drill(
-    rollout: RolloutFile,
+    call: OnRollout,
     limit: Annotated[
         float,
         typer.Option(min=10, max=3600, help="Seconds; after them the guard brings traffic back by itself."),
     ] = 60.0,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Rehearse a fall-back and a return on live traffic.
 
     It writes guard-drill.json.
 
     Whatever happens, Ctrl-C too, traffic is handed back. Exit 0 where it moved, came back and lost nothing.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)
     from specops import results
-    from specops.cli.guard_drill_page import page
-    from specops.cli.progress import progress
     from specops.phases.guard_drill import FILE, drill
 
-    folder = run_folder(rollout, file.rollout, out)
-    with progress(quiet) as shown:
-        result = drill(file, folder, shown, limit_s=limit)
-    results.write(folder / FILE, result)
-    print_json(result) if as_json else typer.echo("\n".join(page(result, folder / FILE)))
-    raise typer.Exit(result.exit_code)
+    with call.progress() as shown:
+        result = drill(call.file, call.folder, shown, limit_s=limit)
+    results.write(call.folder / FILE, result)
+    return Answer(result, drill_page(result, call.folder / FILE))
 
 
 guard.command()(simulate)
+
+WORDS = {"no_data": "no data", "no_traffic": "no traffic"}
+
+
+def page(rollout: str, found: Status) -> list[str]:
+    """The page's lines."""
+    state = found.state
+    runs = f"running, pid {found.running}" if found.running else "not running"
+    rows = [["  state", f"{state.mode}{_rows(found)}"], ["  target", f"{found.target_percent}% speculative"]]
+    if state.override is not None:
+        pin = state.override
+        left = f", {pin.left_s / 60:.0f} min left" if pin.left_s is not None else ""
+        rows.append(["  override", f"{pin.pool}, by {pin.by}{left}: {pin.why}"])
+    if state.mode == "fallen":
+        rows.append(["  next step", f"in at least {state.wait_s:.0f} s"])
+    if found.capacity:
+        rows.append(["  capacity", found.capacity])
+    if found.unconfirmed:
+        rows.append(["  unconfirmed", found.unconfirmed])
+    if found.evaluation is not None:
+        rows += [[f"  {WORDS.get(one.verdict, one.verdict)}", one.why] for one in found.evaluation.findings]
+    when = (
+        f"{datetime.fromtimestamp(found.decided_at, UTC):%Y-%m-%d %H:%M:%S} UTC" if found.decided_at else NONE
+    )
+    marked = " · dry run" if found.dry_run else ""
+    return [f"guard · {rollout} · {runs} · {when}{marked}", *aligned(rows), f"{found.why}."]
+
+
+def _rows(found: Status) -> str:
+    state = found.state
+    said = []
+    if state.bad_in_a_row:
+        said.append(f"{state.bad_in_a_row} bad in a row")
+    if state.mode == "canary":
+        said.append(f"at {state.percent}%, {state.healthy_in_a_row} healthy")
+    if state.attempts:
+        said.append(f"{state.attempts} attempts to return")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def drill_page(result: Result, path: Path) -> list[str]:
+    """The page's lines."""
+    from specops.phases.guard_drill import Rehearsal
+
+    rehearsal = checked(Rehearsal, result.data, f"{path} is damaged: data")
+    rows = [_row("fell back", rehearsal.fall_back), _row("returned", rehearsal.restoration)]
+    if rehearsal.ended is not None:
+        lost = rehearsal.ended.get("lost", 0.0)
+        rows.append(["  requests", f"{sum(rehearsal.ended.values()):.0f} ended, {lost:.0f} lost", ""])
+    return [f"guard drill · {path}", *aligned(rows), sentence(result.reason)]
+
+
+def _row(what: str, leg: Leg) -> list[str]:
+    began = sorted((leg.begun or {}).items())
+    counts = ", ".join(f"{count:.0f} on {pool}" for pool, count in began if count)
+    watched = f"in {leg.watched_s:g} s began {counts or 'no request'}" if leg.begun is not None else ""
+    return [f"  {what}", f"{len(leg.targets)} switched in {milliseconds(leg.took_ms)}", watched]

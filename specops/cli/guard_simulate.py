@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
+from specops.cli.call import Answer, OnRollout, shared_options
 from specops.errors import Exit
+from specops.guard.simulation.simulate import Fallback, Simulated
+from specops.render.figures import aligned, count, sentence
 
 
+@shared_options()
 def simulate(
-    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    call: OnRollout,
     trace: Annotated[Path | None, typer.Option(help="A trace that --save wrote.")] = None,
     last: Annotated[
         float | None,
@@ -33,11 +37,7 @@ def simulate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the week that is made up.")] = 0,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Replay a trace through the guard's rules.
 
     It shows when this guard and the playbook's guard would have fallen back.
@@ -45,26 +45,21 @@ def simulate(
     What is replayed is a trace, the last days of Prometheus, or a week made up from baseline.json. Exit 1
     where the guard would have fallen back falsely, or not where it should have, as far as the truth is known.
     """
-    from specops.config import load, run_folder
     from specops.errors import UsageError
 
     if trace is not None and last is not None:
         raise UsageError("--trace and --last are two things to replay", hint="give one of them")
-    file = load(rollout)
+    file = call.file
     import time
 
-    from specops.cli.guard_simulate_page import page
-    from specops.cli.progress import progress
     from specops.guard.policy import Rules
     from specops.guard.simulation import simulate as simulation
     from specops.guard.simulation import synthetic, traces
     from specops.phases.guard import deployment_criteria
     from specops.prometheus.api import Api
 
-    (criteria, without), rules = (
-        deployment_criteria(file, run_folder(rollout, file.rollout, out)),
-        Rules.of(file.guard),
-    )
+    criteria, without = deployment_criteria(file, call.folder)
+    rules = Rules.of(file.guard)
     if trace is not None:
         replayed = traces.load(trace)
     elif last is None:
@@ -84,12 +79,57 @@ def simulate(
     replayed = traces.marked(replayed, incident or [])
     if save is not None:
         traces.save(replayed, save)
-    with progress(quiet) as shown:
+    with call.progress() as shown:
         for line in without:
             shown.note(line)
         found = simulation.simulate(replayed, criteria, rules, shown)
-    if as_json:
-        print_json(asdict(found) | {"verdict": found.verdict})
-    else:
-        typer.echo("\n".join(page(file.rollout, found)))
-    raise typer.Exit(Exit.NO if found.verdict == "no" else Exit.YES)
+    code = Exit.NO if found.verdict == "no" else Exit.YES
+    return Answer(asdict(found) | {"verdict": found.verdict}, page(file.rollout, found), code)
+
+
+RIGHTLY = {"yes": "rightly", "no": "falsely", "unknown": "whether rightly is not known"}
+MOST = 20
+"""Steps that are shown; --json has them all."""
+
+
+def page(rollout: str, found: Simulated) -> list[str]:
+    """The page's lines."""
+    seen = ", ".join(f"{number} {verdict.replace('_', ' ')}" for verdict, number in found.verdicts.items())
+    rightly = {one.ts: RIGHTLY[one.rightly] for one in found.fallbacks}
+    rows = []
+    for step in found.steps[:MOST]:
+        told = f" {rightly[step.ts]}" if step.event == "fell_back" else ""
+        rows.append(["  guard", _at(step.ts), f"{step.event.replace('_', ' ')}{told}: {step.why}"])
+    if len(found.steps) > MOST:
+        rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
+    rows += [
+        ["  missed", _at(ts), "from here on it did not pay, and the guard left it on"] for ts in found.missed
+    ]
+    if found.playbook is not None:
+        told = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
+        rows.append(["  playbook", _at(found.playbook.ts), told])
+        rows.append(["  playbook", "", f"{found.playbook_triggers} triggers in all"])
+    span = f"{_at(found.began)} to {_at(found.ended)} UTC"
+    return [
+        f"simulated · {rollout} · {span} · {found.evaluations} evaluations: {seen}",
+        *aligned(rows),
+        sentence(_summary(found)),
+    ]
+
+
+def _summary(found: Simulated) -> str:
+    ours = count(len(found.fallbacks), "fall-back")
+    theirs = "falls back too" if found.playbook is not None else "does not fall back"
+    if found.playbook is not None and not found.fallbacks:
+        theirs = "falls back"
+    missed = f", {count(len(found.missed), 'incident')} missed" if found.missed else ""
+    return f"the guard: {ours}{_false(found.fallbacks)}{missed}; the playbook's {theirs}"
+
+
+def _false(fallbacks: list[Fallback]) -> str:
+    false = sum(one.rightly == "no" for one in fallbacks)
+    return f", {false} of them false" if false else ""
+
+
+def _at(ts: float) -> str:
+    return f"{datetime.fromtimestamp(ts, UTC):%Y-%m-%d %H:%M}"

@@ -10,10 +10,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from specops.errors import Stopped
 
@@ -49,16 +47,15 @@ def _terminate(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
-class Commands(TyperGroup):
-    """The group of all commands: says how to go on with one that was interrupted."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stopped:
-            by = _received[0] if _received else signal.SIGINT
-            print(message(by, sys.argv[1:], stopped), file=sys.stderr, flush=True)
-            raise typer.Exit(128 + by) from None
+@contextmanager
+def resume_hint() -> Iterator[None]:
+    """Around a command: what was interrupted ends with one line that says how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        by = _received[0] if _received else signal.SIGINT
+        print(message(by, sys.argv[1:], stopped), file=sys.stderr, flush=True)
+        raise typer.Exit(128 + by) from None
 
 
 def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt) -> str:

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag
+from specops.cli.call import Answer, Call, shared_options
+
+if TYPE_CHECKING:
+    from specops.serving import KnownIssue, ReferenceAcceptance
 
 
+@shared_options()
 def issues(
+    call: Call,
     engine: Annotated[str | None, typer.Option(help="Only of this engine, such as vllm.")] = None,
     version: Annotated[
         str | None,
         typer.Option("--engine-version", help="Only those of this version, such as 0.33."),
     ] = None,
     acceptance: Annotated[bool, typer.Option(help="List published acceptance lengths instead.")] = False,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """List known issues of serving engines with speculation.
-
-    `launch lint` names those that a command has, `canary` those that a failed check may be. Exit code 0.
-    """
+) -> Answer:
+    """`launch lint` names those that a command has, `canary` those that explain a failed check."""
     from specops.errors import UsageError
     from specops.serving import issues as known_issues
     from specops.serving import reference_acceptances
 
     if acceptance:
         rows = reference_acceptances()
-        if as_json:
-            typer.echo(json.dumps([row.model_dump() for row in rows], indent=2, ensure_ascii=False))
-            return
-        for row in rows:
-            typer.echo(f"{row.length:.2f} tokens a step  {row.model.strip('*')}, {row.method}, K = {row.k}")
-            typer.echo(f"      {row.conditions} ({row.source})")
-        return
+        return Answer([row.model_dump() for row in rows], _acceptances(rows))
     engines = sorted({issue.engine for issue in known_issues()})
     if engine is not None and engine not in engines:
         hint = f"specops issues --engine {engines[0]}"
@@ -47,13 +40,20 @@ def issues(
         for issue in known_issues()
         if (engine is None or issue.engine == engine) and issue.of_version(version)
     ]
-    if as_json:
-        typer.echo(json.dumps([issue.model_dump() for issue in found], indent=2, ensure_ascii=False))
-        return
+    return Answer([issue.model_dump() for issue in found], _page(found))
+
+
+def _acceptances(rows: Sequence[ReferenceAcceptance]) -> Iterator[str]:
+    for row in rows:
+        yield f"{row.length:.2f} tokens a step  {row.model.strip('*')}, {row.method}, K = {row.k}"
+        yield f"      {row.conditions} ({row.source})"
+
+
+def _page(found: Sequence[KnownIssue]) -> Iterator[str]:
     for issue in found:
         since, before = issue.since or "any", f"before {issue.before}" if issue.before else "newest"
-        typer.echo(f"{issue.id}  {issue.status}  {issue.engine} {since} to {before}")
-        typer.echo(f"    {issue.symptom}" + (f" (with {issue.traffic})" if issue.traffic else ""))
-        typer.echo(f"    workaround: {issue.workaround}")
-        typer.echo(f"    {issue.source}")
-    typer.echo(f"{len(found)} known issues")
+        yield f"{issue.id}  {issue.status}  {issue.engine} {since} to {before}"
+        yield f"    {issue.symptom}" + (f" (with {issue.traffic})" if issue.traffic else "")
+        yield f"    workaround: {issue.workaround}"
+        yield f"    {issue.source}"
+    yield f"{len(found)} known issues"

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.phases.commands import Commands
+from specops.phases.measurement import checked
+from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
+from specops.phases.throughput import AGAIN
+from specops.render.figures import aligned, count, sentence
+from specops.results import Result
+from specops.serving import Judged
 
-launch = typer.Typer(
-    help="Render how pools are started; lint commands that start them.", no_args_is_help=True
-)
+launch = typer.Typer(no_args_is_help=True)
 
 
 @launch.command()
-def render(
-    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+@shared_options()
+def render(call: OnRollout) -> Answer:
     """Write start scripts, Compose and Kubernetes files of pools."""
-    from specops.config import load, run_folder
-
-    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
-    from specops.cli.launch_page import page
-    from specops.cli.progress import progress
-    from specops.phases.commands import Commands
     from specops.phases.launch import render
 
-    folder = run_folder(rollout, file.rollout, out)
-    with progress(quiet) as shown:
-        result = render(file, folder, shown)
-    results.write(folder / "launch.json", result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(page(result, Commands(file, rollout, folder))))
-    raise typer.Exit(result.exit_code)
+    with call.progress() as shown:
+        result = render(call.file, call.folder, shown)
+    results.write(call.folder / "launch.json", result)
+    return Answer(result, launch_page(result, call.commands))
 
 
 @launch.command()
+@shared_options(out=AnswerOption)
 def lint(
+    call: Call,
     command: Annotated[
         list[str] | None, typer.Argument(help="After --: the command, as it would be typed.")
     ] = None,
@@ -58,19 +51,13 @@ def lint(
         str | None,
         typer.Option(help="Left out: the image's or the program's, else the newest known."),
     ] = None,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Find unsupported or wrong flags of a serving engine.
 
     Exit 1 if an error is found.
 
     Warnings and notes do not fail. No engine is run: a version's flags come from its released source.
     """
-    from specops import results
-    from specops.cli.lint_page import page
     from specops.errors import UsageError
     from specops.phases.lint import SOURCE, lint_file, lint_words
 
@@ -80,10 +67,86 @@ def lint(
             hint="specops launch lint -- vllm serve MODEL …, or specops launch lint --file start.sh",
         )
     judged, result = lint_file(file, engine_version) if file else lint_words(command or [], engine_version)
-    if out is not None:
-        results.write(out, result)
-    if as_json:
-        print_json(result)
+    return Answer(result, [*lint_page(judged), f"{result.reason}, {SOURCE}"])
+
+
+def lint_page(judged: Sequence[Judged]) -> list[str]:
+    return [line for one in judged for line in _command(one)]
+
+
+def _command(one: Judged) -> Iterator[str]:
+    yield f"{one.where}: {one.engine} {one.version}, {one.because}"
+    for finding in one.findings:
+        yield f"  {finding.level:8} {finding.flag}: {finding.why}"
+        if finding.replacement:
+            yield f"  {'':8} instead: {finding.replacement}"
+    if not one.findings:
+        yield f"  clean    nothing against it in what {one.engine} {one.version} knows"
+    if one.corrected is not None:
+        yield "corrected:" if not one.left else "corrected as far as possible from here:"
+        yield ""
+        yield from one.corrected.rstrip().splitlines()
+        yield ""
+    if one.left:
+        flags = ", ".join(dict.fromkeys(finding.flag for finding in one.left))
+        yield f"left to you: {count(len(one.left), 'error')}, about {flags}"
+
+
+def launch_page(result: Result, commands: Commands) -> list[str]:
+    """The page's lines; names of files are relative to the run folder, which the first line names."""
+    data = checked(Rendered, result.data, "launch.json is damaged: data")
+    lines = [
+        f"launch · {data.folder}",
+        *aligned([_row(name, pool, data) for name, pool in data.pools.items()]),
+    ]
+    for name, pool in data.pools.items():
+        lines += [f"  {line}" for line in _findings(name, pool)]
+    lines += [f"  capacity  {data.capacity.reason}"]
+    lines.append(_verdict(result))
+    lines += _next(data, commands)
+    return lines
+
+
+def _row(name: str, pool: RenderedPool, data: Rendered) -> list[str]:
+    engine = f"{pool.engine} {pool.version or ''}".rstrip()
+    ours = [file for file in data.files if file == COMPOSE or f"/{name}." in file]
+    if pool.in_a_container:
+        return ["  rendered", name, engine, "  ".join(ours)]
+    return ["  rendered", name, engine, "  ".join(file for file in ours if file != COMPOSE) or "nothing"]
+
+
+def _findings(name: str, pool: RenderedPool) -> Iterator[str]:
+    for found in pool.findings:
+        instead = f"; instead: {found.replacement}" if found.replacement else ""
+        yield f"{found.level:8}  {name}: {found.flag}: {found.why}{instead}"
+    for what, why in pool.left_out.items():
+        yield f"left out  {name}: {what}: {why}"
+
+
+def _verdict(result: Result) -> str:
+    files, errors = result.summary["files"], result.summary["errors"]
+    wrote = f"wrote {count(files, 'file')}"
+    if errors:
+        return sentence(f"{wrote}, with {count(errors, 'error')} to fix before they are used")
+    carries = {
+        "yes": "the standard pool carries the peak alone",
+        "no": "the standard pool does not carry the peak alone: falling back would overload it",
+        "undecided": "whether the standard pool carries the peak alone is not known yet",
+    }
+    return sentence(f"{wrote}; {carries[result.summary['capacity']]}")
+
+
+def _next(data: Rendered, commands: Commands) -> Iterator[str]:
+    if any(found.level == "error" for pool in data.pools.values() for found in pool.findings):
+        yield f"change: fix the errors above in {commands.file}"
+        yield f"next: {commands.of('launch render {rollout}')}"
+    elif data.capacity.verdict != "yes":
+        if data.capacity.hint not in (None, AGAIN):
+            yield f"change: {data.capacity.hint}"
+        yield f"next: {commands.of('run {rollout} --only baseline')}"
+    elif f"{RENDERED}/kubernetes/standard.yaml" in data.files:
+        yield f"next: kubectl apply -f {shlex.quote(str(Path(data.folder) / RENDERED / 'kubernetes'))}"
+    elif data.files:
+        yield f"next: {shlex.quote(str(Path(data.folder) / data.files[0]))}"
     else:
-        typer.echo("\n".join([*page(judged), f"{result.reason}, {SOURCE}"]))
-    raise typer.Exit(result.exit_code)
+        yield f"next: {commands.of('run {rollout}')}"

@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.phases.measurement import checked as checked_model
+from specops.phases.monitor.check import GOOD, Found
+from specops.phases.monitor.render import FOLDER, Rendered, Threshold
+from specops.render.figures import NONE, aligned, count, sentence
+from specops.results import Result
 
-monitor = typer.Typer(
-    help="Render rules, alerts and a dashboard; check Prometheus.",
-    no_args_is_help=True,
-)
+monitor = typer.Typer(no_args_is_help=True)
 
 
 @monitor.command()
-def render(
-    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+@shared_options()
+def render(call: OnRollout) -> Answer:
     """Write scrape settings, rules, alerts and a dashboard.
 
     Thresholds come from measurements where they exist.
     """
-    from specops.config import load, run_folder
-
-    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
-    from specops.cli.monitor_page import rendered
-    from specops.cli.progress import progress
     from specops.phases.monitor.render import render
 
-    folder = run_folder(rollout, file.rollout, out)
-    with progress(quiet) as shown:
-        result = render(file, folder, shown, rollout)
-    results.write(folder / "monitor.json", result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(rendered(result, rollout)))
-    raise typer.Exit(result.exit_code)
+    with call.progress() as shown:
+        result = render(call.file, call.folder, shown, call.path)
+    results.write(call.folder / "monitor.json", result)
+    return Answer(result, rendered(result, call.path))
 
 
 @monitor.command()
+@shared_options(out=AnswerOption)
 def check(
+    call: Call,
     rollout: Annotated[
         Path | None, typer.Argument(help="The rollout file; left out: any vLLM's or SGLang's names.")
     ] = None,
@@ -55,11 +46,7 @@ def check(
         str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one question.")] = 5.0,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Check that Prometheus has every series that is needed.
 
     Exit 1 if a series is missing.
@@ -76,22 +63,73 @@ def check(
             "monitor check needs the address of a Prometheus",
             hint="--prometheus http://HOST:9090, or addresses.prometheus in the rollout file",
         )
-    from specops import results
-    from specops.cli.monitor_page import checked
-    from specops.cli.progress import progress
     from specops.phases.monitor.check import check
     from specops.prometheus.api import Api
 
     api = Api(url, timeout_s=timeout_s)
     try:
-        with progress(quiet) as shown:
+        with call.progress() as shown:
             result = check(file, api, shown)
     finally:
         api.close()
-    if out is not None:
-        results.write(out, result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(checked(result)))
-    raise typer.Exit(result.exit_code)
+    return Answer(result, checked(result))
+
+
+def rendered(result: Result, rollout: Path) -> list[str]:
+    """The page's lines. Every figure on it is in monitor.json."""
+    data = checked_model(Rendered, result.data, "monitor.json is damaged: data")
+    lines = [f"monitor · {Path(data.folder) / FOLDER}"]
+    lines += aligned([["  scraped", job, "  ".join(where)] for job, where in data.targets.items()])
+    lines += aligned([["  alert", name, *_limit(each)] for name, each in data.alerts.items()])
+    lines += aligned([["  left out", name, why] for name, why in data.left_out.items()])
+    lines += [f"  not read  {why}" for why in data.not_read.values()]
+    lines.append(sentence(result.reason))
+    load = f"let a Prometheus load {Path(data.folder) / FOLDER}"
+    lines.append(f"change: {load}, and name its root as addresses.prometheus in {rollout}")
+    lines.append(f"next: specops monitor check {shlex.quote(str(rollout))}")
+    return lines
+
+
+def _limit(each: Threshold) -> tuple[str, str, str]:
+    minutes = f"{each.for_s // 60} min" if each.for_s % 60 == 0 else f"{each.for_s} s"
+    return (
+        NONE if each.value is None else f"{each.value:g}",
+        minutes if each.for_s else "at once",
+        each.source,
+    )
+
+
+def checked(result: Result) -> list[str]:
+    """The page's lines: every name that is not there, with its fix, and how many are."""
+    found = [Found.model_validate(each) for each in result.data["names"]]
+    lines = [f"monitor check · {result.settings['prometheus']}"]
+    lines += aligned(
+        [list(_row(where, [each for each in found if each.where == where])) for where in _places(found)]
+    )
+    for each in found:
+        if each.status not in GOOD:
+            lines += list(_lacking(each))
+    lines.append(sentence(result.reason))
+    return lines
+
+
+def _places(found: list[Found]) -> list[str]:
+    return list(dict.fromkeys(each.where for each in found))
+
+
+def _row(where: str, ours: list[Found]) -> Iterator[str]:
+    there = [each for each in ours if each.status == "there"]
+    waiting = sum(each.status == "no traffic" for each in ours)
+    yield f"  {where}"
+    yield f"{len(there)} of {count(len(ours), 'name')}"
+    ages = [each.age_s for each in there if each.age_s is not None]
+    yield f"last value {max(ages):.0f} s ago" if ages else "no value"
+    yield f"{waiting} wait for traffic" if waiting else ""
+
+
+def _lacking(each: Found) -> Iterator[str]:
+    called = f": here it is {each.now_called}" if each.now_called else ""
+    seen = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
+    yield f"{each.status:8}  {each.where}: {each.name}{called}{seen} (for {each.needs})"
+    if each.fix:
+        yield f"{'':8}  fix: {each.fix}"

@@ -1,6 +1,5 @@
-"""How every command speaks: the answer on stdout, everything else on stderr, an error as one sentence.
+"""What is printed: the answer on stdout, everything else on stderr, an error as one sentence.
 
-A command that has an answer prints it once: `print_json` with --json, else `print_table` or plain lines.
 Nothing here needs colour to be read; rich leaves it out where NO_COLOR is set or stdout is no terminal.
 """
 
@@ -9,9 +8,9 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import typer
 from pydantic import BaseModel
@@ -19,14 +18,14 @@ from pydantic import BaseModel
 from specops.errors import Exit, SpecopsError
 from specops.results import Result, written
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Also write the answer to this file.")]
-FolderOption = Annotated[
-    Path | None, typer.Option("--out", help="The run folder; default: runs/NAME beside the rollout file.")
-]
-QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
-# `main` looks for --debug on the command line itself, since a command may fail before it is parsed.
-DebugFlag = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+@dataclass(frozen=True)
+class Table:
+    """The first column is set to the left, the others to the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None = None
 
 
 def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
@@ -39,23 +38,29 @@ def print_json(value: BaseModel | Mapping[str, Any] | Sequence[Any]) -> None:
         typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A table on stdout: the first column to the left, the others to the right.
+def print_text(parts: Iterable[str | Table]) -> None:
+    """Lines and tables on stdout, in their order."""
+    for part in parts:
+        if isinstance(part, Table):
+            _print_table(part)
+        else:
+            typer.echo(part)
 
-    Into a pipe or a file no line is folded, so that the output can be searched line by line.
-    """
+
+def _print_table(table: Table) -> None:
+    """Into a pipe or a file no line is folded, so that the output can be searched line by line."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Drawn
 
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=240, color_system=None)
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=not console.is_terminal)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    drawn = Drawn(title=table.title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, column in enumerate(table.columns):
+        drawn.add_column(column, justify="right" if number else "left", no_wrap=not console.is_terminal)
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn)
 
 
 def wants_json(words: Sequence[str]) -> bool:

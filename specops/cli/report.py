@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.default_command import FirstUnlessNamed
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, QuietFlag, print_json
+from specops.cli.call import Answer, FirstUnlessNamed, OnRollout, shared_options
+from specops.phases.report.delivery import ReportFiles, Scheduled
+from specops.phases.report.report import Report
+from specops.render.figures import aligned
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-RolloutFile = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
 Zone = Annotated[
     str | None, typer.Option("--tz", help="Of days and hours, as Asia/Seoul; default: report.timezone.")
 ]
 
 report = typer.Typer(
     cls=FirstUnlessNamed,
-    help="Report what speculation did over the last week.\n\n"
-    "`report ROLLOUT` writes one; `report schedule` renders timers for it.",
+    help="`report ROLLOUT` writes one; `report schedule` renders timers for it.",
     no_args_is_help=True,
 )
 
 
 @report.command()
+@shared_options()
 def make(
-    rollout: RolloutFile,
+    call: OnRollout,
     window: Annotated[
         str | None, typer.Option(help="Its length: 7d, 24h, 2w; default: report.window.")
     ] = None,
@@ -46,22 +46,16 @@ def make(
         str | None, typer.Option(help="Its root; default: addresses.prometheus of the rollout file.")
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one question.")] = 60.0,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Write the report as JSON, Markdown and HTML.
 
     The files are reports/DAY.* in the run folder, named after the last day.
 
     Exit 0 once it is written, whatever it says; 4 where Prometheus has nothing of the window.
     """
-    from specops.config import load, run_folder
     from specops.errors import UsageError
 
-    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
-    url = prometheus or file.addresses.prometheus
+    url = prometheus or call.file.addresses.prometheus
     if url is None:
         raise UsageError(
             "report needs the address of a Prometheus",
@@ -69,67 +63,53 @@ def make(
         )
     from datetime import UTC, datetime
 
-    from specops.cli.progress import progress
-    from specops.cli.report_page import page
     from specops.phases.report import delivery as webhook
     from specops.phases.report.assembly import report
     from specops.phases.report.delivery import read, write
     from specops.phases.report.window import window as window_of
     from specops.prometheus.api import Api
 
-    folder = run_folder(rollout, file.rollout, out)
-    settings = file.report
+    settings = call.file.report
     asked = window_of(window or settings.window, end, _zone(tz or settings.timezone), datetime.now(UTC))
     api = Api(url, timeout_s=timeout_s)
     try:
-        with progress(quiet) as shown:
-            result = report(file, rollout, folder, asked, api, shown)
+        with call.progress() as shown:
+            result = report(call.file, call.path, call.folder, asked, api, shown)
     finally:
         api.close()
-    written = write(folder, asked, result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(page(written, read(result))))
+    written = write(call.folder, asked, result)
+    answer = Answer(result, page(written, read(result)))
     address = post or os.environ.get(webhook.WEBHOOK)
-    if address:
-        webhook.post(address, webhook.body(written.document, result))
-    raise typer.Exit(result.exit_code)
+    if not address:
+        return answer
+    call.give(answer)  # also where the webhook refuses it
+    webhook.post(address, webhook.body(written.document, result))
+    raise typer.Exit(answer.code)
 
 
 @report.command()
+@shared_options()
 def schedule(
-    rollout: RolloutFile,
+    call: OnRollout,
     at: Annotated[
         str | None, typer.Option(help='When: "Mon 09:00", or "09:00" daily; default: report.at.')
     ] = None,
     tz: Zone = None,
-    out: FolderOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Render a cron file and a systemd timer; installs nothing."""
-    from specops.config import load, run_folder
-    from specops.config.report import AT
-    from specops.errors import UsageError
-
-    file = load(rollout)
     from datetime import UTC, datetime
 
-    from specops.cli.report_page import scheduled
+    from specops.config.report import AT
+    from specops.errors import UsageError
     from specops.phases.report.delivery import schedule
 
-    when = at or file.report.at
+    when = at or call.file.report.at
     if re.fullmatch(AT, when) is None:
         raise UsageError(f"{when!r} is no time of a week", hint='--at "Mon 09:00", or 09:00 for every day')
-    folder = run_folder(rollout, file.rollout, out)
-    zone = _zone(tz or file.report.timezone)
-    made = schedule(file, rollout, folder, when, zone, datetime.now(UTC))
-    if as_json:
-        print_json({"folder": str(made.folder), "files": list(made.names), "calendar": made.calendar})
-    else:
-        typer.echo("\n".join(scheduled(made)))
+    zone = _zone(tz or call.file.report.timezone)
+    made = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
+    value = {"folder": str(made.folder), "files": list(made.names), "calendar": made.calendar}
+    return Answer(value, scheduled(made))
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -144,3 +124,28 @@ def _zone(name: str) -> ZoneInfo:
             f"this machine knows no time zone {name!r}",
             hint="as in --tz Asia/Seoul; on Debian, apt-get install tzdata",
         ) from None
+
+
+def page(written: ReportFiles, report: Report) -> list[str]:
+    """The page's lines. Every figure on it is in the JSON."""
+    made = written.document
+    lines = [f"report · {report.rollout} · {made.subtitle}"]
+    lines += aligned([[f"  {tile.label.lower()}", tile.value, tile.note] for tile in made.tiles])
+    lines += [f"  missing  {one.what}: {one.why}" for one in report.missing]
+    for step in made.steps:
+        lines += [f"  to do: {step.action}", f"    {step.command}"]
+    lines.append(" ".join([f"{made.verdict}.", made.headline, *made.summary]))
+    lines.append(f"written: {written.html}, beside it .md and .json")
+    return lines
+
+
+def scheduled(made: Scheduled) -> list[str]:
+    service = next(name for name in made.names if name.endswith(".service"))
+    timer = next(name for name in made.names if name.endswith(".timer"))
+    return [
+        f"schedule · {made.folder} · {made.calendar}",
+        f"  cron     install -m 644 {made.folder}/{made.cron_name} /etc/cron.d/",
+        f"  systemd  install -m 644 {made.folder}/{service} {made.folder}/{timer} /etc/systemd/system/"
+        f" && systemctl daemon-reload && systemctl enable --now {timer}",
+        "One of the two. Nothing was installed.",
+    ]

@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specops.cli.output import DebugFlag, FolderOption, JsonFlag, OutOption, QuietFlag, print_json
+from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.phases.measurement import checked as read
+from specops.phases.route.check import Tried
+from specops.phases.route.explain import Explanation
+from specops.phases.route.render import CONF, NGINX, Routed
+from specops.render.figures import aligned, count, sentence
+from specops.results import Result
 
-route = typer.Typer(
-    help="Render, test and explain the NGINX router.",
-    no_args_is_help=True,
-)
+route = typer.Typer(no_args_is_help=True)
 
-RolloutArgument = Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")]
 RunOption = Annotated[
     Path | None, typer.Option("--run", help="The run folder; default: runs/NAME beside the rollout file.")
 ]
 
 
 @route.command()
+@shared_options()
 def render(
-    rollout: RolloutArgument,
-    out: FolderOption = None,
+    call: OnRollout,
     native: Annotated[
         bool, typer.Option("--native", help="Without Lua. The file's head says what that cannot do.")
     ] = False,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Write NGINX's folder, with thresholds from measurements."""
-    from specops.config import load, run_folder
-
-    file = load(rollout)  # before what follows is loaded: a wrong file is answered at once
     from specops import results
-    from specops.cli.route_page import rendered
     from specops.phases.route.render import render
 
-    folder = run_folder(rollout, file.rollout, out)
-    result = render(file, folder, without_lua=native)
-    results.write(folder / "route.json", result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(rendered(result, rollout)))
-    raise typer.Exit(result.exit_code)
+    result = render(call.file, call.folder, without_lua=native)
+    results.write(call.folder / "route.json", result)
+    return Answer(result, rendered(result, call.path))
 
 
 @route.command()
+@shared_options(out=AnswerOption)
 def check(
+    call: Call,
     rollout: Annotated[
         Path | None, typer.Argument(help="The rollout file: what `route render` would write.")
     ] = None,
@@ -65,19 +59,12 @@ def check(
         str | None, typer.Option("--nginx", help="The program; default: the one in PATH.")
     ] = None,
     run: RunOption = None,
-    as_json: JsonFlag = False,
-    out: OutOption = None,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Test the router: a real NGINX and requests, on loopback.
 
     On each side of every threshold there is one; --cases adds yours. Exit 1 where NGINX refuses it, or a
     request goes elsewhere.
     """
-    from specops import results
-    from specops.cli.progress import progress
-    from specops.cli.route_page import checked
     from specops.config import load, run_folder
     from specops.errors import UsageError
     from specops.phases.route.cases import read
@@ -89,24 +76,20 @@ def check(
             hint="specops route check rollout.yaml, or --config runs/NAME/rendered/nginx/nginx.conf",
         )
     more = read(cases) if cases else []
-    with progress(quiet) as shown:
+    with call.progress() as shown:
         if rollout is not None:
             file = load(rollout)
             result = check_rollout(file, run_folder(rollout, file.rollout, run), more, nginx, shown)
         else:
             assert config is not None
             result = check_config(config, more, nginx, shown)
-    if out is not None:
-        results.write(out, result)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo("\n".join(checked(result)))
-    raise typer.Exit(result.exit_code)
+    return Answer(result, checked(result))
 
 
 @route.command()
+@shared_options()
 def explain(
+    call: Call,
     request: Annotated[
         Path,
         typer.Argument(help='A file with a JSON body, or {"method", "path", "headers", "body"} around it.'),
@@ -121,23 +104,93 @@ def explain(
     ] = None,
     remote_addr: Annotated[str, typer.Option("--remote-addr", help="The client's.")] = "127.0.0.1",
     run: RunOption = None,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
+) -> Answer:
     """Explain which pool a request goes to; sends nothing.
 
     It runs the Lua file that NGINX runs.
     """
-    from specops.cli.route_page import explained
     from specops.config import load, run_folder
-
-    file = load(rollout)
     from specops.phases.route.explain import explain, read_request
 
+    file = load(rollout)
     asked = read_request(request, remote_addr)
     found = explain(file, run_folder(rollout, file.rollout, run), asked, in_flight=in_flight, percent=percent)
-    if as_json:
-        print_json(found)
-    else:
-        typer.echo("\n".join(explained(found)))
+    return Answer(found, explained(found))
+
+
+SHOWN = {
+    "speculate": "speculation",
+    "min_tokens": "shortest",
+    "min_tokens_unstreamed": "shortest unstreamed",
+    "long_tokens": "long",
+    "otherwise": "otherwise",
+    "max_temperature": "warmest",
+    "max_in_flight": "in flight",
+}
+
+
+def rendered(result: Result, rollout: Path) -> list[str]:
+    """Names of files are relative to the run folder, which the first line names."""
+    data = read(Routed, result.data, "route.json is damaged: data")
+    rules: Mapping[str, Any] = data.rules
+    lines = [
+        f"route · {data.folder}/{NGINX}",
+        *aligned(
+            [
+                ["  standard", ", ".join(data.standard), ""],
+                ["  speculative", ", ".join(data.speculative), ""],
+                *(
+                    ["  " + label, _value(rules[name]), rules[name]["source"]]
+                    for name, label in SHOWN.items()
+                ),
+                *_classes(rules),
+                *(["  unsupported", one["name"], one["source"]] for one in rules["unsupported"]),
+            ]
+        ),
+        *(f"  note: {note}" for note in data.notes),
+        *(f"  not without Lua: {limit}" for limit in data.limits),
+        sentence(result.reason),
+    ]
+    prefix = Path(data.folder) / NGINX
+    start = f"nginx -p {shlex.quote(str(prefix))} -c {CONF}"
+    check = f"specops route check {shlex.quote(str(rollout))} --run {shlex.quote(data.folder)}"
+    return [*lines, f"next: {start}" if data.native else f"next: {check} && {start}"]
+
+
+def _value(rule: Mapping[str, Any]) -> str:
+    value = rule["value"]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _classes(rules: Mapping[str, Any]) -> Iterator[list[str]]:
+    for one in rules["classes"]:
+        allowed = "as its size says" if one["speculate"]["value"] else "standard"
+        yield [f"  class {one['name']}", allowed, one["speculate"]["source"]]
+        if one.get("max_in_flight"):
+            limit = one["max_in_flight"]
+            yield [f"  in flight for {one['name']}", _value(limit), limit["source"]]
+
+
+def checked(result: Result) -> list[str]:
+    tried = [read(Tried, one, "the check is damaged") for one in result.data["tried"]]
+    if not tried:
+        lines = [sentence(result.reason), f"NGINX says: {result.data['refused']}"]
+        return [*lines, f"change: {result.data['hint']}"]
+    rows = [["  " + one.name, one.pool, one.reason] for one in tried]
+    wrong = [f"wrong: {one.name}: {one.wrong}" for one in tried if one.wrong]
+    return [f"route check · {count(len(tried), 'request')}", *aligned(rows), *wrong, sentence(result.reason)]
+
+
+def explained(found: Explanation) -> list[str]:
+    rows = [
+        ["pool", found.pool if found.pool != "none" else "none: the router answers 404"],
+        ["class", found.traffic_class],
+        ["reason", f"{found.reason}: {found.message}"],
+    ]
+    if found.source is not None:
+        rows.append(["by", found.source])
+    if found.weight != 1:
+        rows.append(["counts as", f"{found.weight:g} in flight"])
+    return aligned(rows)

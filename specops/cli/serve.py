@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specops.assets import asset
-from specops.cli.extras import extra
-from specops.cli.output import DebugFlag, QuietFlag
-from specops.cli.serve_options import (
+from specops.cli.call import Call, shared_options
+from specops.cli.options import (
     GraceOption,
     HostOption,
     MaxQueueOption,
     PortOption,
     ThreadsOption,
+    extra,
     log_to_stderr,
 )
 from specops.errors import ModelError, UsageError
@@ -29,7 +28,9 @@ API_KEY = "SPECOPS_API_KEY"
 EMBEDDED = "specops-embedded"  # the shipped pair's name
 
 
+@shared_options()
 def serve(
+    call: Call,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
     target: Annotated[
@@ -75,12 +76,8 @@ def serve(
         typer.Option(help="tensor:2 or pipeline:2: lay the target on several devices of this machine."),
     ] = None,
     grace: GraceOption = 30.0,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
 ) -> None:
-    """Serve a model over the OpenAI API, with vLLM's metrics.
-
-    SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
+    """SIGTERM or Ctrl-C lets the running requests finish; a second one ends the server at once. Where
     SPECOPS_API_KEY is set in the environment, clients must send it.
     """
     from specops.serve.admission import bind
@@ -97,7 +94,8 @@ def serve(
 
     def announce(url: str) -> None:
         drafts = "no speculation" if no_speculation else tree
-        print(f"serving {settings.model} on {url} ({drafts}, batch {max_batch})", file=sys.stderr, flush=True)
+        value = {"url": url, "model": settings.model}
+        call.announce(value, f"serving {settings.model} on {url} ({drafts}, batch {max_batch})")
 
     def load() -> Engine:
         with extra("serve", "start the server"):
@@ -121,7 +119,7 @@ def serve(
             parallel=None if parallel is None else Parallel.parse(parallel),
         )
 
-    log_to_stderr(quiet=quiet)
+    log_to_stderr(quiet=call.quiet)
     with bind(host, port) as bound, starting(load, [bound]) as wait:  # the address first: loading is slow
         # While the engine's process imports torch, which this one does without.
         with extra("serve", "start the server"):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.load_options import names
-from specops.cli.output import DebugFlag, JsonFlag, QuietFlag, print_json
-from specops.cli.progress import progress
+from specops.cli.call import Answer, Call, OnRollout, shared_options
+from specops.cli.options import names
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +23,14 @@ PLOTS = (".svg", ".png")
 FORM = "write it as K=URL: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1#MODEL"
 
 
+SweepResult = Annotated[
+    Path | None, typer.Option("--out", help="File of the result, or its folder; default: the run folder.")
+]
+
+
+@shared_options(out=SweepResult)
 def sweep(
-    rollout: Annotated[Path, typer.Argument(help="The rollout file; `specops init` writes one.")],
+    call: OnRollout,
     k: Annotated[str, typer.Option("--k", help="Tokens drafted ahead, by commas; 0 is always tried.")] = "",
     trees: Annotated[str, typer.Option(help="Trees in their place, of the embedded engine.")] = "",
     concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "",
@@ -44,20 +49,14 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The result, or its folder; default: the run folder. It is resumed.")
-    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-    debug: DebugFlag = False,
-) -> None:
-    """Find the best K or tree, and the load where it stops paying."""
-    from specops.config import load, run_folder
+) -> Answer:
+    """An earlier result is resumed."""
+    from specops.cli.sweep_page import page
     from specops.phases.sweep.wanted import wanted_of
 
     file = _overridden(
-        load(rollout),
+        call.file,
         {
             "k": _numbers("k", k, int),
             "trees": re.split(r",(?=[a-z])", trees) if trees else None,  # an expansion has commas of its own
@@ -69,28 +68,21 @@ def sweep(
     )
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
-    path = _path(run_folder(rollout, file.rollout, out))
-    wanted = wanted_of(file, rollout.parent, _endpoints(attach or [], file))
+    path = _path(call.folder)
+    wanted = wanted_of(file, call.path.parent, _endpoints(attach or [], file))
     if dry_run:
         from specops.phases.sweep.forecast import forecast
 
         told = forecast(wanted, path)
-        print_json(told) if as_json else typer.echo("\n".join(_plan(told, path)))
-        raise typer.Exit
-    result = _swept(wanted, path, on or file.sweep.cluster, fresh=fresh, quiet=quiet)
+        return Answer(told, _plan(told, path))
+    result = _swept(call, wanted, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
         from specops.phases.sweep.picture import picture
         from specops.phases.sweep.report import read
         from specops.render.sweep_plot import draw
 
         draw(picture(read(result, str(path))), plot)
-    if as_json:
-        print_json(result)
-    else:
-        from specops.cli.sweep_page import page
-
-        typer.echo("\n".join(page(result, path)))
-    raise typer.Exit(result.exit_code)
+    return Answer(result, page(result, path))
 
 
 def _path(out: Path) -> Path:
@@ -171,7 +163,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     return found
 
 
-def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bool) -> Result:
+def _swept(call: Call, wanted: Wanted, path: Path, on: str | None, *, fresh: bool) -> Result:
     from specops import results
     from specops.phases.partial_results import partial_results
     from specops.phases.sweep.forecast import samples_of
@@ -182,7 +174,7 @@ def _swept(wanted: Wanted, path: Path, on: str | None, *, fresh: bool, quiet: bo
     previous = results.read(path) if path.exists() and not fresh else None
     if previous is not None:
         _refuse_unusable(previous, wanted, path)
-    with progress(quiet) as shown:
+    with call.progress() as shown:
 
         def set_aside() -> None:
             if path.exists():

@@ -14,7 +14,14 @@ from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
 from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
-from specops.serving.known_issues import KnownIssue, issues, of_check, published, reference_acceptances
+from specops.serving.known_issues import (
+    KnownIssue,
+    ReferenceAcceptance,
+    issues,
+    of_check,
+    published,
+    reference_acceptances,
+)
 from specops.serving.metrics import Drafts, Series
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "KnownIssue",
     "OwnModels",
     "Pool",
+    "ReferenceAcceptance",
     "Series",
     "ServedPair",
     "Startable",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from specops.cli.edge_bench_page import lines, tables
+from specops.cli.edge_bench import lines, tables
 from specops.edge.cost import Prices
 from specops.phases.edge_bench.arms import AUTOREGRESSIVE, SERVER_ONLY, Arm, arms_of
 from specops.phases.edge_bench.figures import figures, summed
@@ -226,17 +226,17 @@ def test_throughput_and_cost_pair_by_block() -> None:
 def test_the_page_has_every_arm_and_every_ratio() -> None:
     found = judged({AUTOREGRESSIVE: 0.2, SERVER_ONLY: 0.1, BARE: 0.09, PAPER: 0.05})
     pages = tables(found, "USD")
-    assert [title for title, _, _ in pages] == [
+    assert [table.title for table in pages] == [
         "1 client at a time",
         "a round, on average",
         "verifications that accepted so many tokens",
         "times as good",
     ]
-    speeds = {row[0]: row for row in pages[0][2]}
+    speeds = {row[0]: row for row in pages[0].rows}
     assert set(speeds) == {arm.name for arm in ARMS}
-    assert all(len(row) == len(columns) for _, columns, rows in pages for row in rows)
-    assert [row[0] for row in pages[1][2]] == [BARE, PAPER]
-    assert any(row[0] == f"{PAPER} over {SERVER_ONLY}" and "2.00×" in row[1] for row in pages[3][2])
+    assert all(len(row) == len(table.columns) for table in pages for row in table.rows)
+    assert [row[0] for row in pages[1].rows] == [BARE, PAPER]
+    assert any(row[0] == f"{PAPER} over {SERVER_ONLY}" and "2.00×" in row[1] for row in pages[3].rows)
     assert "too slow for some of the declared times" in lines(found)[-1]
 
 
@@ -247,12 +247,13 @@ def test_rounds_sent_ahead_are_shown_where_some_are_and_compared_with_none() -> 
     assert over[BARE] is not None
     assert over[PAPER] is not None
     assert (over[BARE].estimate, over[PAPER].estimate) == pytest.approx((2.0, 1.5))
-    _, columns, rows = tables(found, "USD")[1]
+    table = tables(found, "USD")[1]
+    columns, rows = table.columns, table.rows
     shares = {row[0]: row[columns.index("ahead")] for row in rows}
     assert shares == {BARE: "0%", PAPER: "0%", AHEAD: "25%"}
     assert "ahead: rounds that had been sent before the verdict before them" in lines(found)[0]
     without = judged({arm: gap for arm, gap in gaps.items() if arm != AHEAD})
-    assert "ahead" not in tables(without, "USD")[1][1]
+    assert "ahead" not in tables(without, "USD")[1].columns
     assert "ahead:" not in lines(without)[0]
 
 
@@ -286,5 +287,5 @@ def test_a_visit_of_which_every_answer_failed_has_no_pace() -> None:
 def test_what_an_early_end_left_has_a_page() -> None:
     visits = all_arms({AUTOREGRESSIVE: 0.2}, prompts=1, a_round=1)
     found = compare(ARMS, visits, PRICES, greedy=True, confidence=0.95)
-    assert [title for title, _, _ in tables(found, "USD")] == ["1 client at a time"]
+    assert [table.title for table in tables(found, "USD")] == ["1 client at a time"]
     assert not any("greedy answers" in line for line in lines(found))

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from specops import results
 from specops.assets import asset
-from specops.cli.diagnose_page import page
+from specops.cli.diagnose import page
 from specops.launch.pools import serving
 from specops.phases.diagnose.diagnose import FILE
 from specops.progress import Silent

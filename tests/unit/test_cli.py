@@ -71,7 +71,8 @@ def test_wrong_usage_is_exit_2_and_no_traceback(words) -> None:
     done = specops(*words)
     assert done.returncode == Exit.USAGE
     assert done.stdout == ""
-    assert "Error: " in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "\nhint: specops" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -164,7 +165,7 @@ def test_quiet_is_silent(capsys) -> None:
     ("words", "code", "said"),
     [
         (("run", "absent.yaml", "--json"), 2, "there is no rollout file absent.yaml"),
-        (("run", "--json"), 2, "Missing argument"),
+        (("run", "--json"), 2, "missing argument"),
         (("run", "absent.yaml", "--json", "--nope"), 2, "--nope"),
         (("nope", "--json"), 2, "nope"),
     ],

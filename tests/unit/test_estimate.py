@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the engine extra")
 
 import numpy as np
 
-from specops.cli.estimate_page import lines
+from specops.cli.verify_draft import estimate_lines as lines
 from specops.engine.costs import Costs, Sheet
 from specops.engine.curve import Curve
 from specops.engine.replay import Trace

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specops.cli.launch_page import page
+from specops.cli.launch import launch_page as page
 from specops.config import Rollout
 from specops.errors import ConfigError, Exit, FileError
 from specops.phases.commands import Commands

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specops.cli.app import app
-from specops.cli.plan_page import page
+from specops.cli.plan import page
 from specops.errors import UsageError
 from specops.phases.plan import Explained, PlanSettings, explain
 from specops.progress import Silent

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.errors import UsageError
+from specops.errors import EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
-    from specops.load.settings import BaselineSettings
+    pass
 
 EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
 TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
@@ -29,25 +33,6 @@ TokenizerOption = Annotated[
 ]
 
 
-def load_settings(fields: dict[str, Any], command: str) -> BaselineSettings:
-    """UsageError where an option of `specops COMMAND` makes no sense, by its name."""
-    from pydantic import ValidationError
-
-    from specops.load.settings import BaselineSettings
-
-    try:
-        return BaselineSettings(**fields)
-    except ValidationError as error:
-        raise wrong_option(error, command) from error
-
-
-def wrong_option(error: Exception, command: str) -> UsageError:
-    """For a ValidationError of settings whose fields are called as the options are."""
-    first = error.errors()[0]  # type: ignore[attr-defined]
-    option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
-    return UsageError(f"could not use the options: {option} {first['msg']}", hint=f"specops {command} --help")
-
-
 def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
@@ -59,3 +44,34 @@ def whole_numbers(text: str) -> list[int]:
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+MaxQueueOption = Annotated[
+    int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
+]
+GraceOption = Annotated[
+    float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
+
+
+def log_to_stderr(*, quiet: bool) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Around imports. EnvironmentFailure, that `what` could not be done, where one of them is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EnvironmentFailure(
+            f"could not {what}: {error.name} is not installed",
+            hint=f"install the {name} extra: pip install 'specops[{name}]'",
+        ) from error

@@ -1,0 +1,208 @@
+"""One decorator for all commands: the options that they share, and how their answer is given.
+
+A command's function has only its own options. It takes a `Call`, or an `OnRollout` where its first argument
+is a rollout file, and returns an `Answer`; a command that serves until it is stopped returns None.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel, ValidationError
+from typer.core import TyperGroup
+
+from specops.cli.output import Table, print_json, print_text
+from specops.cli.progress import progress
+from specops.errors import Exit, UsageError
+from specops.results import Result, write
+
+if TYPE_CHECKING:
+    from specops.config import Rollout
+    from specops.phases.commands import Commands
+    from specops.progress import Progress
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+ROLLOUT_FILE = "Rollout file; `specops init` writes one."
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")]
+# `main` looks for --debug on the command line itself, since a command may fail before it is parsed.
+DebugFlag = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+RolloutArgument = Annotated[Path, typer.Argument(help=ROLLOUT_FILE)]
+FolderOption = Annotated[
+    Path | None, typer.Option("--out", help="Run folder; default: runs/NAME beside the rollout file.")
+]
+AnswerOption = Annotated[Path | None, typer.Option("--out", help="File that the answer is also written to.")]
+ResultOption = Annotated[Path, typer.Option("--out", help="File of the result; an earlier one is resumed.")]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found."""
+
+    value: BaseModel | Mapping[str, Any] | Sequence[Any]
+    """Printed with --json."""
+
+    text: Iterable[str | Table] = ()
+    """Printed without --json: lines, and tables between them."""
+
+    exit_code: int | None = None
+    """None: the result's own; 0 for other values."""
+
+    @property
+    def code(self) -> int:
+        if self.exit_code is not None:
+            return self.exit_code
+        return self.value.exit_code if isinstance(self.value, Result) else Exit.YES
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a command was called."""
+
+    context: typer.Context
+    as_json: bool
+    quiet: bool
+    out: Path | None
+    """`--out`, for a command that has it."""
+
+    writes_answer: bool
+    """Whether `--out` is an `AnswerOption`."""
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        return progress(self.quiet)
+
+    def announce(self, value: Mapping[str, Any], text: str) -> None:
+        """A server is up: `value` as one line of JSON on stdout with --json, else `text` on stderr."""
+        if self.as_json:
+            print(json.dumps(value), flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def give(self, answer: Answer) -> None:
+        """Print it, and write it to the file of an `AnswerOption`."""
+        if self.writes_answer and self.out is not None and isinstance(answer.value, Result):
+            write(self.out, answer.value)
+        if self.as_json:
+            print_json(answer.value)
+        else:
+            print_text(answer.text)
+
+    def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
+        """`fields` as a `model`, for options that are named as its fields. UsageError, by the name of the
+        option, for a value that the model refuses."""
+        try:
+            return model.model_validate(fields)
+        except ValidationError as error:
+            raise self.wrong_option(error) from error
+
+    def wrong_option(self, error: ValidationError) -> UsageError:
+        first = error.errors()[0]
+        option = "--" + str(first["loc"][0]).removesuffix("_s").replace("_", "-") if first["loc"] else ""
+        return UsageError(
+            f"could not use the options: {option} {first['msg']}", hint=f"{self.context.command_path} --help"
+        )
+
+
+@dataclass(frozen=True)
+class OnRollout(Call):
+    """A call with a rollout file, which is read before the command's function runs: a wrong file is reported
+    at once."""
+
+    path: Path
+    file: Rollout
+
+    @property
+    def folder(self) -> Path:
+        """The run folder: `--out`, or runs/NAME beside the rollout file."""
+        from specops.config import run_folder
+
+        return run_folder(self.path, self.file.rollout, self.out)
+
+    @property
+    def commands(self) -> Commands:
+        from specops.phases.commands import Commands
+
+        return Commands(self.file, self.path, self.folder)
+
+
+def shared_options(
+    *, out: Any = None, default_out: Path | None = None, rollout_at: int = 0
+) -> Callable[[Callable[..., Answer | None]], Callable[..., None]]:
+    """Make a Typer command of a function whose first parameter is a `Call` or an `OnRollout`.
+
+    out: the type of `--out`; by default the run folder for an `OnRollout`, and no such option for a `Call`.
+    An `AnswerOption` needs nothing of the function: the result is written here.
+    rollout_at: how many arguments come before the rollout file.
+    """
+
+    def decorate(function: Callable[..., Answer | None]) -> Callable[..., None]:
+        first, *own = inspect.signature(function, eval_str=True).parameters.values()
+        on_rollout = first.annotation is OnRollout
+        kind = FolderOption if out is None and on_rollout else out
+        ours = [_option("rollout", RolloutArgument)] if on_rollout else []
+        theirs = [] if kind is None else [_option("out", kind, default_out)]
+        theirs += [_option(name, flag, False) for name, flag in FLAGS.items()]
+
+        @functools.wraps(function)
+        def called(context: typer.Context, **given: Any) -> None:
+            given.pop("debug")
+            shared = {
+                "context": context,
+                "as_json": given.pop("as_json"),
+                "quiet": given.pop("quiet"),
+                "out": given.pop("out", None),
+                "writes_answer": kind is AnswerOption,
+            }
+            if on_rollout:
+                from specops.config import load
+
+                shared["path"] = given.pop("rollout")
+                shared["file"] = load(shared["path"])
+            call = first.annotation(**shared)
+            answer = function(call, **given)
+            if answer is not None:
+                call.give(answer)
+                raise typer.Exit(answer.code)
+
+        mine = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own]
+        parameters = [
+            _option("context", typer.Context),
+            *mine[:rollout_at],
+            *ours,
+            *mine[rollout_at:],
+            *theirs,
+        ]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return decorate
+
+
+FLAGS = {"as_json": JsonFlag, "quiet": QuietFlag, "debug": DebugFlag}
+
+
+def _option(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+class FirstUnlessNamed(TyperGroup):
+    """A group of commands in which the first is meant where none is named: `report ROLLOUT` is
+    `report make ROLLOUT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
