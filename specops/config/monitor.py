@@ -1,12 +1,13 @@
-"""What `monitor` renders: how often series are scraped, and from which value on there is an alert."""
+"""The section `monitor` of the rollout file: scraping, recording and alerts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from specops.config.alerts import AlertName, alert_record
 from specops.section import Section
 from specops.serving import namings
 
@@ -16,39 +17,6 @@ else:
     NamingName = Literal[tuple(namings())]
 
 LabelName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-AlertName = Literal[
-    "LowAcceptRatio",
-    "CriticalAcceptRatio",
-    "SpeculationAcceptanceDrift",
-    "SpeculationLatencyRegression",
-    "SpeculationBothPoolsSlow",
-    "SpeculationTtftVeto",
-    "SpeculationEmptyOutputs",
-    "SpeculationErrors",
-    "SpeculationPoolFailing",
-    "SpeculationFailovers",
-    "SpeculationReplicaStuck",
-    "SpeculationNotANumber",
-    "SpeculationTargetDown",
-    "SpeculationSeriesAbsent",
-    "SpeculationNoTraffic",
-    "SpecopsGuardDown",
-    "SpecopsGuardFellBack",
-    "SpecopsGuardActionUnconfirmed",
-    "SpecopsPartialSwitch",
-]
-ALERTS: tuple[AlertName, ...] = get_args(AlertName)
-WITHOUT_THRESHOLD: tuple[AlertName, ...] = (
-    "SpeculationReplicaStuck",
-    "SpeculationNotANumber",
-    "SpeculationTargetDown",
-    "SpeculationSeriesAbsent",
-    "SpeculationNoTraffic",
-    "SpecopsGuardFellBack",
-    "SpecopsGuardActionUnconfirmed",
-    "SpecopsPartialSwitch",
-)
-"""They tell that something is so, not how much."""
 OURS = ("specops_pool", "specops_rollout", "model_name", "job", "instance")
 
 
@@ -108,9 +76,8 @@ class Monitor(Section):
 
     @model_validator(mode="after")
     def _thresholds_where_there_are_any(self) -> Monitor:
-        for name in WITHOUT_THRESHOLD:
-            setting = self.alerts.get(name)
-            if setting is not None and setting.threshold is not None:
+        for name, setting in self.alerts.items():
+            if setting.threshold is not None and alert_record(name).threshold is None:
                 raise PydanticCustomError(
                     "alerts", "{name} has no threshold", {"name": name, "hint": "for_s can be set"}
                 )

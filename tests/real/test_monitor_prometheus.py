@@ -21,17 +21,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from specops.config import Rollout
 from specops.launch.process import Server
-from specops.phases.monitor.before import Before, Figure
 from specops.phases.monitor.render import texts
-from specops.phases.monitor.thresholds import limits
+from specops.phases.monitor.thresholds import Figure, Measurements, limits
 from specops.prometheus import series
 from specops.prometheus.api import Api
-from specops.render.prometheus.baseline import Load
+from specops.render.prometheus.rules import Load
 from specops.serving import Drafts
 from specops.serving.vllm.metrics import CURRENT as VLLM
 
 SLOW = {("ttft", "mean"): 0.5, ("tpot", "mean"): 0.05, ("e2e", "p95"): 3.0}
-BEFORE = Before(
+BEFORE = Measurements(
     loads=(Load(1, SLOW, 0.05), Load(4, SLOW, 0.05), Load(64, SLOW, 0.05)),
     baseline="made up",
     break_even=None,

@@ -21,7 +21,7 @@ from daemons import Daemon
 from recounted import Recount, line, total
 
 from specops.config import Rollout
-from specops.phases.monitor.before import before
+from specops.phases.monitor.thresholds import measurements
 from specops.phases.report.assembly import report
 from specops.phases.report.delivery import read
 from specops.phases.report.report import Report
@@ -199,7 +199,7 @@ def test_a_quantile_lies_in_the_bucket_that_the_samples_fill(found: Report, trut
 def test_the_speed_up_is_of_the_hours_at_a_load_that_was_measured(
     found: Report, truth: Recount, folder: Path, rollout: dict[str, Any]
 ) -> None:
-    loads = before(Rollout.model_validate(rollout), folder).loads
+    loads = measurements(Rollout.model_validate(rollout), folder).loads
     first = line([(each.concurrency, each.seconds["ttft", "mean"]) for each in loads])
     token = line([(each.concurrency, each.token_s or 0) for each in loads])
     n, took = truth.hourly(f"{E2E}_count", **SPEC), truth.hourly(f"{E2E}_sum", **SPEC)

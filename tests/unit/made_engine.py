@@ -161,7 +161,7 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.load.server_identity import GENERATED
     from specops.phases.canary.checks.cancelling import in_flight
     from specops.phases.launch import render
-    from specops.phases.monitor.names import needs
+    from specops.phases.monitor.check import needs
     from specops.phases.sweep.choice import method_of
     from specops.phases.sweep.grid import settings_of
     from specops.progress import Silent

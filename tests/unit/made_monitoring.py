@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specops.config import Rollout
-from specops.config.monitor import AlertName
-from specops.phases.monitor.before import Before, Figure
+from specops.config.alerts import AlertName
 from specops.phases.monitor.render import texts
-from specops.phases.monitor.thresholds import limits
+from specops.phases.monitor.thresholds import Figure, Measurements, limits
 from specops.render.prometheus.alerts import Limit
-from specops.render.prometheus.baseline import Load
+from specops.render.prometheus.rules import Load
 
 ADDRESSES = {
     "standard": ["127.0.0.1:8000"],
@@ -40,7 +39,7 @@ def load(concurrency: int, ttft: float, tpot: float, token: float) -> Load:
     )
 
 
-NOTHING = Before(
+NOTHING = Measurements(
     (), None, None, None, branches=False, read={}, missing={"baseline": "there is no baseline.json"}
 )
 MEASURED = replace(
@@ -56,7 +55,7 @@ MEASURED = replace(
 @dataclass(frozen=True)
 class Watched:
     rollout: Rollout
-    before: Before
+    before: Measurements
 
     @property
     def limits(self) -> dict[AlertName, Limit]:

@@ -39,7 +39,7 @@ from specops.phases.diagnose.observations import (
     Stream,
     Swept,
 )
-from specops.phases.monitor.before import before
+from specops.phases.monitor.thresholds import measurements
 from specops.phases.sweep.records import STORED, Measurements
 from specops.prometheus import exposition
 from specops.results import Result, sealed
@@ -66,7 +66,7 @@ def test_what_was_compared_is_read_as_it_is_kept(tmp_path: Path) -> None:
     counted = [level["acceptance"] for level in kept["arms"]["speculative"]]
     drafted = sum(one["draft_tokens"] for one in counted)
     assert found.acceptance == pytest.approx(sum(one["accepted_tokens"] for one in counted) / drafted)
-    loads = run_folder.baseline(before(rollout(), tmp_path))
+    loads = run_folder.baseline(measurements(rollout(), tmp_path))
     assert isinstance(loads, Baseline)
     assert [load.concurrency for load in loads.loads] == [1, 4, 8][: len(loads.loads)]
 
@@ -92,7 +92,7 @@ def test_the_worst_of_greedy_answers_counts_also_where_sampled_ones_share_the_ba
 
 
 def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
-    known = before(rollout(), tmp_path)
+    known = measurements(rollout(), tmp_path)
     now = datetime.now(UTC)
     swept = run_folder.swept(rollout(), tmp_path, known)
     parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
@@ -100,7 +100,7 @@ def test_what_is_not_there_or_damaged_is_a_sentence(tmp_path: Path) -> None:
     assert all(isinstance(part, str) and part for part in parts)
     for phase in ("ab", "sweep", "drafts", "canary"):
         (tmp_path / f"{phase}.json").write_text("{}")
-    known = before(rollout(), tmp_path)
+    known = measurements(rollout(), tmp_path)
     swept = run_folder.swept(rollout(), tmp_path, known)
     parts = (run_folder.compared(tmp_path), swept, run_folder.drafts(tmp_path))
     assert all("is damaged" in str(part) for part in (*parts, run_folder.canary(tmp_path)))
@@ -324,7 +324,7 @@ def test_figures_of_the_sweep_are_of_the_deployed_setting_not_of_the_recommended
     pools = {"standard": {"engine": "embedded"}, "speculative": {"engine": "embedded"}}
     pools["speculative"] |= {"speculation": {"tree": tree}}  # type: ignore[dict-item]
     deployed = rollout(pools=pools)
-    observed = run_folder.swept(deployed, tmp_path, before(deployed, tmp_path))
+    observed = run_folder.swept(deployed, tmp_path, measurements(deployed, tmp_path))
     assert isinstance(observed, Swept)
     assert (observed.setting, observed.k, len(observed.per_position)) == (setting, k, k or 0)
     cost = draft.cost(Observations(rollout="r", swept=observed))

@@ -19,18 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
 
-from specops.config.monitor import ALERTS
-from specops.phases.monitor.before import Figure
-from specops.phases.monitor.names import needs
+from specops.config.alerts import ALERTS
+from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
-from specops.phases.monitor.thresholds import left_out, limits
+from specops.phases.monitor.thresholds import Figure, left_out, limits
 from specops.phases.playbook.phases import PHASE_RUNS
 from specops.phases.playbook.step import Given
 from specops.progress import Silent
 from specops.prometheus import series
 from specops.prometheus.series import exposed
 from specops.render.grafana.dashboard import dashboard
-from specops.render.prometheus.baseline import interpolated
+from specops.render.prometheus.alerts import runbook
+from specops.render.prometheus.rules import interpolated
 from specops.serving.sglang.metrics import CURRENT as SGLANG
 from specops.serving.vllm.metrics import BEFORE_0_11 as VLLM_BEFORE_0_11
 from specops.serving.vllm.metrics import CURRENT as VLLM
@@ -96,8 +96,9 @@ def test_what_is_recorded_is_named_in_one_place() -> None:
     assert {rule["record"] for rule in rules_of(FULL.texts()["rules.yml"])} <= known
 
 
-def test_each_alert_has_a_section_of_the_runbook_and_each_section_an_alert() -> None:
-    sections = re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+def test_the_runbook_has_a_section_for_each_alert_and_is_current() -> None:
+    assert RUNBOOK.read_text(encoding="utf-8") == runbook(), "alerts/runbook.md is not current: make generate"
+    sections = re.findall(r"^## (\w+)$", runbook(), re.MULTILINE)
     assert tuple(sections) == ALERTS
     links = [rule["annotations"]["runbook_url"] for rule in rules_of(FULL.texts()["alerts.yml"])]
     assert links == [f"runbook.md#{name.lower()}" for name in ALERTS]

@@ -42,7 +42,7 @@ def test_no_text_becomes_markdown_or_html(text: str) -> None:
 
 
 def test_three_files_are_of_one_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: MEASURED)
+    monkeypatch.setattr(assembly, "measurements", lambda rollout, folder, unfit: MEASURED)
     one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(acceptance=0.4, tpot_s=0.006)})
     result = assembly.assemble(rollout(costs={"standard_per_hour": 2.0}), FILE, tmp_path, one)
     written = write(tmp_path, one.window, result)
@@ -133,7 +133,7 @@ def test_an_amount_is_never_rounded_to_nothing(amount: float, shown: str) -> Non
 def test_what_was_saved_is_the_same_amount_wherever_it_stands(
     per_hour: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: MEASURED)
+    monkeypatch.setattr(assembly, "measurements", lambda rollout, folder, unfit: MEASURED)
     one = seen(pools={"standard": pool(tpot_s=0.012), "speculative": pool(tpot_s=0.006)})
     costs = {"standard_per_hour": per_hour, "currency": "USD"}
     result = assembly.assemble(rollout(costs=costs), FILE, tmp_path, one)

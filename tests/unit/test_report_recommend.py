@@ -17,7 +17,7 @@ from specops import results
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import Entry, Evidence
 from specops.guard.state import State
-from specops.phases.monitor.before import Before
+from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report import assembly
 from specops.phases.report.counter_increase import Increases
 from specops.phases.report.delivery import read
@@ -32,11 +32,11 @@ from specops.serving.sglang.metrics import CURRENT as SGLANG
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder that would have a baseline of 10, 16 and 26 ms a token at 1, 4 and 8 at a time."""
-    monkeypatch.setattr(assembly, "before", lambda rollout, folder, unfit: known(tmp_path))
+    monkeypatch.setattr(assembly, "measurements", lambda rollout, folder, unfit: known(tmp_path))
     return tmp_path
 
 
-def known(folder: Path) -> Before:
+def known(folder: Path) -> Measurements:
     return replace(MEASURED, loads=() if (folder / "unmeasured").exists() else MEASURED.loads)
 
 

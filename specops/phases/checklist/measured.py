@@ -11,7 +11,7 @@ from specops.phases.checklist.evidence import Evidence, Open
 from specops.phases.checklist.item import Decided
 from specops.phases.checklist.looking import Found, Look
 from specops.phases.inputs import identity
-from specops.phases.monitor.before import before
+from specops.phases.monitor.thresholds import measurements
 from specops.phases.sweep import report as sweep_report
 from specops.phases.verify_draft.pair import Side, settings_for
 from specops.prometheus.promql import Signals
@@ -102,7 +102,7 @@ def deployed(look: Look) -> str | None:
 
 def acceptance(look: Look) -> Decided:
     """Of the last day's traffic where there was enough, else of the comparison's prompts."""
-    known = before(look.rollout, look.folder)
+    known = measurements(look.rollout, look.folder)
     if known.break_even is not None:
         look.sweep()  # what it says is of this rollout
         gate, source = known.break_even.value, f"break-even by {known.break_even.source}"

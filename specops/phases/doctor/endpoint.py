@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator
 from specops.errors import EndpointError, UsageError
 from specops.load.settings import checked_base_url
 from specops.phases.doctor.check import ANSWER_S, Check
-from specops.phases.monitor.check import WINDOW
-from specops.phases.monitor.names import of_engine
+from specops.phases.monitor.check import WINDOW, of_engine
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
 from specops.serving import USUAL, Series, tables

@@ -1,27 +1,190 @@
-"""`monitor check`: which of the names that rules and panels need a running Prometheus has, with data."""
+"""`monitor check`: whether a running Prometheus has the names that rules, alerts and panels need, with
+data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
 from specops.config import Rollout
-from specops.phases.monitor.names import Need, needs, of_engine
 from specops.progress import Progress
+from specops.prometheus import series as names
 from specops.prometheus.api import Api
 from specops.prometheus.promql import selector
+from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
+from specops.render.prometheus.rules import duration
 from specops.results import Result
-from specops.serving import USUAL, tables
+from specops.serving import USUAL, Drafts, Series, namings, tables
+
+GPU_NAMES = (names.GPU_USED, names.GPU_FREE)
+RULES = "rules"
+DOWN = (
+    "is it scraped, and up? Prometheus' page Status, Targets says so; the rendered prometheus.yml has the job"
+)
+NO_DRAFTS = "an engine has it only where speculation is configured: was the server started with a draft?"
+NO_RULES = "put the rendered rules.yml into rule_files of the Prometheus, and reload it"
+OLD_RULES = "there is traffic, and the rules do not record it: render again, and reload"
+
+
+@dataclass(frozen=True)
+class Need:
+    name: str
+    """The series; of a histogram its _count, since sum and buckets come with it."""
+
+    where: str
+    """Who exposes it, for a person."""
+
+    labels: Mapping[str, str]
+    needs: str
+    """What has no data without it."""
+
+    traffic: str | None = None
+    """An expression that is above 0 under traffic, if the name has no value without traffic."""
+
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Other names that it may have, each with its fix."""
+
+    fix: str | None = None
+    """The fix if it is absent under all names."""
+
+
+def needs(rollout: Rollout) -> Iterator[Need]:
+    """All needs of a rollout, in the order of the page: pools, rules, routers, guard, GPUs."""
+    ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    window = duration(rollout.monitor.window_s)
+    for pool in POOLS:
+        series, labels = exposed(rollout, pool), ours | {POOL: pool}
+        yield from of_engine(series, f"{pool} pool", labels, window, pool)
+        if series.http is not None and not rollout.addresses.routers:
+            # Not every server with these names counts them; and it has none before its first request.
+            http = f"sum(increase({series.http.counter}{selector(labels)}[{window}]))"
+            yield Need(series.http.counter, f"{pool} pool", labels, "outages", http, fix=DOWN)
+    yield from _recorded(ours)
+    if rollout.addresses.routers:
+        yield from _of_routers(ours, window)
+    if rollout.addresses.guard:
+        yield from _of_guard(ours)
+    if rollout.addresses.gpus:
+        for name in GPU_NAMES:
+            yield Need(name, "GPUs", ours, "GPU memory", fix=DOWN)
+
+
+def of_engine(
+    series: Series, where: str, labels: Mapping[str, str], window: str, pool: PoolName | None = None
+) -> Iterator[Need]:
+    """The needs of servers with these names. `pool` None: the pool is unknown, and may speculate."""
+    # SGLang's counters and histograms come with the first request.
+    lazy = not isinstance(series.acceptance, Drafts)
+    traffic = f"sum(increase({series.finished}{selector(labels)}[{window}]))"
+    wanted: list[tuple[str | None, str, bool]] = [
+        (series.running, "the load that the baseline is compared at", False),
+        (series.waiting, "the load that the baseline is compared at", False),
+        (series.tpot if series.tpot_counts_seconds else f"{series.tpot}_count", "TPOT", lazy),
+        (series.generated, "lengths of answers", lazy),
+        (series.kv_usage, "KV cache", False),
+        (series.preemptions, "preemptions", lazy),
+    ]
+    if not series.requests_by_router:  # otherwise the router's names are needed, by themselves
+        wanted += [
+            (f"{series.ttft}_count", "TTFT", lazy),
+            (f"{series.e2e}_count", "E2E", lazy),
+            (series.finished, "traffic, errors", lazy),
+        ]
+        if series.aborted != series.finished:
+            wanted.append((series.aborted, "errors", lazy))
+    for name, what, only in wanted:
+        if name is not None:
+            under = traffic if only else None
+            yield Need(name, where, labels, what, under, _others(name, series, pool), DOWN)
+    for name in _of_drafts(series) if pool != "standard" else ():
+        only = name == getattr(series.acceptance, "per_position", None) or lazy
+        others = _others(name, series, pool)
+        yield Need(name, where, labels, "acceptance", traffic if only else None, others, NO_DRAFTS)
+
+
+def _of_drafts(series: Series) -> tuple[str, ...]:
+    counted = series.acceptance
+    if isinstance(counted, Drafts):
+        return counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.per_position
+    return counted.rate, counted.verifications
+
+
+def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
+    """Other names of the same series, each with its fix."""
+    found: dict[str, str] = {}
+    for naming, other in namings().items():
+        for key in ("tpot", "kv_usage", "running", "finished"):
+            ours, theirs = getattr(series, key), getattr(other, key)
+            if ours and theirs and ours != theirs and name in (ours, f"{ours}_count"):
+                found[name.replace(ours, theirs)] = (
+                    f"these are the names of {naming}: monitor.names: {{{pool or 'POOL'}: {naming}}} in the"
+                    " rollout file, and render again"
+                )
+    renamed = name.replace(":", "_", 1)
+    found[renamed] = (
+        "prometheus_client writes _ for : when Prometheus asks for OpenMetrics: take metric_relabel_configs"
+        " from the rendered prometheus.yml into its scrape configuration"
+    )
+    if name.endswith("_total"):
+        for short in (name.removesuffix("_total"), renamed.removesuffix("_total")):
+            found[short] = (
+                "something between the server and Prometheus takes _total off counters: scrape the server"
+                " itself, or have it leave names as they are"
+            )
+    return found
+
+
+def _recorded(labels: dict[str, str]) -> Iterator[Need]:
+    yield Need(names.FINISHED, RULES, labels, "alerts and panels", fix=NO_RULES)
+    of_drafts = (names.ACCEPTANCE, names.ACCEPTED_LENGTH, names.DRAFTED)
+    of_both = (*names.MEAN.values(), names.CONCURRENCY, names.ANSWER_TOKENS)
+    of_errors = (names.REQUESTS, names.ERROR_SHARE)
+    # After a fall-back there is traffic, and nothing is drafted.
+    for group, where in ((of_drafts, labels | {POOL: "speculative"}), (of_both + of_errors, labels)):
+        traffic = f"sum({names.FINISHED}{selector(where)})"
+        for name in group:
+            yield Need(name, RULES, labels, "alerts and panels", traffic, fix=OLD_RULES)
+
+
+def _of_routers(labels: Mapping[str, str], window: str) -> Iterator[Need]:
+    traffic = f"sum(increase({names.ROUTE_REQUESTS}{selector(labels)}[{window}]))"
+    for name, what in (
+        (names.ROUTE_PERCENT, "the partial switch"),
+        (names.ROUTE_IN_FLIGHT, "requests in flight"),
+    ):
+        yield Need(name, "routers", labels, what, fix=DOWN)
+    for name, what in (
+        (names.ROUTE_REQUESTS, "routes by class, errors"),
+        (names.ROUTE_DECISIONS, "reasons, spill"),
+        (f"{names.ROUTE_DURATION}_count", "duration by class"),
+    ):
+        yield Need(name, "routers", labels, what, traffic, fix=DOWN)
+    first = f"sum({names.ROUTE_FAILOVERS}{selector(labels)})"
+    yield Need(names.ROUTE_FAILOVERS, "routers", labels, "failovers", first, fix=DOWN)
+
+
+def _of_guard(labels: Mapping[str, str]) -> Iterator[Need]:
+    for name, what in (
+        (names.GUARD_STATE, "its state"),
+        (names.GUARD_LAST, "whether it watches"),
+        (names.GUARD_PERCENT, "the partial switch"),
+        (names.GUARD_UNCONFIRMED, "unconfirmed actions"),
+        (names.GUARD_OVERRIDE, "overrides"),
+        (names.GUARD_EVALUATIONS, "its evaluations"),
+    ):
+        yield Need(name, "guard", labels, what, fix=DOWN)
+
 
 PHASE = "monitor-check"
 SCRAPES = 4
-"""A value is old when so many scrapes did not have it; Prometheus goes on showing it for 5 minutes."""
+"""A value is old if this many scrapes did not have it. Prometheus still returns it for 5 minutes."""
 WINDOW, INTERVAL_S = "5m", 15
-"""Where no rollout file says them."""
+"""Defaults without a rollout file."""
 LABELS = (
     "its scrape configuration does not add specops_rollout and specops_pool: take the job of the rendered"
     " prometheus.yml"
@@ -32,7 +195,7 @@ GOOD: tuple[Status, ...] = ("there", "no traffic")
 
 
 class Found(BaseModel):
-    """One name. `data.names[]` of the result."""
+    """The state of one name; `data.names[]` of the result."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,14 +204,15 @@ class Found(BaseModel):
     needs: str
     status: Status
     age_s: float | None
-    """Of its last value, by Prometheus' clock; also of one within the last day."""
+    """Age of its last value within a day, by Prometheus' clock."""
 
     now_called: str | None
     fix: str | None
 
 
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
-    """No where something needed is not there. Without a rollout, any vLLM's or SGLang's names are asked for.
+    """The verdict is no if something needed is missing. Without a rollout, the names of any vLLM or SGLang
+    are checked.
 
     Raises EndpointError where Prometheus cannot be asked.
     """
@@ -65,7 +229,7 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
 
 
 def _of_any(api: Api) -> Iterator[Need]:
-    """Whatever labels they have; the usual ones where nothing says otherwise."""
+    """The needs of any engine, with any labels."""
     others = (series for series in tables() if series.running != USUAL.running)
     series = next((one for one in others if api.instant(f"count({one.running})")), USUAL)
     return of_engine(series, "any server", {}, WINDOW)
@@ -93,7 +257,7 @@ class _Looking:
         return _found(need, "absent", self._last_seen(need), fix=need.fix)
 
     def _age(self, series: str) -> float | None:
-        """Seconds since its last value, by Prometheus' clock; None where it has none now."""
+        """Seconds since its last value, by Prometheus' clock; None if it has no value now."""
         return self._one(f"time() - max(timestamp({series}))")
 
     def _last_seen(self, need: Need) -> float | None:

@@ -1,4 +1,4 @@
-"""`monitor render`: writes rendered/monitor/ into the run folder, and says what each threshold is."""
+"""`monitor render`: rendered/monitor/ in the run folder, and monitor.json with the thresholds."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
-from specops.assets import asset
 from specops.config import Rollout
-from specops.config.monitor import AlertName
+from specops.config.alerts import AlertName
 from specops.phases.monitor import thresholds
-from specops.phases.monitor.before import Before, before
-from specops.phases.monitor.thresholds import limits
+from specops.phases.monitor.thresholds import Measurements, limits, measurements
 from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.render import files as rendered_files
-from specops.render.grafana.dashboard import dashboard
-from specops.render.grafana.provisioning import dashboard_provider, datasource
+from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
 from specops.render.prometheus.alertmanager import alertmanager_config
-from specops.render.prometheus.alerts import RUNBOOK, Limits, alerts
+from specops.render.prometheus.alerts import RUNBOOK, Limits, alerts, runbook_of
 from specops.render.prometheus.rules import Measured, rules
-from specops.render.prometheus.runbook import runbook
-from specops.render.prometheus.scrape import prometheus_config
-from specops.render.prometheus.targets import targets
+from specops.render.prometheus.scrape import prometheus_config, targets
 from specops.results import Result
 
 PHASE = "monitor"
@@ -47,20 +42,20 @@ class Rendered(_Kept):
     """`data` of monitor.json."""
 
     folder: str
-    """The run folder, as it was given."""
+    """The run folder, as given."""
 
     files: list[str]
-    """Relative to it."""
+    """Paths relative to the folder."""
 
     targets: dict[str, list[str]]
     """Addresses by job."""
 
     alerts: dict[AlertName, Threshold]
     left_out: dict[AlertName, str]
-    """Alerts that there are not, and why."""
+    """Alerts that are left out, and why."""
 
     not_read: dict[str, str]
-    """Results by phase that were not there, or do not count, and why."""
+    """By phase: why its result was not used."""
 
 
 def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None = None) -> Result:
@@ -72,7 +67,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     unfit = left_out(rollout, folder, version_of(rollout))
     for phase, why in unfit.items():
         progress.note(f"{phase}.json is not a yardstick: {why}")
-    known = before(rollout, folder, unfit)
+    known = measurements(rollout, folder, unfit)
     decided = limits(rollout, known)
     files = texts(rollout, known, decided, path)
     rendered_files.write(folder / FOLDER, files)
@@ -93,22 +88,22 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     return _result(rollout, known, data)
 
 
-def texts(rollout: Rollout, known: Before, decided: Limits, path: Path | None = None) -> dict[str, str]:
-    """Every file by its name in rendered/monitor."""
+def texts(rollout: Rollout, known: Measurements, decided: Limits, path: Path | None = None) -> dict[str, str]:
+    """All files, by their names in rendered/monitor."""
     measured = Measured(known.loads, known.acceptance.value if known.acceptance else None)
     return {
         "prometheus.yml": prometheus_config(rollout),
         "rules.yml": rules(rollout, measured),
         "alerts.yml": alerts(rollout, decided),
         "alertmanager.yml": alertmanager_config(rollout),
-        RUNBOOK: runbook(asset("alerts", RUNBOOK).read_text(encoding="utf-8"), rollout, path),
+        RUNBOOK: runbook_of(rollout, path),
         "dashboard.json": dashboard(rollout, decided),
         "provisioning/datasources/specops.yml": datasource(rollout),
         "provisioning/dashboards/specops.yml": dashboard_provider(rollout),
     }
 
 
-def _result(rollout: Rollout, known: Before, data: Rendered) -> Result:
+def _result(rollout: Rollout, known: Measurements, data: Rendered) -> Result:
     settings: Mapping[str, Any] = {
         "addresses": rollout.addresses.model_dump(mode="json"),
         "monitor": rollout.monitor.model_dump(mode="json"),

@@ -1,139 +1,314 @@
-"""From which value on there is an alert, and for how long: by the rollout file, else what was measured, else
-the playbook, else a default of specops; each with where it comes from."""
+"""Measurements of earlier phases, and the thresholds of the alerts.
+
+A threshold comes from the rollout file, else from a measurement, else from the alert's record. Each has its
+source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
-from specops.config import Rollout
-from specops.config.monitor import AlertName
+from pydantic import BaseModel
+
+from specops import results
+from specops.config import Pool, Rollout
+from specops.config.alerts import ALERTS, AlertName, AlertRecord, alert_record
+from specops.config.monitor import AlertSetting
+from specops.errors import FileError, SpecopsError
+from specops.guard.signals.criteria import break_even
+from specops.load.record import Spread
+from specops.phases.ab import report as ab_report
 from specops.phases.ab.settings import AbSettings
-from specops.phases.monitor.before import Before
+from specops.phases.measurement import checked
+from specops.phases.sweep import report as sweep_report
+from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import POOLS, exposed
 from specops.render.prometheus.alerts import Limit
+from specops.render.prometheus.rules import Load, Stat
+from specops.results import Result
+from specops.trees import parse_tree
 
-PLAYBOOK, OURS, ITSELF = "the playbook", "a default of specops", "it is so, or it is not"
-LOW, CRITICAL = 0.5, 0.3
-"""Acceptance, by the playbook."""
-DRIFT = 0.1
-REGRESSION = 0.2
-FAILING = 0.9
-"""Of a pool's requests, that it does not answer: it is out of service."""
-LATE_LOOKS = 5
-"""Of the guard, in a row, that may be missing."""
+STATS: tuple[Stat, ...] = ("mean", "p50", "p95")
+AGAIN: Mapping[str, str] = {
+    "baseline": "specops run ROLLOUT --only baseline",
+    "ab": "specops run ROLLOUT",
+    "sweep": "specops sweep ROLLOUT",
+}
 
 
-def limits(rollout: Rollout, before: Before) -> dict[AlertName, Limit]:
-    """Of every alert that there can be, in the order of the rendered file."""
+NONE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Figure:
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What the run folder has of earlier phases."""
+
+    loads: tuple[Load, ...]
+    """The baseline's levels, by concurrency."""
+
+    baseline: str | None
+    """The source of the loads."""
+
+    break_even: Figure | None
+    """Accepted over drafted tokens below which a token takes longer than without speculation."""
+
+    acceptance: Figure | None
+    """Accepted over drafted tokens, as measured before the pool went live."""
+
+    branches: bool
+    """Whether drafts are branching trees. Most of their tokens cannot be accepted, and they may pay well."""
+
+    read: Mapping[str, str]
+    """SHA-256 of each result that was read, by phase."""
+
+    missing: Mapping[str, str]
+    """By phase: why it has no result that counts, and the command that makes one."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    result: Result
+    path: Path
+    sha256: str
+
+    @property
+    def source(self) -> str:
+        return f"{self.path.name} of {self.result.created:%Y-%m-%d} (sha256 {self.sha256[:12]})"
+
+
+Made = TypeVar("Made")
+
+
+def measurements(rollout: Rollout, folder: Path, unfit: Mapping[str, str] = NONE) -> Measurements:
+    """Read the run folder. `unfit`: by phase, why a result is not a yardstick. Such a result, or a damaged
+    one, is in `missing`, so that the rest can be rendered without it."""
+    read: dict[str, str] = {}
+    missing: dict[str, str] = {}
+
+    def made(phase: str, make: Callable[[_Read], Made]) -> Made | None:
+        try:
+            found = _finished(folder / f"{phase}.json", phase)
+            if phase in unfit:
+                raise FileError(f"{found.path.name} does not count: {unfit[phase]}")
+            value = make(found)
+        except SpecopsError as error:
+            missing[phase] = f"{error.message}: {AGAIN[phase]}"
+            return None
+        read[phase] = found.sha256
+        return value
+
+    pool = rollout.pools.speculative
+    loads, source = made("baseline", lambda baseline: (_loads(baseline), baseline.source)) or ((), None)
+    compared, swept = made("ab", _compared), made("sweep", _swept)
+    paying = made("sweep", lambda sweep: _swept_break_even(sweep, pool))
+    return Measurements(loads, source, paying, compared or swept, _branches(pool), read, missing)
+
+
+def _finished(path: Path, phase: str) -> _Read:
+    if not path.exists():
+        raise FileError(f"there is no {path.name}")
+    result = results.read(path)
+    if result.phase != phase:
+        raise FileError(f"{path.name} is a result of {result.phase}")
+    if result.verdict == "partial" or (phase == "baseline" and result.verdict != "yes"):
+        raise FileError(f"{path.name} does not count: {result.reason}")
+    return _Read(result, path, results.sha256(path))
+
+
+class _Level(BaseModel):
+    concurrency: int | None
+    requests: int
+    failed: int
+    total_tokens: int | None
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_ms: Spread
+
+
+class _Levels(BaseModel):
+    by_concurrency: list[_Level]
+
+
+def _loads(read: _Read) -> tuple[Load, ...]:
+    levels = checked(_Levels, read.result.data, f"{read.path} is damaged: data").by_concurrency
+    loads = [_load(level, level.concurrency) for level in levels if level.concurrency is not None]
+    return tuple(sorted(loads, key=lambda load: load.concurrency))
+
+
+def _load(level: _Level, concurrency: int) -> Load:
+    seconds: dict[tuple[Latency, Stat], float] = {}
+    for latency in LATENCIES:
+        for stat in STATS:
+            ms = getattr(getattr(level, f"{latency}_ms"), stat)
+            if ms:
+                seconds[latency, stat] = ms / 1000
+    return Load(concurrency, seconds, _token_s(level))
+
+
+def _token_s(level: _Level) -> float | None:
+    """Mean time of a token after the first, so that TTFT + it × (tokens − 1) is the mean E2E."""
+    answered = level.requests - level.failed
+    if level.total_tokens is None or level.total_tokens <= answered:
+        return None
+    if level.e2e_ms.mean is None or level.ttft_ms.mean is None:
+        return None
+    later = level.total_tokens / answered - 1
+    return max(0.0, level.e2e_ms.mean - level.ttft_ms.mean) / 1000 / later
+
+
+def _compared(read: _Read) -> Figure | None:
+    """Acceptance over all loads, of the rollout's challenger, else of the best one."""
+    report = ab_report.read(read.result, str(read.path))
+    arm = "speculative" if "speculative" in report.arms else report.best
+    counted = [m.acceptance for m in report.arms.get(arm or "", []) if m.acceptance is not None]
+    drafted = sum(acceptance.draft_tokens for acceptance in counted)
+    if not drafted:
+        return None
+    return Figure(sum(acceptance.accepted_tokens for acceptance in counted) / drafted, read.source)
+
+
+def _swept(read: _Read) -> Figure | None:
+    """Acceptance of the recommended setting at the load that decided."""
+    report = sweep_report.read(read.result, str(read.path))
+    rates = [
+        cell.accept_ratio
+        for cell in report.cells
+        if cell.setting == report.recommended
+        and cell.concurrency == report.decided_at
+        and cell.accept_ratio is not None
+    ]
+    return Figure(sum(rates) / len(rates), read.source) if rates else None
+
+
+def _swept_break_even(read: _Read, pool: Pool) -> Figure | None:
+    share = break_even(pool, read.result)
+    return None if share is None else Figure(share, read.source)
+
+
+def _branches(pool: Pool) -> bool:
+    return pool.own is not None and pool.own.tree is not None and parse_tree(pool.own.tree).branches
+
+
+MISSED = 5
+"""Evaluations of the guard in a row that may be missing."""
+
+
+PLAYBOOK = "the playbook"
+
+
+def _default(name: AlertName) -> float:
+    threshold = alert_record(name).threshold
+    assert threshold is not None, f"{name} has no threshold"
+    assert threshold.default is not None, f"the threshold of {name} has no default"
+    return threshold.default
+
+
+LOW, CRITICAL, DRIFT = map(_default, ("LowAcceptRatio", "CriticalAcceptRatio", "SpeculationAcceptanceDrift"))
+"""Defaults of acceptance, and of its fall."""
+
+
+def limits(rollout: Rollout, before: Measurements) -> dict[AlertName, Limit]:
+    """The limit of each alert that is rendered, in the order of the rendered file."""
     why_not = left_out(rollout, before)
-    return {
-        name: _overridden(rollout, name, limit)
-        for name, limit in _defaults(rollout, before).items()
-        if name not in why_not
-    }
+    return {name: _limit(rollout, before, name) for name in ALERTS if name not in why_not}
 
 
-def left_out(rollout: Rollout, before: Before) -> dict[AlertName, str]:
-    """Alerts that would have nothing to compare or to read, and why."""
+def left_out(rollout: Rollout, before: Measurements) -> dict[AlertName, str]:
+    """Alerts that have nothing to read or to compare, and why."""
     return dict(_left_out(rollout, before))
 
 
-def _left_out(rollout: Rollout, before: Before) -> Iterator[tuple[AlertName, str]]:
-    acceptance: tuple[AlertName, ...] = ("LowAcceptRatio", "CriticalAcceptRatio")
-    for name in acceptance:
-        set_ = rollout.monitor.alerts.get(name)
-        if before.branches and before.break_even is None and (set_ is None or set_.threshold is None):
-            why = "of a tree that branches most cannot be accepted, and no sweep measured its break-even"
-            yield name, f"{why}: specops sweep ROLLOUT, or set monitor.alerts.{name}.threshold"
-    if before.acceptance is None:
-        yield "SpeculationAcceptanceDrift", "no ab.json or sweep.json has an acceptance: specops run ROLLOUT"
-    if not before.loads:
-        why = before.missing.get("baseline", "baseline.json has no level of concurrency")
-        yield "SpeculationLatencyRegression", why
-        yield "SpeculationBothPoolsSlow", why
-        yield "SpeculationTtftVeto", why
-    if not rollout.addresses.guard:
-        guards: tuple[AlertName, ...] = (
-            "SpecopsGuardDown", "SpecopsGuardFellBack", "SpecopsGuardActionUnconfirmed",
-        )  # fmt: skip
-        for name in guards:
-            yield name, "the rollout file has no addresses.guard"
-    if not rollout.addresses.routers:
-        routers: tuple[AlertName, ...] = ("SpeculationFailovers", "SpecopsPartialSwitch")
-        for name in routers:
-            yield name, "the rollout file has no addresses.routers"
-        if all(exposed(rollout, pool).http is None for pool in POOLS):
-            why = "no router is scraped, and the engines do not count the requests that they refuse"
-            yield "SpeculationPoolFailing", f"{why}: set addresses.routers"
+def _left_out(rollout: Rollout, before: Measurements) -> Iterator[tuple[AlertName, str]]:
+    for name in ALERTS:
+        setting = rollout.monitor.alerts.get(name, AlertSetting())
+        lacking = (_lacking(need, rollout, before, setting) for need in alert_record(name).needs)
+        if why := next((reason for reason in lacking if reason), None):
+            yield name, why.replace("NAME", name)
 
 
-def _overridden(rollout: Rollout, name: AlertName, limit: Limit) -> Limit:
-    setting = rollout.monitor.alerts.get(name)
-    if setting is not None and setting.threshold is not None:
-        limit = replace(limit, value=setting.threshold, source=_in_file(f"monitor.alerts.{name}.threshold"))
-    if setting is not None and setting.for_s is not None:
-        limit = replace(limit, for_s=setting.for_s, for_source=_in_file(f"monitor.alerts.{name}.for_s"))
-    return limit
+def _limit(rollout: Rollout, before: Measurements, name: AlertName) -> Limit:
+    record, setting = alert_record(name), rollout.monitor.alerts.get(name, AlertSetting())
+    value, source = _threshold(rollout, before, record)
+    for_s, for_source = record.for_s, record.for_source
+    if setting.threshold is not None:
+        value, source = setting.threshold, _in_file(f"monitor.alerts.{name}.threshold")
+    if setting.for_s is not None:
+        for_s, for_source = setting.for_s, _in_file(f"monitor.alerts.{name}.for_s")
+    return Limit(value, source, for_s, for_source)
+
+
+def _threshold(rollout: Rollout, before: Measurements, record: AlertRecord) -> tuple[float | None, str]:
+    threshold = record.threshold
+    if threshold is None:
+        return None, "it is so, or it is not"
+    found = BASES[threshold.basis](rollout, before) if threshold.basis else None
+    value = found.value if found else threshold.default
+    source = (found.source if found else "") or threshold.source
+    if "baseline" in record.needs and before.baseline:
+        source += f", over {before.baseline}"
+    if "measured acceptance" in record.needs and before.acceptance:
+        source += f", below the {before.acceptance.value:.2f} of {before.acceptance.source}"
+    return value, source
+
+
+def _break_even(rollout: Rollout, before: Measurements) -> Figure | None:
+    measured = before.break_even
+    return measured and Figure(round(measured.value, 4), f"break-even by {measured.source}")
+
+
+def _share_of_break_even(rollout: Rollout, before: Measurements) -> Figure | None:
+    """The playbook's critical 0.3 is 0.6 of its 0.5, which stands for break-even."""
+    measured = before.break_even
+    source = f"0.6 of break-even by {measured.source}, as in the playbook" if measured else ""
+    return measured and Figure(round(measured.value * 0.6, 4), source)
+
+
+def _of_guard(rollout: Rollout, key: str, plus: float = 0.0) -> Figure:
+    """The guard's own limit, so that the alert and the guard agree. Without a source unless the file sets
+    it."""
+    value: float = getattr(rollout.guard, key)
+    return Figure(value + plus, _in_file(f"guard.{key}") if key in rollout.guard.model_fields_set else "")
 
 
 def _in_file(key: str) -> str:
     return f"{key} of the rollout file"
 
 
-def _defaults(rollout: Rollout, before: Before) -> Mapping[AlertName, Limit]:
-    low, low_source, critical, critical_source = _acceptance(before)
-    veto = AbSettings().ttft_veto_ratio
-    regression, regression_source = _of_guard(rollout, "max_regression", f"{PLAYBOOK}'s guard: +20%")
-    errors, errors_source = _of_guard(rollout, "max_error_share", OURS)
-    over = f", over {before.baseline}" if before.baseline else ""
-    seen = before.acceptance
-    drift_source = f"{OURS}, below the {seen.value:.2f} of {seen.source}" if seen else OURS
-    late = max(300.0, float(LATE_LOOKS * rollout.guard.interval_s))
-    return {
-        "LowAcceptRatio": Limit(low, low_source, 600, PLAYBOOK),
-        "CriticalAcceptRatio": Limit(critical, critical_source, 300, PLAYBOOK),
-        "SpeculationAcceptanceDrift": Limit(DRIFT, drift_source, 1800, OURS),
-        "SpeculationLatencyRegression": Limit(
-            1 + regression, f"{regression_source}{over}", 180, f"{PLAYBOOK}'s guard: 3 looks, 60 s apart"
-        ),
-        "SpeculationBothPoolsSlow": Limit(1 + regression, f"{regression_source}{over}", 180, OURS),
-        "SpeculationTtftVeto": Limit(veto, f"the TTFT veto of the comparison{over}", 600, OURS),
-        "SpeculationEmptyOutputs": Limit(
-            1.5, f"{OURS}: an empty answer is one token, its end, and half of them are", 300, OURS
-        ),
-        "SpeculationErrors": Limit(errors, errors_source, 300, OURS),
-        "SpeculationPoolFailing": Limit(FAILING, OURS, 60, OURS),
-        "SpeculationFailovers": Limit(errors, errors_source, 300, OURS),
-        "SpeculationReplicaStuck": Limit(None, ITSELF, 120, OURS),
-        "SpeculationNotANumber": Limit(None, ITSELF, 300, OURS),
-        "SpeculationTargetDown": Limit(None, ITSELF, 120, OURS),
-        "SpeculationSeriesAbsent": Limit(None, ITSELF, 600, OURS),
-        "SpeculationNoTraffic": Limit(None, ITSELF, 1800, OURS),
-        "SpecopsGuardDown": Limit(
-            late, f"{OURS}: {LATE_LOOKS} looks of the guard, at least 5 min", 120, OURS
-        ),
-        "SpecopsGuardFellBack": Limit(None, ITSELF, 0, OURS),
-        "SpecopsGuardActionUnconfirmed": Limit(None, ITSELF, 120, OURS),
-        "SpecopsPartialSwitch": Limit(None, ITSELF, 120, OURS),
-    }
+BASES: Mapping[str, Callable[[Rollout, Measurements], Figure | None]] = {
+    "break-even": _break_even,
+    "0.6 of break-even": _share_of_break_even,
+    "guard.max_regression": lambda rollout, before: _of_guard(rollout, "max_regression", plus=1.0),
+    "guard.max_error_share": lambda rollout, before: _of_guard(rollout, "max_error_share"),
+    "five evaluations": lambda rollout, before: Figure(max(300.0, MISSED * rollout.guard.interval_s), ""),
+    "ab.ttft_veto_ratio": lambda rollout, before: Figure(AbSettings().ttft_veto_ratio, ""),
+}
+"""Where a record's threshold comes from, by `threshold.basis`. Without a source, the record's own is
+given."""
 
 
-def _acceptance(before: Before) -> tuple[float, str, float, str]:
-    """Break-even is what the playbook's 0.5 stands for. Critical keeps its distance: 0.3 / 0.5 of it."""
-    measured = before.break_even
-    if measured is None:
-        return LOW, PLAYBOOK, CRITICAL, PLAYBOOK
-    share = CRITICAL / LOW
-    return (
-        round(measured.value, 4),
-        f"break-even by {measured.source}",
-        round(measured.value * share, 4),
-        f"{share:g} of break-even by {measured.source}, as in {PLAYBOOK}",
-    )
-
-
-def _of_guard(rollout: Rollout, key: str, default: str) -> tuple[float, str]:
-    """The guard's own limit, so that nobody is told of one thing and switched by another."""
-    value: float = getattr(rollout.guard, key)
-    return value, _in_file(f"guard.{key}") if key in rollout.guard.model_fields_set else default
+def _lacking(need: str, rollout: Rollout, before: Measurements, setting: AlertSetting) -> str | None:
+    """Why an alert is left out that has this need in its record; None if the need is met."""
+    known, addresses = before, rollout.addresses
+    if need == "judgeable acceptance":
+        why = "most drafts of a branching tree cannot be accepted, and no sweep measured its break-even"
+        judged = not known.branches or known.break_even is not None or setting.threshold is not None
+        return None if judged else f"{why}: specops sweep ROLLOUT, or set monitor.alerts.NAME.threshold"
+    if need == "measured acceptance":
+        return None if known.acceptance else "no ab.json or sweep.json has an acceptance: specops run ROLLOUT"
+    if need == "baseline":
+        why = known.missing.get("baseline", "baseline.json has no level of concurrency")
+        return None if known.loads else why
+    if need == "counted requests":
+        counted = addresses.routers or any(exposed(rollout, pool).http is not None for pool in POOLS)
+        why = "no router is scraped, and the engines do not count the requests that they refuse"
+        return None if counted else f"{why}: set addresses.routers"
+    return None if getattr(addresses, need) else f"the rollout file has no addresses.{need}"

@@ -12,7 +12,7 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.guard import journal
-from specops.phases.monitor.before import Before, before
+from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.counter_increase import Floats
 from specops.phases.report.prometheus_data import PoolData, PrometheusData, query
@@ -41,7 +41,7 @@ def report(
 
 def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusData) -> Result:
     """The report on data that was queried before. Reads the run folder."""
-    known = before(rollout, folder, left_out(rollout, folder, version_of(rollout)))
+    known = measurements(rollout, folder, left_out(rollout, folder, version_of(rollout)))
     data = _report(rollout, path, folder, observed, known)
     return Result(
         phase="report",
@@ -59,7 +59,9 @@ def assemble(rollout: Rollout, path: Path, folder: Path, observed: PrometheusDat
     )
 
 
-def _report(rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, known: Before) -> Report:
+def _report(
+    rollout: Rollout, path: Path, folder: Path, observed: PrometheusData, known: Measurements
+) -> Report:
     window, spec = observed.window, observed.pools["speculative"]
     now, then = slice(window.hours, None), slice(0, window.hours)
     found = {name: pools.pool(each, window) for name, each in observed.pools.items()}
@@ -141,7 +143,7 @@ def _mean_load(load: Floats, n: Floats) -> float | None:
     return float(np.average(load[both], weights=n[both])) if both.any() else None
 
 
-def _saved(rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Before) -> Saved | None:
+def _saved(rollout: Rollout, spec: PoolData, window: Window, now: slice, known: Measurements) -> Saved | None:
     taken = comparison.taken(spec, "e2e", window, now, known.loads)
     return comparison.saved(taken, pools.increases(spec, spec.names.generated, now).hourly, rollout.costs)
 
@@ -191,7 +193,7 @@ def _summary(data: Report) -> dict[str, float | int | str | None]:
 
 
 def missing_data(
-    rollout: Rollout, path: Path, observed: PrometheusData, known: Before, no_journal: str | None
+    rollout: Rollout, path: Path, observed: PrometheusData, known: Measurements, no_journal: str | None
 ) -> Iterator[Missing]:
     """`no_journal`: why nothing is known of the guard; None where something is."""
     check = f"specops monitor check {path}"

@@ -27,7 +27,7 @@ from specops.phases.report.report import (
 from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
-from specops.render.prometheus.conditions import MIN_DRAFTED
+from specops.render.prometheus.alerts import MIN_DRAFTED
 from specops.serving import Drafts
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from specops import economics
 from specops.config import Rollout
 from specops.economics import StepCost
-from specops.phases.monitor.before import Before
+from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report.comparison import LEAST, Paid
 from specops.phases.report.events import GUARD
 from specops.phases.report.report import (
@@ -46,7 +46,7 @@ class Found:
     """Of the rollout file."""
 
     window: Window
-    before: Before
+    before: Measurements
     pools: Pools
     speedup: Speedup
     incidents: Sequence[Incident] | None

@@ -8,7 +8,7 @@ from datetime import date, datetime
 
 from specops.phases.report.report import Extreme, Incident, Pool, Quantile, Report, Saved
 from specops.prometheus.promql import LATENCIES
-from specops.render.prometheus.conditions import MIN_DRAFTED
+from specops.render.prometheus.alerts import MIN_DRAFTED
 from specops.render.report.document import Table
 
 NAMES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "end to end"}

@@ -21,11 +21,9 @@ from grafana_foundation_sdk.models import dashboard as models
 from specops.config import Rollout
 from specops.prometheus import series
 from specops.prometheus.series import ROLLOUT
-from specops.render.grafana.operation import EVENTS, guard, routes, servers
-from specops.render.grafana.panels import Panel, Row
-from specops.render.grafana.speculation import acceptance, now, speed
+from specops.render.grafana.panels import EVENTS, Panel, Row, acceptance, guard, now, routes, servers, speed
 from specops.render.prometheus.alerts import Limits
-from specops.render.server import dns_name
+from specops.render.server import dns_name, header, to_yaml
 
 CHOSEN = f'{ROLLOUT}="$rollout"'
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -194,3 +192,47 @@ def _bars() -> Any:
 
 def _states() -> Any:
     return statetimeline.Panel().merge_values(True).show_value(options.VisibilityMode.NEVER)
+
+
+PROMETHEUS = "http://127.0.0.1:9090"
+DASHBOARDS = "/var/lib/grafana/dashboards/specops"
+
+
+def datasource(rollout: Rollout) -> str:
+    """No credentials: Grafana takes them from secureJsonData, which is the operator's to add."""
+    return header(rollout.rollout, "For provisioning/datasources.") + to_yaml(
+        {
+            "apiVersion": 1,
+            "datasources": [
+                {
+                    "name": "specops",
+                    "type": "prometheus",
+                    "access": "proxy",
+                    "url": rollout.addresses.prometheus or PROMETHEUS,
+                    # What $__rate_interval is made from.
+                    "jsonData": {
+                        "timeInterval": f"{rollout.monitor.scrape_interval_s}s",
+                        "httpMethod": "POST",
+                    },
+                }
+            ],
+        }
+    )
+
+
+def dashboard_provider(rollout: Rollout) -> str:
+    note = f"For provisioning/dashboards; dashboard.json goes to {DASHBOARDS}."
+    return header(rollout.rollout, note) + to_yaml(
+        {
+            "apiVersion": 1,
+            "providers": [
+                {
+                    "name": "specops",
+                    "folder": "specops",
+                    "type": "file",
+                    "disableDeletion": True,
+                    "options": {"path": DASHBOARDS},
+                }
+            ],
+        }
+    )

@@ -1,9 +1,7 @@
-"""What a Prometheus and an Alertmanager load, as text.
+"""What Prometheus and Alertmanager load, as text.
 
-targets.py       who answers where, by the rollout file
-scrape.py        prometheus.yml
-rules.py         rules.yml: recorded series; baseline.py, those of what was measured before
-alerts.py        alerts.yml
+scrape.py        targets, and prometheus.yml
+rules.py         rules.yml: recorded series, those of the baseline among them
+alerts.py        alerts.yml and runbook.md, from the records of alerts/
 alertmanager.py  alertmanager.yml
-rule_file.py     what a rule file is made of
 """

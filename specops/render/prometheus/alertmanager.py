@@ -1,21 +1,22 @@
-"""alertmanager.yml: who is notified. The guard by its webhook; people by severity."""
+"""alertmanager.yml: the guard is notified by its webhook, people by severity."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from specops.config import Rollout
-from specops.prometheus.series import ROLLOUT
+from specops.config.alerts import ALERTS, alert_record
+from specops.prometheus.series import POOL, ROLLOUT
 from specops.render.server import header, to_yaml
 
 PEOPLE, GUARD = "people", "specops-guard"
 BY_SEVERITY = {"critical": "on-call", "warning": "team", "info": "log"}
-"""The receiver of each severity. Alerts without one go to PEOPLE."""
+"""The receiver of each severity. Alerts without a severity go to PEOPLE."""
 REPEAT = {"critical": "1h", "warning": "12h", "info": "7d"}
 NOTES = (
     "Add to each receiver how it is reached: pagerduty_configs for `on-call` (critical), slack_configs or",
     "email_configs for `team` (warning), a channel without notifications for `log` (info). `people` gets",
-    "alerts of others, without a severity. Secrets belong into files that these name, such as api_url_file.",
+    "alerts of other sources, without a severity. Put secrets into files, such as api_url_file.",
 )
 
 
@@ -25,7 +26,7 @@ def alertmanager_config(rollout: Rollout) -> str:
     if rollout.addresses.guard:
         url = f"http://{rollout.addresses.guard}/alerts"
         receivers.append({"name": GUARD, "webhook_configs": [{"url": url, "send_resolved": True}]})
-        # An alert makes the guard look at once. It goes on to people all the same.
+        # An alert makes the guard evaluate at once. People get it as well.
         ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
         matchers = [f"{name}={_quoted(value)}" for name, value in ours.items()]
         routes.append(
@@ -54,20 +55,14 @@ def _quoted(value: str) -> str:
 
 
 def _inhibitions(rollout: Rollout) -> list[dict[str, Any]]:
-    """One fault, one message."""
-    ours = [ROLLOUT, *rollout.monitor.labels]
-    same = [*ours, "specops_pool"]
+    """One fault, one message. Labels that neither alert has count as equal."""
+    equal = [ROLLOUT, *rollout.monitor.labels, POOL]
     return [
-        _inhibition("CriticalAcceptRatio", "LowAcceptRatio", same),
-        _inhibition("SpeculationTargetDown", "SpeculationSeriesAbsent|SpeculationNoTraffic", same),
-        _inhibition("SpeculationPoolFailing", "SpeculationErrors|SpeculationFailovers", same),
-        _inhibition("SpecopsGuardActionUnconfirmed", "SpecopsPartialSwitch", ours),
+        {
+            "source_matchers": [f'alertname="{name}"'],
+            "target_matchers": [f'alertname=~"{"|".join(silenced)}"'],
+            "equal": equal,
+        }
+        for name in ALERTS
+        if (silenced := alert_record(name).inhibits)
     ]
-
-
-def _inhibition(source: str, target: str, equal: list[str]) -> dict[str, Any]:
-    return {
-        "source_matchers": [f'alertname="{source}"'],
-        "target_matchers": [f'alertname=~"{target}"'],
-        "equal": equal,
-    }

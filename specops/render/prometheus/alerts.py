@@ -1,55 +1,222 @@
-"""alerts.yml: what a person is told, from which value on, and where that value comes from."""
+"""alerts.yml and runbook.md, from the records of alerts/.
+
+Texts of a record are Jinja templates with [[name]] and [% if name %]; {{ … }} is left to Prometheus. `_names`
+lists the names. Nothing alerts on a quantile: an engine's buckets are too coarse.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from specops.assets import asset
 from specops.config import Rollout
-from specops.config.monitor import AlertName
-from specops.prometheus.series import ROLLOUT
-from specops.render.prometheus.conditions import CONDITIONS, Scope
-from specops.render.prometheus.rule_file import Alert, rule_file
+from specops.config.alerts import ALERTS, AlertName, AlertRecord, alert_record
+from specops.errors import ConfigError
+from specops.prometheus import series
+from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
+from specops.prometheus.series import GUARD_STATE, POOL, POOLS, ROLLOUT, PoolName, exposed
+from specops.render.prometheus.rules import Alert, duration, rule_file
+from specops.render.prometheus.scrape import job_name, pool_targets
+from specops.serving import Drafts, Series
 
 RUNBOOK = "runbook.md"
+MIN_DRAFTED = 1000
+"""Drafted tokens in the window, about ten answers, below which acceptance alerts nobody."""
+MIN_REQUESTS = 20
+"""Requests in the window below which a ratio of requests alerts nobody."""
+TEXTS: Mapping[str, Any] = {
+    "min_drafted": MIN_DRAFTED,
+    "min_requests": MIN_REQUESTS,
+    "value": '{{ $value | printf "%.2f" }}',
+    "share": "{{ $value | humanizePercentage }}",
+    "where": "{{ $labels.specops_pool }} pool, model {{ $labels.model_name }}",
+    "resolves": "It also resolves when traffic stops. Resolved does not mean recovered.",
+}
+"""Names that are the same for all rollouts."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """From which value on an alert fires, and for how long it must be so; each with where it comes from."""
+    """The value at which an alert fires, and the seconds for which it must hold, each with its source."""
 
     value: float | None
-    """None: it has none, as when something is either there or not."""
+    """None if the alert has no threshold."""
 
     source: str
     for_s: int
     for_source: str
 
     def __str__(self) -> str:
-        where = (
-            self.source if self.source == self.for_source else f"{self.source}; how long: {self.for_source}"
-        )
+        same = self.source == self.for_source
+        where = self.source if same else f"{self.source}; how long: {self.for_source}"
         return where if self.value is None else f"{self.value:g}: {where}"
 
 
 Limits = Mapping[AlertName, Limit]
-"""Of the alerts that there are: one that is left out has no entry."""
+"""One entry for each alert that is rendered."""
 
 
 def alerts(rollout: Rollout, limits: Limits) -> str:
-    """The text of the file: one alert for each entry of `limits`."""
+    """The text of alerts.yml: one alert for each entry of `limits`."""
     written = [_alert(rollout, name, limit) for name, limit in limits.items()]
     return rule_file(rollout.rollout, f"specops-{rollout.rollout}-alerts", written)
 
 
 def _alert(rollout: Rollout, name: AlertName, limit: Limit) -> Alert:
-    condition = CONDITIONS[name](Scope(rollout), limit.value if limit.value is not None else 0.0)
+    record = alert_record(name)
+    names = _names(rollout) | {"threshold": f"{limit.value:g}" if limit.value is not None else None}
+    environment = _environment()
+    expr, summary, description = (
+        environment.from_string(text).render(names)
+        for text in (record.expr, record.summary, record.description)
+    )
     annotations = {
-        "summary": condition.summary,
-        "description": condition.description,
+        "summary": summary,
+        "description": description,
         "threshold_source": str(limit),
         "runbook_url": f"{rollout.monitor.runbook or RUNBOOK}#{name.lower()}",
     }
-    # What `absent` finds has no labels: without the rollout's, nobody could tell whose alert it is.
-    labels = {"severity": condition.severity, ROLLOUT: rollout.rollout} | rollout.monitor.labels
-    return Alert(name, condition.expr, limit.for_s, labels, annotations)
+    # What `absent` finds has no labels. Without the rollout's, its alert would belong to no rollout.
+    labels = {"severity": record.severity, ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    return Alert(name, expr, limit.for_s, labels, annotations)
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(asset("alerts")),
+        undefined=StrictUndefined,
+        variable_start_string="[[",
+        variable_end_string="]]",
+        block_start_string="[%",
+        block_end_string="%]",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def _names(rollout: Rollout) -> dict[str, Any]:
+    """What a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
+    pool; `both` does not select a pool."""
+    labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
+    known = {
+        name.lower(): value
+        for name, value in vars(series).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    known |= {f"{latency}_mean": name for latency, name in series.MEAN.items()}
+    known |= {f"{latency}_expected": name for latency, name in series.EXPECTED.items()}
+    known["up"] = "up"
+
+    def of(which: Mapping[str, str]) -> dict[str, str]:
+        return {name: f"{value}{selector(which)}" for name, value in known.items()}
+
+    return {
+        **TEXTS,
+        "speculative": of(labels | {POOL: "speculative"}),
+        "both": of(labels),
+        "routers": bool(rollout.addresses.routers),
+        "guard": bool(rollout.addresses.guard),
+        "guard_up": f"up{selector({'job': job_name(rollout, 'guard')} | labels)}",
+        "guard_state": lambda state: f"{GUARD_STATE}{selector(labels | {'state': state})}",
+        "slower": partial(_times_as_long, labels),
+        "both_slow": partial(_both_slow, labels),
+        "stuck": " or ".join(_stuck(rollout, labels, pool) for pool in POOLS),
+        "not_a_number": " or ".join(
+            _not_a_number(rollout, labels, pool, latency) for pool in POOLS for latency in LATENCIES
+        ),
+        "absent": " or ".join(
+            f'label_replace(absent({name}{selector(labels | {POOL: pool})}), "series", "{name}", "", "")'
+            for pool in POOLS
+            for name in _from_the_start(exposed(rollout, pool), pool)
+        ),
+    }
+
+
+def _times_as_long(labels: Mapping[str, str], latency: Latency, pool: PoolName = "speculative") -> str:
+    return f"1 / {series.SPEEDUP}{selector({**labels, POOL: pool, 'latency': latency})}"
+
+
+def _both_slow(labels: Mapping[str, str], threshold: str) -> str:
+    """Latencies at which the standard pool is slow as well, and the speculative pool no slower than that."""
+    same = f"on ({ROLLOUT}, model_name, latency)"
+    by_latency = []
+    for latency in ("tpot", "e2e"):
+        ours = _times_as_long(labels, latency)
+        theirs = _times_as_long(labels, latency, "standard")
+        slow = f"{ours} > {threshold} and {same} {theirs} > {threshold}"
+        by_latency.append(f"{slow} and {same} ({ours}) / {same} ({theirs}) <= {threshold}")
+    return " or ".join(by_latency)
+
+
+def _stuck(rollout: Rollout, labels: Mapping[str, str], pool: PoolName) -> str:
+    exposes = exposed(rollout, pool)
+    window = duration(stuck_window_s(exposes, rollout.monitor.window_s))
+    # By tokens, not by requests that ended: those whose client gave up end as well.
+    return f"({Signals(exposes, {**labels, POOL: pool}, window, (ROLLOUT, POOL)).stuck()})"
+
+
+def _not_a_number(rollout: Rollout, labels: Mapping[str, str], pool: PoolName, latency: Latency) -> str:
+    exposes = exposed(rollout, pool)
+    name = exposes.tpot_seconds if latency == "tpot" else f"{getattr(exposes, latency)}_sum"
+    of = selector({**labels, POOL: pool})
+    # NaN differs from everything, and so does the difference of two infinities.
+    bad = f"count by ({ROLLOUT}, {POOL}) ({name}{of} - {name}{of} != 0)"
+    return f'label_replace({bad}, "series", "{name}", "", "")'
+
+
+def _from_the_start(exposes: Series, pool: PoolName) -> tuple[str, ...]:
+    """What an engine exposes before its first request. SGLang then has no counters and no histograms."""
+    if not isinstance(exposes.acceptance, Drafts):
+        return (exposes.running,)
+    if exposes.requests_by_router:
+        always: tuple[str, ...] = (exposes.running, exposes.generated, exposes.tpot)
+    else:
+        always = (exposes.running, exposes.finished, f"{exposes.tpot}_count", f"{exposes.e2e}_count")
+    counted = exposes.acceptance
+    return always + ((counted.draft_tokens, counted.accepted_tokens) if pool == "speculative" else ())
+
+
+_COMMANDS = re.compile(r"^```sh\n.*?^```$|`[^`\n]*`|`specops [^`]*`", re.MULTILINE | re.DOTALL)
+
+
+def runbook() -> str:
+    """The runbook of all alerts; a word in capitals stands for a value of the rollout."""
+    records: dict[str, AlertRecord] = {name: alert_record(name) for name in ALERTS}
+    return _environment().get_template("runbook.md.j2").render(records=records).rstrip() + "\n"
+
+
+def runbook_of(rollout: Rollout, path: Path | None) -> str:
+    """The runbook with the rollout's values in its commands; words without a known value stay.
+
+    `path` is the rollout file in the commands.
+    """
+    known = _words(rollout, path)
+    if not known:
+        return runbook()
+    word = re.compile(rf"\b({'|'.join(known)})\b")
+    return _COMMANDS.sub(lambda found: word.sub(lambda name: known[name[0]], found[0]), runbook())
+
+
+def _words(rollout: Rollout, path: Path | None) -> dict[str, str]:
+    addresses = rollout.addresses
+    try:
+        server = pool_targets(rollout, "speculative").addresses[0]
+    except ConfigError:
+        server = None
+    found = {
+        "ROLLOUT": shlex.quote(str(path)) if path else None,
+        "PROMETHEUS": shlex.quote(str(addresses.prometheus).rstrip("/")) if addresses.prometheus else None,
+        "ROUTER": next(iter(addresses.routers), None),
+        "GUARD": addresses.guard,
+        "SERVER": server,
+    }
+    return {word: value for word, value in found.items() if value}

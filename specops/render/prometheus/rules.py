@@ -1,13 +1,19 @@
-"""rules.yml: the playbook's names and what panels and alerts read, whichever engine serves."""
+"""rules.yml: recorded series with the same names whichever engine serves; and how a rule file is written.
+
+A baseline is a few loads, each with its latencies. Between two loads a mean is interpolated linearly, by the
+requests that a server has at a time. Below the lightest and above the heaviest load nothing is compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal
 
 from specops.config import Rollout
 from specops.prometheus import series
-from specops.prometheus.promql import LATENCIES, Signals, selector
+from specops.prometheus.promql import LATENCIES, Latency, Signals, selector
 from specops.prometheus.series import (
     GPU_FREE,
     GPU_USED,
@@ -19,45 +25,110 @@ from specops.prometheus.series import (
     PoolName,
     exposed,
 )
-from specops.render.prometheus import baseline
-from specops.render.prometheus.rule_file import Record, duration, rule_file
+from specops.render.server import header, to_yaml
 from specops.serving import Series
 
+
+@dataclass(frozen=True)
+class Record:
+    """A recording rule."""
+
+    name: str
+    expr: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def as_rule(self) -> dict[str, Any]:
+        rule: dict[str, Any] = {"record": self.name, "expr": self.expr}
+        return rule | ({"labels": dict(self.labels)} if self.labels else {})
+
+    def labelled(self, labels: Mapping[str, str]) -> Record:
+        """The same rule with more labels."""
+        return replace(self, labels={**self.labels, **labels})
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alerting rule."""
+
+    name: str
+    expr: str
+    for_s: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+    def as_rule(self) -> dict[str, Any]:
+        rule: dict[str, Any] = {"alert": self.name, "expr": self.expr}
+        if self.for_s:
+            rule["for"] = duration(self.for_s)
+        return rule | {"labels": dict(self.labels), "annotations": dict(self.annotations)}
+
+
+def rule_file(rollout: str, group: str, rules: Sequence[Record | Alert], *notes: str) -> str:
+    """A rule file of one group. Prometheus evaluates its rules in order, so a rule may read earlier ones."""
+    return header(rollout, *notes) + to_yaml(
+        {"groups": [{"name": group, "rules": [rule.as_rule() for rule in rules]}]}
+    )
+
+
+def duration(seconds: int) -> str:
+    """A duration in Prometheus' notation: 90s, 5m, 1h."""
+    for unit, length in (("h", 3600), ("m", 60)):
+        if seconds and seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
 BY = (ROLLOUT, POOL, "model_name")
+
+
 ABOUT = (
     "Ratios divide increases of counters; without traffic they have no sample, which is neither 0 nor NaN.",
     "Latencies are means: an engine's buckets are too coarse to see a change of 20%.",
 )
 
 
+Stat = Literal["mean", "p50", "p95"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """A level of the baseline: latencies in seconds with `concurrency` requests at a time. Figures of too
+    few samples are left out."""
+
+    concurrency: int
+    seconds: Mapping[tuple[Latency, Stat], float]
+    token_s: float | None = None
+    """Mean time of a token after the first, over all tokens. TPOT is over requests."""
+
+
 @dataclass(frozen=True)
 class Measured:
-    """What is known from before, and becomes a constant series."""
+    """Measurements that become constant series."""
 
-    loads: Sequence[baseline.Load] = ()
-    """Of the baseline, by concurrency."""
+    loads: Sequence[Load] = ()
+    """Levels of the baseline, by concurrency."""
 
     acceptance: float | None = None
 
 
 def rules(rollout: Rollout, measured: Measured) -> str:
-    """The text of the file."""
+    """The text of rules.yml."""
     return rule_file(rollout.rollout, f"specops-{rollout.rollout}", records(rollout, measured), *ABOUT)
 
 
 def records(rollout: Rollout, measured: Measured) -> list[Record]:
-    """Each reads only what stands before it. Each has `monitor.labels`: one Prometheus may record the same
-    rollout in several clusters."""
+    """All recording rules; each reads only those before it. Each has `monitor.labels`, since one
+    Prometheus may record the same rollout in several clusters."""
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     found = [record for each in _by_series(rollout) for record in _of_engine(rollout, each)]
     found += _of_routers(rollout, ours)
     if rollout.addresses.gpus:
         found.append(_gpu_memory(ours))
-    found += baseline.constants(rollout.rollout, measured.loads)
+    found += baseline_constants(rollout.rollout, measured.loads)
     if measured.acceptance is not None:
         where = {ROLLOUT: rollout.rollout, POOL: "speculative"}
         found.append(Record(series.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
-    found += baseline.expected(ours, measured.loads)
+    found += expected_latencies(ours, measured.loads)
     return [record.labelled(rollout.monitor.labels) for record in found]
 
 
@@ -68,15 +139,15 @@ class _OfPools:
     series: Series
     pools: tuple[PoolName, ...]
     labels: Mapping[str, str]
-    """Of their series."""
+    """Labels of their series."""
 
     static: Mapping[str, str]
-    """Of what is recorded of them: the pool, where there are two rules with one name. Without it promtool's
-    lint takes the second for a duplicate of the first."""
+    """Labels of the rules: the pool, if there are two rules with one name. Otherwise promtool's lint reports
+    duplicates."""
 
 
 def _by_series(rollout: Rollout) -> list[_OfPools]:
-    """Pools that expose the same names are asked for together."""
+    """Pools whose servers expose the same names share their rules."""
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     one, other = (exposed(rollout, pool) for pool in POOLS)
     if one == other:
@@ -126,7 +197,7 @@ def _of_signals(rollout: Rollout, of: _OfPools, signals: Signals) -> Iterator[Re
 
 
 def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
-    """By the pool that a request was sent to."""
+    """Requests, errors and failovers by the pool that a request was sent to."""
     if not rollout.addresses.routers:
         return
     window = duration(rollout.monitor.window_s)
@@ -150,8 +221,8 @@ def _of_routers(rollout: Rollout, ours: Mapping[str, str]) -> Iterator[Record]:
 
 
 def _of_http(rollout: Rollout, lately: Signals) -> Iterator[Record]:
-    """Where no router is scraped: by the servers' own APIs. An engine's series have no request that its API
-    refused."""
+    """Requests and errors by the servers' own APIs, if no router is scraped. An engine's own series do not
+    count requests that its API refused."""
     answered, failed = lately.http(), lately.http(failed=True)
     if answered is None or failed is None:
         return
@@ -166,7 +237,8 @@ def outage_window_s(rollout: Rollout) -> int:
 
 
 def _routed(labels: Mapping[str, str], window: str, *matchers: str) -> str:
-    """By pool, as the other series name it; without those that nobody serves, which go to none."""
+    """The increase by pool, without requests that no pool serves. The label is renamed to that of other
+    series."""
     which = ",".join((selector(labels)[:-1], *matchers, 'pool!="none"'))
     grown = f"increase({ROUTE_REQUESTS}{which}}}[{window}])"
     return f'sum by ({ROLLOUT}, {POOL}) (label_replace({grown}, "{POOL}", "$1", "pool", "(.+)"))'
@@ -176,3 +248,70 @@ def _gpu_memory(labels: Mapping[str, str]) -> Record:
     ours = selector(labels)
     used, free = f"{GPU_USED}{ours}", f"{GPU_FREE}{ours}"
     return Record(series.GPU_MEMORY, f"{used} / ({used} + {free})")
+
+
+def baseline_constants(rollout: str, loads: Sequence[Load]) -> Iterator[Record]:
+    """Every figure of the baseline as a constant series."""
+    where = {ROLLOUT: rollout, POOL: "standard"}
+    for load in loads:
+        at = where | {"concurrency": str(load.concurrency)}
+        for (latency, stat), seconds in load.seconds.items():
+            said = at | {"latency": latency, "stat": stat}
+            yield Record(series.BASELINE_LATENCY, f"vector({_number(seconds)})", said)
+        if ("e2e", "p95") in load.seconds:
+            yield Record(series.BASELINE_E2E_P95, f"vector({_number(load.seconds['e2e', 'p95'])})", at)
+
+
+def expected_latencies(labels: Mapping[str, str], loads: Sequence[Load]) -> Iterator[Record]:
+    """The baseline's means at each pool's current load, and each pool's speed-up over them. `labels` select
+    the recorded series to read.
+
+    The expected E2E is of answers of the current length: TTFT + time of a token × (tokens of an answer − 1).
+    """
+    ours = selector(labels)
+    now = f"{series.CONCURRENCY}{ours}"
+    ttft = _points(loads, lambda load: load.seconds.get(("ttft", "mean")))
+    tpot = _points(loads, lambda load: load.seconds.get(("tpot", "mean")))
+    token = _points(loads, lambda load: load.token_s)
+    lines: dict[Latency, str] = {}
+    if ttft:
+        lines["ttft"] = interpolated(now, ttft)
+    if tpot:
+        lines["tpot"] = interpolated(now, tpot)
+    if ttft and token:
+        gaps = f"clamp_min({series.ANSWER_TOKENS}{ours} - 1, 0)"
+        lines["e2e"] = f"{series.EXPECTED['ttft']}{ours} + ({interpolated(now, token)}) * {gaps}"
+    for latency, line in lines.items():
+        yield Record(series.EXPECTED[latency], line)
+        ratio = f"{series.EXPECTED[latency]}{ours} / ({series.MEAN[latency]}{ours} > 0)"
+        yield Record(series.SPEEDUP, ratio, {"latency": latency})
+
+
+def _points(loads: Sequence[Load], read: Callable[[Load], float | None]) -> list[tuple[float, float]]:
+    found = ((load.concurrency, read(load)) for load in sorted(loads, key=lambda load: load.concurrency))
+    return [(at, seconds) for at, seconds in found if seconds is not None]
+
+
+def interpolated(x: str, points: Sequence[tuple[float, float]]) -> str:
+    """PromQL: linear interpolation at `x` through `points`, sorted by x; no sample outside of them.
+
+    >>> interpolated("x", [(1, 10), (3, 20)])
+    '((x >= 1) <= 3) * 5 + 5'
+    """
+    if len(points) == 1:
+        (at, value) = points[0]
+        return f"({x} == {_number(at)}) * 0 + {_number(value)}"
+    pieces = []
+    for (left, low), (right, high) in pairwise(points):
+        slope = (high - low) / (right - left)
+        line = f"* {_number(slope)} {_signed(low - slope * left)}"
+        pieces.append(f"(({x} >= {_number(left)}) <= {_number(right)}) {line}")
+    return " or ".join(pieces)
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'} {_number(abs(value))}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.9g}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from math import comb
 
+from specops.config.alerts import OURS
 from specops.phases.diagnose.checks.thresholds import BURST, GAP_MS
 from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Canary, Observations, Stream
-from specops.phases.monitor.thresholds import OURS
 
 CONFORMANCE = Check("requests-that-break", "answers")
 PARITY = Check("greedy-differs", "answers")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import yaml
 
 from specops import economics
+from specops.config.alerts import OURS
 from specops.economics import StepCost
 from specops.phases.diagnose.checks.speed import slower
 from specops.phases.diagnose.checks.thresholds import (
@@ -20,7 +21,7 @@ from specops.phases.diagnose.checks.thresholds import (
 )
 from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Live, Observations
-from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, OURS, PLAYBOOK
+from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
 
 QUALITY = Check("draft-quality", "slower")
 COST = Check("draft-cost", "slower")

@@ -13,7 +13,7 @@ from specops.net import is_loopback
 from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import NO_PROMETHEUS, PrometheusPool, ScrapedPool
 from specops.phases.diagnose.observations import Observations
-from specops.phases.monitor.before import before
+from specops.phases.monitor.thresholds import measurements
 from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.prometheus.api import Api
@@ -27,7 +27,7 @@ def gather(
 ) -> Observations:
     """`requests`: whether a few streamed ones may be sent to the speculative pool."""
     unfit = left_out(rollout, folder, version_of(rollout))
-    known = before(rollout, folder, unfit)
+    known = measurements(rollout, folder, unfit)
     collector = _Collector()
     servers = live.servers(rollout)
     progress.start("reading the run folder", 0)

@@ -24,7 +24,7 @@ from specops.prometheus.api import Api, Sample
 from specops.prometheus.exposition import DraftCounts, NoData, Scrape
 from specops.prometheus.promql import Signals, selector, stuck_window_s
 from specops.prometheus.series import GPU_FREE, GPU_USED, POOL, ROLLOUT, ROUTE_PERCENT, PoolName, exposed
-from specops.render.prometheus.rule_file import duration
+from specops.render.prometheus.rules import duration
 from specops.serving import Drafts
 
 NO_PROMETHEUS = "the rollout file has no addresses.prometheus"

@@ -38,8 +38,8 @@ from specops.phases.diagnose.observations import (
 )
 from specops.phases.guard import GUARD
 from specops.phases.measurement import checked
-from specops.phases.monitor.before import Before
 from specops.phases.monitor.check import GOOD, Found, check
+from specops.phases.monitor.thresholds import Measurements
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.costs import Line
 from specops.phases.sweep.report import Cell, Report
@@ -62,7 +62,7 @@ class _Stored:
         self.source = f"{self.name} {results.sha256(self.path)[:12]} of {self.result.created:%Y-%m-%d}"
 
 
-def baseline(known: Before) -> Baseline | str:
+def baseline(known: Measurements) -> Baseline | str:
     if not known.loads or known.baseline is None:
         return known.missing.get("baseline", "baseline.json has no level of concurrency")
     loads = tuple(
@@ -144,7 +144,7 @@ def _control(parity: OfParity) -> float | None:
     return again.equal / again.compared if again is not None and again.compared else None
 
 
-def swept(rollout: Rollout, folder: Path, known: Before, unfit: str | None = None) -> Swept | str:
+def swept(rollout: Rollout, folder: Path, known: Measurements, unfit: str | None = None) -> Swept | str:
     """`unfit`: why sweep.json is not of this rollout."""
     if unfit is not None:
         return f"sweep.json does not count: {unfit}"

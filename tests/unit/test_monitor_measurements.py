@@ -15,7 +15,7 @@ from made_monitoring import ADDRESSES, POOLS, rollout
 
 from specops import results
 from specops.config import Rollout
-from specops.phases.monitor.before import before
+from specops.phases.monitor.thresholds import measurements
 from specops.results import Result, write
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
@@ -28,7 +28,7 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
 
 
 def test_the_baselines_loads_are_read_with_their_means_and_quantiles(tmp_path: Path) -> None:
-    known = before(rollout(), folder_with(tmp_path, "baseline"))
+    known = measurements(rollout(), folder_with(tmp_path, "baseline"))
     raw = json.loads((tmp_path / "baseline.json").read_text())["data"]["by_concurrency"]
     assert [load.concurrency for load in known.loads] == [level["concurrency"] for level in raw]
     for load, level in zip(known.loads, raw, strict=True):
@@ -43,7 +43,7 @@ def test_the_baselines_loads_are_read_with_their_means_and_quantiles(tmp_path: P
 
 
 def test_the_recorded_acceptance_is_that_of_all_loads_of_the_comparison(tmp_path: Path) -> None:
-    found = before(rollout(), folder_with(tmp_path, "ab")).acceptance
+    found = measurements(rollout(), folder_with(tmp_path, "ab")).acceptance
     arms = json.loads((tmp_path / "ab.json").read_text())["data"]["arms"]["speculative"]
     drafted = sum(level["acceptance"]["draft_tokens"] for level in arms)
     assert found is not None
@@ -85,16 +85,18 @@ def sweep(tmp_path: Path, recommended: float | None, deployed: float | None, ver
 
 def test_break_even_is_that_of_the_pool_as_it_is_deployed(tmp_path: Path) -> None:
     sweep(tmp_path, recommended=0.3, deployed=0.45)
-    found = before(rollout(), tmp_path).break_even
+    found = measurements(rollout(), tmp_path).break_even
     assert found is not None
     assert found.value == 0.45
     other = POOLS | {"speculative": {"engine": "embedded", "speculation": {"tree": "chain:5"}}}
-    assert before(rollout(pools=other), tmp_path).break_even is None, "another setting's says nothing of it"
+    assert measurements(rollout(pools=other), tmp_path).break_even is None, (
+        "another setting's says nothing of it"
+    )
 
 
 def test_a_sweep_that_recommends_nothing_has_no_break_even_to_give(tmp_path: Path) -> None:
     sweep(tmp_path, recommended=0.3, deployed=None, verdict="no")
-    assert before(rollout(), tmp_path).break_even is None
+    assert measurements(rollout(), tmp_path).break_even is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_sweep_that_recommends_nothing_has_no_break_even_to_give(tmp_path: Pat
 def test_a_baseline_that_does_not_count_is_told_and_left_out(spoil: Any, said: str, tmp_path: Path) -> None:
     path = folder_with(tmp_path, "baseline") / "baseline.json"
     path.write_text(results.sealed(spoil(json.loads(path.read_text()))))
-    known = before(rollout(), tmp_path)
+    known = measurements(rollout(), tmp_path)
     assert known.loads == ()
     assert said in known.missing["baseline"]
     assert "specops run" in known.missing["baseline"]
@@ -163,7 +165,7 @@ def test_rendered_files_that_cannot_be_written_are_the_environments_failure(tmp_
 
 
 def test_an_endpoint_is_scraped_beside_its_api() -> None:
-    from specops.render.prometheus.targets import targets
+    from specops.render.prometheus.scrape import targets
 
     pool = {"engine": "endpoint", "base_url": "https://llm.example:8443/team/v1", "model": "m"}
     made = Rollout.model_validate({"rollout": "made", "pools": {"standard": pool, "speculative": pool}})
