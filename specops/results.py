@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +60,11 @@ HASH = "sha256"
 
 Verdict = Literal["yes", "no", "undecided", "partial"]
 """`partial`: the phase was stopped before its end; what it had measured is in `data`."""
+
+
+Listener = Callable[[Path, "Result"], None]
+listeners: list[Listener] = []
+"""Called with the path and the result after each `write`."""
 
 
 class Result(BaseModel):
@@ -108,6 +114,8 @@ def write(path: Path, result: Result) -> None:
             f"could not write {path} ({os.strerror(error.errno or 0)}); {where}",
             hint="free some space, move the file there, and run the same command again to resume",
         ) from error
+    for listener in listeners:
+        listener(path, result)
 
 
 def written(result: Result) -> str:

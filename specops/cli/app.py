@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from specops import __version__
 from specops.cli import output
 from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
+from specops.cli.run_pages import run_pages
 from specops.errors import Exit, SpecopsError, UsageError
 
 COMMANDS = {
@@ -163,7 +164,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     as_json = output.wants_json(sys.argv[1:])
     try:
-        with sigterm_as_ctrl_c():
+        with sigterm_as_ctrl_c(), run_pages():
             ended = app(prog_name="specops", standalone_mode=False)
         code = ended if isinstance(ended, int) else Exit.YES
     except Exception as error:

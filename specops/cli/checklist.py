@@ -121,15 +121,10 @@ def age(seconds: float) -> str:
 
 
 def _next(items: list[Item]) -> Iterator[str]:
-    """What failed before what is open. A command that decides several items is printed once, after what to
-    change before it; what follows its # is for people, and no shell reads it."""
-    todo: dict[str, list[Item]] = {}
-    for status in ("failed", "open"):
-        for item in items:
-            if item.status == status and item.decide:
-                todo.setdefault(item.decide, []).append(item)
-    for command, of in todo.items():
-        for item in of:
-            if item.change:
-                yield f"change: {item.change}  ({item.name})"
-        yield f"next: {command}  # {', '.join(item.name for item in of)}"
+    """What to change and the command after it; what follows its # is for people, and no shell reads it."""
+    from specops.phases.checklist.item import todo
+
+    for one in todo(items):
+        for change, name in one.changes:
+            yield f"change: {change}  ({name})"
+        yield f"next: {one.command}  # {', '.join(one.items)}"

@@ -6,18 +6,17 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.page_figures import CHALLENGER, figures, reused
+from specops.cli.page_figures import figures, reused
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
-from specops.phases.ab.answer import answer
-from specops.phases.ab.report import read
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.phases.playbook.next_step import following_walk
-from specops.render.figures import count, sentence
+from specops.phases.run_page import INDEX
+from specops.phases.run_page.conclusion import DECISION, SKIPPED, STATES, decision, phase_reason
+from specops.render.figures import count
 
 WIDTH = 100
-STATE = {"yes": "passed", "no": "failed", "undecided": "undecided", "partial": "stopped"}
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
@@ -32,19 +31,18 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
         ],
     ]
     lines = [line for part in parts if part for line in (*part, "")]
-    return [*lines[:-1], *following_walk(walk, rollout, path)]
+    return [*lines[:-1], f"page: {walk.folder / INDEX}", *following_walk(walk, rollout, path)]
 
 
 def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
     """What the comparison says of each load; where there is none, what the last phase says. Then where the
     walk stopped."""
-    compared = walk.step("ab")
     last = walk.step(walk.stopped) if walk.stopped else None
-    if compared is not None:
-        yield from answer(read(compared.result, str(compared.path)), CHALLENGER)
+    found = decision(walk)
+    if found.support:
+        yield from (*found.support, f"{DECISION}{found.headline}")
     elif last is None:
-        step = walk.step("checklist") or (walk.steps[-1] if walk.steps else None)
-        yield sentence(step.result.reason if step is not None else walk.skipped[-1].reason)
+        yield found.headline
     if last is not None:
         again = Commands(rollout, path, walk.folder).of("run {rollout} --continue")
         yield f"Stopped at {last.phase}: {last.result.reason}. To go on all the same: {again}"
@@ -72,26 +70,10 @@ def _phases(walk: Walk) -> Iterator[str]:
     for phase in PHASES:
         each = found.get(phase)
         if isinstance(each, Step):
-            yield from _phase(phase, STATE[each.result.verdict], _reason(each))
+            yield from _phase(phase, STATES[each.result.verdict][1], phase_reason(each))
         elif each is not None:
             hint = f"; {each.hint}" if each.hint else ""
-            yield from _phase(phase, "skipped", f"{each.reason}{hint}")
-
-
-def _reason(step: Step) -> str:
-    """The comparison's is the answer at the head of the page; the loads at which it pays are left."""
-    if step.phase != "ab":
-        return step.result.reason
-    found = read(step.result, str(step.path)).challengers[CHALLENGER]
-    if not found.deploy:
-        return {"no": "do not deploy", "undecided": "not enough evidence"}.get(step.result.verdict, "")
-    at: dict[tuple[str, ...], list[str]] = {}
-    for level in dict.fromkeys(one.level for one in found.deploy):
-        names = tuple(one.traffic_class for one in found.deploy if one.level == level)
-        at.setdefault(names, []).append(str(level))
-    return "deploy for " + "; ".join(
-        f"{', '.join(names)} at {' and '.join(levels)}" for names, levels in at.items()
-    )
+            yield from _phase(phase, SKIPPED[1], f"{each.reason}{hint}")
 
 
 def _phase(phase: Phase, state: str, reason: str) -> list[str]:

@@ -9,10 +9,10 @@ from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.ab.report import Report, read
 from specops.phases.playbook import Walk
+from specops.phases.run_page.conclusion import challenger_of
 from specops.render.figures import NONE, aligned, count, milliseconds
 from specops.results import Result
 
-CHALLENGER = "speculative"
 MEASURES: dict[Phase, tuple[str, ...]] = {
     "baseline": ("standard",),
     "ab": ("standard", "speculative"),
@@ -46,11 +46,12 @@ def _baseline(result: Result) -> Iterator[list[str]]:
 
 
 def _compared(report: Report) -> list[str]:
+    found = report.challengers[challenger_of(report)]
     return [
         *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
         *(f"  tail      {line}" for line in tails(report)),
-        *(f"  lengths   {line}" for line in lengths(report.challengers[CHALLENGER])),
-        *(f"  cache     {line}" for line in caches(report.challengers[CHALLENGER])),
+        *(f"  lengths   {line}" for line in lengths(found)),
+        *(f"  cache     {line}" for line in caches(found)),
         *(f"  drift     {drift.message}" for drift in report.drift if drift.flagged),
     ]
 

@@ -134,7 +134,7 @@ def page(written: ReportFiles, report: Report) -> list[str]:
     lines += [f"  missing  {one.what}: {one.why}" for one in report.missing]
     for step in made.steps:
         lines += [f"  to do: {step.action}", f"    {step.command}"]
-    lines.append(" ".join([f"{made.verdict}.", made.headline, *made.summary]))
+    lines.append(made.in_short())
     lines.append(f"written: {written.html}, beside it .md and .json")
     return lines
 

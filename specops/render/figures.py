@@ -52,7 +52,7 @@ def sentence(text: str) -> str:
     """Its first letter large, unless it begins with a name that is spelt as it is, such as ab.json."""
     first = text.partition(" ")[0].rstrip(",;:").replace("-", "").replace("'", "")
     begins = text[:1].upper() if first.isalpha() and first.islower() else text[:1]
-    return f"{begins}{text[1:]}."
+    return f"{begins}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

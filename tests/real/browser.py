@@ -18,6 +18,34 @@ from typing import IO, Any
 import aiohttp
 from daemons import program, stop, wait_until
 
+CONTRAST = """
+(() => {
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b]
+    .map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const behind = node => {
+    for (; node; node = node.parentElement) {
+      const found = rgb(getComputedStyle(node).backgroundColor);
+      if (found.length === 3 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const seen = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || ["style", "title"].includes(node.tagName.toLowerCase())) continue;
+    const style = getComputedStyle(node);
+    const ink = rgb(node.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(behind(node))].sort((x, y) => y - x);
+    seen.push([(a + .05) / (b + .05), texts.currentNode.data.trim().slice(0, 30)]);
+  }
+  return seen.sort((x, y) => x[0] - y[0]).slice(0, 3);
+})()
+"""
+"""The lowest contrasts of text on its background, lowest first: [ratio, text]."""
+
 ANNOUNCED = re.compile(r"DevTools listening on (ws://\S+)")
 
 

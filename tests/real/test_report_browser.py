@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from browser import Page, chromium
+from browser import CONTRAST, Page, chromium
 
 from specops.render.report.document import (
     Axis,
@@ -37,33 +37,6 @@ A4 = 687
 
 Got = TypeVar("Got")
 
-CONTRAST = """
-(() => {
-  const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b]
-    .map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-  const behind = node => {
-    for (; node; node = node.parentElement) {
-      const found = rgb(getComputedStyle(node).backgroundColor);
-      if (found.length === 3 || found[3] > 0) return found;
-    }
-    return [255, 255, 255];
-  };
-  const seen = [];
-  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const node = texts.currentNode.parentElement;
-    if (!texts.currentNode.data.trim() || ["style", "title"].includes(node.tagName.toLowerCase())) continue;
-    const style = getComputedStyle(node);
-    const ink = rgb(node.closest("svg") ? style.fill : style.color);
-    const [a, b] = [light(ink), light(behind(node))].sort((x, y) => y - x);
-    seen.push([(a + .05) / (b + .05), texts.currentNode.data.trim().slice(0, 30)]);
-  }
-  return seen.sort((x, y) => x[0] - y[0]).slice(0, 3);
-})()
-"""
-
 
 def made() -> Document:
     wave = tuple(None if 10 <= hour < 16 else 0.5 + 0.01 * (hour % 12) for hour in range(HOURS))
@@ -85,21 +58,10 @@ def made() -> Document:
     sections = (Section("Charts", ("In words.",), charts), Section("Tables", (), (), (long,)))
     tiles = (Tile("Speed-up", "1.81×", "comparable"), Tile("Fall-backs", "–", "not known"))
     steps = (Step("Do this", "since", "specops sweep r.yaml"),)
-    summary, foot = ("In short.",), ("End.",)
     return Document(
-        f"Report {HOSTILE}",
-        "a week",
-        "open",
-        "Look",
-        "Look.",
-        summary,
-        tiles,
-        steps,
-        sections,
-        None,
-        axis,
-        foot,
-    )
+        f"Report {HOSTILE}", "a week", "open", "Look", "Look.", ("In short.",), tiles, steps, sections,
+        axis=axis, foot=("End.",),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,11 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
         for streams in ("1 stream ", "2 streams"):
             assert any(re.search(rf"measured +{arm} +{streams}.*tok/s$", line) for line in lines), done.stdout
     assert "Same answers: 18 of 18." in done.stdout
+    page = (tmp_path / "run" / "index.html").read_text()
+    assert f"page: {tmp_path / 'run' / 'index.html'}" in lines
+    assert "Same answers: 18 of 18." in page
+    assert re.findall(r'id="phase-([\w-]+)"', page) == list(PHASES)
+    assert "not run" not in page
     assert re.search(r"Accepted: \d\.\d\d of drafted tokens, \d\.\d tokens a step", done.stdout)
     assert lines[-1].startswith("next: "), "what that is depends on what was measured"
     assert str(path) in lines[-1]

@@ -91,7 +91,7 @@ def test_a_whole_run() -> None:
     assert [line.split()[:4] for line in shown[14:18]] == [
         ["tail", arm, "at", load] for arm in ARMS for load in ("1", "4")
     ]
-    assert shown[18:] == ["next: specops run rollout.yaml"]
+    assert shown[18:] == ["page: runs/demo/index.html", "next: specops run rollout.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,7 @@ def test_a_baseline_alone() -> None:
         "demo · 2 cores · 48 prompts in 3 classes · runs/demo",
         "  measured  standard  1 stream   TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
         "  measured  standard  4 streams  TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
+        "page: runs/demo/index.html",
         "next: specops run rollout.yaml",
     ]
 
@@ -190,7 +191,7 @@ def test_each_phase_has_its_line_in_the_order_of_the_playbook() -> None:
         made("checklist", "undecided", "it may not go live yet: runbook-shared open"),
         skipped=(Skipped("sweep", "its K is not specops's to set", "specops sweep ROLLOUT --attach"),),
     )
-    phases = [line.split()[:2] for line in shown[2:-3] if not line.startswith(" " * 12)]
+    phases = [line.split()[:2] for line in shown[2:-4] if not line.startswith(" " * 12)]
     assert phases == [
         ["drafts", "passed"],
         ["launch", "undecided"],

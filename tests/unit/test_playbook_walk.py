@@ -17,6 +17,7 @@ from specops.phases.playbook import Skipped, Step, Walk, phases, walk
 from specops.phases.playbook.phases import PHASE_RUNS, drill_inputs, no_room
 from specops.phases.playbook.stage import STAGED, staged
 from specops.phases.playbook.step import Given
+from specops.phases.playbook.walk import RECORD, Record
 from specops.progress import Silent
 from specops.results import Result, Verdict
 
@@ -24,6 +25,12 @@ ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": 
 EMBEDDED = {"engine": "embedded"}
 OWN = {"standard": EMBEDDED, "speculative": EMBEDDED | {"speculation": {"tree": "ngram:8"}}}
 RUNNING = {"standard": ENDPOINT, "speculative": ENDPOINT | {"base_url": "http://127.0.0.1:2/v1"}}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk writes run.json into its run folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 class Notes(Silent):
@@ -94,6 +101,25 @@ def test_what_is_undecided_or_does_not_apply_ends_nothing(monkeypatch) -> None:
     assert (alone.steps, alone.exit_code) == ([], Exit.UNDECIDED)
 
 
+def record(folder: Path) -> Record:
+    return Record.model_validate(results.read(folder / RECORD).data)
+
+
+def test_a_walk_records_its_rollout_file_what_it_skipped_and_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _ = walked(monkeypatch, {"sweep": None, "canary": "no"})
+    first = record(tmp_path / done.folder)
+    assert (first.rollout, first.rollout_file, first.stopped) == ("demo", "rollout.yaml", "canary")
+    assert [one.phase for one in first.skipped] == ["sweep"]
+    walked(monkeypatch, {"drafts": None}, only="drafts")  # of other phases it says nothing new
+    again = record(tmp_path / done.folder)
+    assert [one.phase for one in again.skipped] == ["drafts", "sweep"]
+    assert again.stopped == "canary"
+    walked(monkeypatch, {})
+    assert (record(tmp_path / done.folder).skipped, record(tmp_path / done.folder).stopped) == ([], None)
+
+
 def test_an_error_says_what_was_done_before_it(monkeypatch) -> None:
     notes: list[str] = []
     monkeypatch.setattr(Notes, "note", lambda _, text: notes.append(text))
@@ -130,7 +156,7 @@ def test_a_fresh_walk_that_stops_leaves_no_earlier_result_of_later_phases(
         assert not any(path.exists() for path in later)
         assert all(path.with_name(f"{path.stem}.previous.json").exists() for path in later)
     else:
-        assert [path.name for path in sorted(tmp_path.iterdir())] == names
+        assert [path.name for path in sorted(tmp_path.iterdir()) if path.name != RECORD] == names
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_what_was_saved_is_the_same_amount_wherever_it_stands(
     made = document(report, result)
     [tile] = [tile for tile in made.tiles if tile.label == "Saved"]
     assert tile.value == amount
-    assert f"worth {amount} USD" in " ".join(made.summary)
+    assert f"worth {amount} USD" in made.in_short()
     [table] = [table for section in made.sections if section.title == "Savings" for table in section.tables]
     assert ("value", f"{amount} USD") in table.rows
 

@@ -60,7 +60,7 @@ def test_a_chat_reads_its_text_and_a_program_its_figures(tmp_path: Path) -> None
         post(url, body(made, result), AT_ONCE)
     (message,) = got
     assert message["text"].startswith("*Speculative decoding: made*, ")
-    assert " ".join([made.headline, *made.summary]) in message["text"]
+    assert made.in_short() in message["text"]
     assert message["specops"]["acceptance"] == pytest.approx(0.7)
     assert message["specops"]["phase"] == "report"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,3 +67,30 @@ class Checked(_Kept):
 
     rollout_file: str
     items: list[Item]
+
+
+@dataclass(frozen=True)
+class Todo:
+    command: str
+    changes: tuple[tuple[str, str], ...]
+    """What to change before the command, and the item that it is for."""
+
+    items: tuple[str, ...]
+    """Items that the command decides."""
+
+
+def todo(items: Sequence[Item]) -> list[Todo]:
+    """The commands that decide what failed, then what is open; each once."""
+    found: dict[str, list[Item]] = {}
+    for status in ("failed", "open"):
+        for item in items:
+            if item.status == status and item.decide:
+                found.setdefault(item.decide, []).append(item)
+    return [
+        Todo(
+            command,
+            tuple((item.change, item.name) for item in of if item.change),
+            tuple(item.name for item in of),
+        )
+        for command, of in found.items()
+    ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from specops import results
 from specops.config import Rollout
 from specops.errors import Exit, SpecopsError, Stopped
 from specops.phases import PHASES, Phase
@@ -14,6 +18,31 @@ from specops.phases.playbook.forecast import forecast
 from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
 from specops.phases.playbook.step import Given, Skipped, Step, set_aside
 from specops.progress import PhaseState, Progress
+from specops.results import Result, Verdict
+
+RECORD = "run.json"
+VERDICTS: Mapping[Exit, Verdict] = {Exit.YES: "yes", Exit.NO: "no", Exit.UNDECIDED: "undecided"}
+
+
+class SkippedPhase(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    phase: Phase
+    reason: str
+    hint: str | None
+
+
+class Record(BaseModel):
+    """`data` of run.json: what no phase's own result holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rollout: str
+    rollout_file: str | None
+    """Relative to the run folder."""
+
+    skipped: list[SkippedPhase] = []
+    stopped: Phase | None = None
 
 
 @dataclass
@@ -60,6 +89,7 @@ def run(
     progress.phases(_expected(given, only))
     order = PHASES if only is None else (only,)
     before = {phase: _stamp(given.path(phase)) for phase in order}
+    _record(walk, given, order)
     for phase in order:
         progress.phase(phase, "running")
         try:
@@ -75,6 +105,7 @@ def run(
             raise
         if isinstance(made, Skipped):
             walk.skipped.append(made)
+            _record(walk, given, order)
             progress.phase(phase, "skipped", made.reason)
             progress.note(f"{phase}: not run, since {made.reason}")
             continue
@@ -93,7 +124,36 @@ def run(
             progress.note(f"{phase} failed: {made.result.reason}; to go on all the same: {again}")
             _set_aside_later(given, phase, before)
             break
+    _record(walk, given, order)
     return walk
+
+
+def _record(walk: Walk, at: Given, order: Sequence[Phase]) -> None:
+    """Write run.json. What an earlier walk said of phases that are not in `order` is carried over."""
+    path = at.folder / RECORD
+    try:
+        earlier = Record.model_validate(results.read(path).data)
+    except (SpecopsError, ValidationError):
+        earlier = Record(rollout=walk.rollout, rollout_file=None)
+    skipped = [SkippedPhase(phase=one.phase, reason=one.reason, hint=one.hint) for one in walk.skipped]
+    skipped += [one for one in earlier.skipped if one.phase not in order]
+    record = Record(
+        rollout=walk.rollout,
+        rollout_file=os.path.relpath(at.file.resolve(), at.folder.resolve()),
+        skipped=skipped,
+        stopped=walk.stopped if len(order) > 1 else earlier.stopped,
+    )
+    results.write(
+        path,
+        Result(
+            phase="run",
+            verdict=VERDICTS[walk.exit_code],
+            reason=f"stopped at {walk.stopped}" if walk.stopped else "walked to its end",
+            environment=results.environment(),
+            summary={step.phase: step.result.verdict for step in walk.steps},
+            data=record.model_dump(mode="json"),
+        ),
+    )
 
 
 def _expected(at: Given, only: Phase | None) -> Mapping[str, float | None]:

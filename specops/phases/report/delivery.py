@@ -70,7 +70,7 @@ _PASSING = (429, 500, 502, 503, 504)
 def body(document: Document, result: Result) -> dict[str, Any]:
     lines = [
         f"*{document.title}*, {document.subtitle}",
-        " ".join([f"{document.verdict}.", document.headline, *document.summary]),
+        document.in_short(),
     ]
     lines += [
         f"{number}. {step.action}: `{step.command}`" for number, step in enumerate(document.steps, start=1)

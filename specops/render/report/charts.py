@@ -30,7 +30,7 @@ WIDTH = 1000
 """Of the inner SVG that holds curves, in its own units."""
 HEIGHT, ROW, BAR_ROW, AXIS, TOP = 180, 24, 34, 36, 8
 """Pixels: a plot, a row of ratios, a row of a timeline, the axis below, the margin above."""
-CHARACTER = 6.6
+CHARACTER = 7.0
 """Pixels of a character, on average, at the charts' font size."""
 POINTS = 160
 """Of a cumulative curve: more cannot be told apart."""
@@ -119,7 +119,7 @@ def _curve(chart: Curve, number: int) -> Drawn:
 def _distribution(chart: Distribution, number: int) -> Drawn:
     """Up to the slowest p99, so that a few requests do not squeeze the others; all of them count."""
     ordered = [sorted(one.values) for one in chart.samples]
-    most = 1.08 * max((_quantile(values, 0.99) for values in ordered if values), default=1.0)
+    most = 1.08 * max((_quantile(values, 0.99) for values in ordered if values), default=1.0) or 1.0
     labels = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 0.95)]
     parts = [*_grid(labels, 1.0)]
     lines = tuple(Line(one.label, ()) for one in chart.samples)
@@ -148,7 +148,7 @@ def _ratios(chart: Ratios, number: int) -> Drawn:
     labels = [value for value in RATIO_TICKS if low <= value <= high]
     bottom = TOP + height
     parts = []
-    wide, narrow = (_apart([(x(value), value) for value in labels], gap) for gap in (0.055, 0.16))
+    wide, narrow = (_apart([(x(value), value) for value in labels], gap) for gap in (0.055, 0.2))
     for value in labels:
         kind = "one" if value == 1 else "grid"
         at = _percent(x(value))
@@ -156,7 +156,7 @@ def _ratios(chart: Ratios, number: int) -> Drawn:
         if value in wide:
             parts.append(_tick_label(x(value), f"{value:g}×", bottom, minor=value not in narrow))
     y = TOP
-    left = 10 + int(CHARACTER * max((len(row.label) for row in chart.rows), default=0))
+    left = max(40, 12 + int(CHARACTER * max((len(row.label) for row in chart.rows), default=0)))
     for group, rows in groups:
         if group:
             parts.append(f'<text class="group" x="0" dx="-{left}" y="{y + 16}">{escape(group)}</text>')

@@ -20,6 +20,8 @@ class Cell:
     """A path relative to the page."""
 
     code: bool = False
+    anchor: str | None = None
+    """The id by which links on the page reach it."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class Section:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     steps: tuple[Step, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Files that hold the section's figures: paths relative to the page."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,19 @@ class Tile:
     value: str
     note: str
     state: State | None = None
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A part of the whole and its state, in a strip."""
+
+    label: str
+    state: State
+    word: str
+    """The state in a word."""
+
+    link: str
+    """Where the page says more."""
 
 
 @dataclass(frozen=True)
@@ -187,17 +204,22 @@ class Document:
     headline: str
     """The answer in one sentence."""
 
-    summary: tuple[str, ...]
-    """Sentences or short paragraphs for a reader who reads nothing else."""
+    summary: tuple[str | Cell, ...]
+    """Sentences for a reader who reads nothing else. A caution is a cell with a state."""
 
     tiles: tuple[Tile, ...]
     steps: tuple[Step, ...]
     sections: tuple[Section, ...]
-    overview: Table | None = None
-    """A table under the tiles, such as the phases of a run."""
+    badges: tuple[Badge, ...] = ()
+    badges_title: str = ""
 
     axis: Axis = Axis(1, (), ())
     foot: tuple[str, ...] = ()
+    steps_title: str = "To do"
+
+    def in_short(self) -> str:
+        """The verdict, the answer and the summary as one paragraph."""
+        return " ".join([f"{self.verdict}.", self.headline, *map(text_of, self.summary)])
 
 
 def text_of(cell: str | Cell) -> str:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from specops.render.report.charts import Drawn, draw
 from specops.render.report.document import Document, Section, Table, text_of
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 GENERATOR = '<meta name="generator" content="specops">'
 """A page that has it may be replaced by a newer one."""
-_NUMBER = re.compile(r"[-+≤<>~±]?\s*[\d–]")
+_NUMBER = re.compile(r"[-+≤<>~±]?\s*[\d–](?!\d{3}-)")
 
 
-def html(document: Document) -> str:
+@lru_cache(maxsize=1)
+def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("specops.render.report", ""),
@@ -24,6 +29,12 @@ def html(document: Document) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("page.html")
+
+
+def html(document: Document) -> str:
+    from markupsafe import Markup
+
     number = 0
     charts: dict[str, list[Drawn]] = {}
     for section in document.sections:
@@ -31,7 +42,7 @@ def html(document: Document) -> str:
         for chart in section.charts:
             charts[section.title].append(draw(chart, document.axis, number))
             number += 1
-    return environment.get_template("page.html").render(
+    text = _template().render(
         document=document,
         charts=charts,
         drawing=Markup,  # our own drawing, in which texts are escaped already
@@ -39,6 +50,8 @@ def html(document: Document) -> str:
         anchor=anchor,
         alignment=alignment,
     )
+    # JSON may hold half of a surrogate pair, which no file can.
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def anchor(section: Section | str) -> str:

@@ -17,15 +17,13 @@ def _lines(document: Document) -> Iterator[str]:
     yield from (f"# {_text(document.title)}", "", _text(document.subtitle), "")
     yield from (f"**{_text(document.verdict)}.** {_text(document.headline)}", "")
     for text in document.summary:
-        yield from (_text(text), "")
+        yield from (_text(text_of(text)), "")
     if document.tiles:
         rows = tuple((tile.label, tile.value, tile.note) for tile in document.tiles)
         yield from _table(Table("", ("", "", ""), rows))
     if document.steps:
-        yield from ("## To do", "")
+        yield from (f"## {_text(document.steps_title)}", "")
         yield from _steps(document.steps)
-    if document.overview:
-        yield from (f"## {_text(document.overview.title)}", "", *_table(document.overview))
     for section in document.sections:
         yield from _section(section)
     if document.foot:

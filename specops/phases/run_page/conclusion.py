@@ -1,0 +1,109 @@
+"""What a run says in one sentence, and the state of each phase. Pure.
+
+The terminal page and the HTML page both take it from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specops.phases.ab.answer import answer
+from specops.phases.ab.report import Report, read
+from specops.phases.playbook.step import Skipped, Step
+from specops.phases.playbook.walk import Walk
+from specops.render.figures import sentence
+from specops.render.report.document import State
+from specops.results import Verdict
+
+CHALLENGER = "speculative"
+STATES: dict[Verdict, tuple[State, str]] = {
+    "yes": ("good", "passed"),
+    "no": ("bad", "failed"),
+    "undecided": ("open", "undecided"),
+    "partial": ("open", "stopped"),
+}
+SKIPPED: tuple[State, str] = ("none", "skipped")
+DECISION = "Decision: "
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    state: State
+    verdict: str
+    """In a few words."""
+
+    headline: str
+    """One sentence."""
+
+    support: tuple[str, ...] = ()
+    """The sentences that the headline rests on."""
+
+
+def challenger_of(report: Report) -> str:
+    """The rollout's own challenger, else the best, else the first."""
+    if CHALLENGER in report.challengers:
+        return CHALLENGER
+    return report.best or next(iter(report.challengers))
+
+
+def conclusion(walk: Walk) -> Conclusion:
+    """The decision of the comparison; without one, what the last phase says. A failed gate comes first."""
+    if not walk.steps and not walk.skipped:
+        return Conclusion("none", "Nothing measured", "The run folder has no result yet.")
+    gates = [one for one in walk.steps if one.phase not in ("ab", "checklist")]
+    failed = next((one for one in gates if one.result.verdict == "no"), None)
+    found = decision(walk)
+    if failed is None:
+        return found
+    support = (*found.support, *([f"{DECISION}{found.headline}"] if found.support else []))
+    why = f"{failed.phase} failed: {failed.result.reason}"
+    return Conclusion("bad", f"Failed: {failed.phase}", sentence(why), support)
+
+
+def decision(walk: Walk) -> Conclusion:
+    """What the comparison decides, without regard to other gates."""
+    compared = walk.step("ab")
+    if compared is not None and compared.result.verdict != "partial":
+        report = read(compared.result, str(compared.path))
+        name = challenger_of(report)
+        *support, decided = answer(report, name)
+        state, _ = STATES[report.challengers[name].decision.verdict]
+        limited = state == "good" and any(
+            one.decision.verdict != "yes"
+            for of in report.challengers[name].classes.values()
+            for one in of.levels
+        )
+        verdict = f"{_VERDICTS[state]}, with limits" if limited else _VERDICTS[state]
+        return Conclusion(state, verdict, decided.removeprefix(DECISION), tuple(support))
+    if not walk.steps:
+        return Conclusion("none", "Not run", sentence(walk.skipped[-1].reason))
+    step = walk.step("checklist") or compared or walk.steps[-1]
+    state, word = STATES[step.result.verdict]
+    verdict = "Not compared yet" if state == "good" else f"{step.phase}: {word}"
+    return Conclusion("none" if state == "good" else state, verdict, sentence(step.result.reason))
+
+
+_VERDICTS: dict[State, str] = {
+    "good": "Speculation pays",
+    "bad": "Speculation does not pay",
+    "open": "Undecided",
+}
+
+
+def phase_reason(step: Step | Skipped) -> str:
+    """A phase in a line. For the comparison it is where speculation pays, since the answer says the rest."""
+    if isinstance(step, Skipped):
+        return step.reason
+    if step.phase != "ab" or step.result.verdict == "partial":
+        return step.result.reason
+    report = read(step.result, str(step.path))
+    found = report.challengers[challenger_of(report)]
+    if not found.deploy:
+        return {"no": "do not deploy", "undecided": "not enough evidence"}.get(step.result.verdict, "")
+    at: dict[tuple[str, ...], list[str]] = {}
+    for level in dict.fromkeys(one.level for one in found.deploy):
+        names = tuple(one.traffic_class for one in found.deploy if one.level == level)
+        at.setdefault(names, []).append(str(level))
+    return "deploy for " + "; ".join(
+        f"{', '.join(names)} at {' and '.join(levels)}" for names, levels in at.items()
+    )

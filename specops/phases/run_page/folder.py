@@ -1,0 +1,198 @@
+"""A run folder: the result of each phase with its typed parts, or why a file is unreadable.
+
+A file that is half written, edited, of another schema, or of another phase is named and left out. It never
+stops the reading of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.config import Rollout, load
+from specops.errors import FileError, SpecopsError
+from specops.load.record import CellRecord
+from specops.phases import PHASES, Phase
+from specops.phases.ab import report as ab_report
+from specops.phases.ab import visits as ab_visits
+from specops.phases.canary.finding import Conformance
+from specops.phases.checklist.item import Checked
+from specops.phases.measurement import cells_of, checked
+from specops.phases.measurement import read as read_measurement
+from specops.phases.playbook.step import Skipped, Step
+from specops.phases.playbook.walk import RECORD, Record, Walk
+from specops.phases.sweep import report as sweep_report
+from specops.results import Result
+
+NAMES: Mapping[Phase, str] = {"drafts": "verify-draft"}
+"""How a result calls its phase, where that is not the phase's name."""
+
+Part = TypeVar("Part")
+
+
+class Files(BaseModel):
+    """The part of launch.json, monitor.json and route.json that names the rendered files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    files: list[str]
+    """Relative to the run folder."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    name: str
+    why: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+    results: Mapping[Phase, Result]
+    """Readable results, in the order of the phases."""
+
+    unreadable: tuple[Unreadable, ...] = ()
+    record: Record | None = None
+    """What the last walk left beside its results; None if there was no walk."""
+
+    parts: Mapping[Phase, Any] = field(default_factory=dict)
+    """The typed data of a complete result, as `_PARTS` reads it."""
+
+    @property
+    def name(self) -> str:
+        return self.record.rollout if self.record is not None else self.path.resolve().name
+
+    @property
+    def comparison(self) -> ab_report.Report | None:
+        return self._part("ab", ab_report.Report)
+
+    @property
+    def sweep(self) -> sweep_report.Report | None:
+        return self._part("sweep", sweep_report.Report)
+
+    @property
+    def checklist(self) -> Checked | None:
+        return self._part("checklist", Checked)
+
+    @property
+    def conformance(self) -> Conformance | None:
+        return self._part("canary", Conformance)
+
+    def files(self, phase: Phase) -> list[str]:
+        found = self._part(phase, Files)
+        return found.files if found is not None else []
+
+    def _part(self, phase: Phase, kind: type[Part]) -> Part | None:
+        part = self.parts.get(phase)
+        return part if isinstance(part, kind) else None
+
+    def visits(self) -> list[ab_visits.VisitRecord]:
+        """The visits of the comparison; empty without one."""
+        return ab_visits.measurements_of(self.results["ab"], "ab.json").visits if self.comparison else []
+
+    def baseline_cells(self) -> list[CellRecord]:
+        return cells_of(self.results["baseline"], "baseline.json") if "baseline" in self.results else []
+
+    def walk(self) -> Walk:
+        """The walk as its results tell it now."""
+        steps = [Step(phase, self.path / f"{phase}.json", one) for phase, one in self.results.items()]
+        known = self.record or Record(rollout=self.name, rollout_file=None)
+        skipped = [Skipped(one.phase, one.reason, one.hint) for one in known.skipped]
+        stopped = known.stopped
+        if stopped is not None and (one := self.results.get(stopped)) and one.verdict != "no":
+            stopped = None  # its own command has passed since
+        return Walk(
+            self.name, self.path, steps, [one for one in skipped if one.phase not in self.results], stopped
+        )
+
+    def rollout(self) -> tuple[Rollout, Path] | None:
+        """The rollout and its file, for commands; None if the file is unknown, moved or damaged."""
+        if self.record is None or self.record.rollout_file is None:
+            return None
+        file = (self.path / self.record.rollout_file).resolve()
+        try:
+            rollout = load(file)
+        except SpecopsError:
+            return None
+        here = Path.cwd()
+        return rollout, file.relative_to(here) if file.is_relative_to(here) else file
+
+
+def read(folder: Path) -> RunFolder:
+    found: dict[Phase, Result] = {}
+    parts: dict[Phase, Any] = {}
+    unreadable: list[Unreadable] = []
+    for phase in PHASES:
+        path = folder / f"{phase}.json"
+        try:
+            one = _loaded(phase, path, _stamp(path))
+        except SpecopsError as error:
+            unreadable.append(Unreadable(path.name, error.message, error.hint))
+            continue
+        if one is not None:
+            found[phase], parts[phase] = one
+    record = None
+    try:
+        if (folder / RECORD).exists():
+            data = results.read(folder / RECORD).data
+            record = checked(Record, data, f"{folder / RECORD} is damaged: data")
+    except SpecopsError as error:
+        unreadable.append(Unreadable(RECORD, error.message, error.hint))
+    return RunFolder(folder, found, tuple(unreadable), record, parts)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=2 * len(PHASES))  # a page is written after each phase, and earlier results stay the same
+def _loaded(phase: Phase, path: Path, stamp: tuple[int, int, int] | None) -> tuple[Result, Any] | None:
+    """The result at `path` and its typed part; None if there is no file. Raises FileError."""
+    if stamp is None:
+        return None
+    result = read_measurement(path) if phase == "baseline" else results.read(path)
+    name = NAMES.get(phase, phase)
+    if result.phase != name:
+        raise FileError(
+            f"{path} is a result of {result.phase}: expected {name}",
+            hint="move it, and run its phase again",
+        )
+    read_part = _PARTS.get(phase)
+    part = read_part(result, str(path)) if read_part is not None and result.verdict != "partial" else None
+    return result, part
+
+
+def _comparison(result: Result, name: str) -> ab_report.Report:
+    ab_visits.measurements_of(result, name)
+    return ab_report.read(result, name)
+
+
+def _sweep(result: Result, name: str) -> sweep_report.Report:
+    sweep_report.recommendation(result, name)
+    return sweep_report.read(result, name)
+
+
+def _model(model: type[BaseModel]) -> Callable[[Result, str], BaseModel]:
+    return lambda result, name: checked(model, result.data, f"{name} is damaged: data")
+
+
+_PARTS: Mapping[Phase, Callable[[Result, str], BaseModel]] = {
+    "launch": _model(Files),
+    "sweep": _sweep,
+    "ab": _comparison,
+    "canary": _model(Conformance),
+    "monitor": _model(Files),
+    "route": _model(Files),
+    "checklist": _model(Checked),
+}

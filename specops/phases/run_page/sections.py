@@ -1,0 +1,592 @@
+"""The sections of a run's page: one function each, from the run folder to what the section shows.
+
+Every figure is in the JSON file that the section names. A section that has nothing to show is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specops.assets import asset
+from specops.errors import FileError
+from specops.load.arrivals import Level
+from specops.load.record import Row, Spread
+from specops.phases import PHASES, Phase
+from specops.phases.ab.report import Challenger, Measured, OfParity
+from specops.phases.ab.speedups import Speedups
+from specops.phases.ab.verdict import Decision
+from specops.phases.checklist.item import Item, Status
+from specops.phases.checklist.item import todo as checklist_todo
+from specops.phases.run_page.conclusion import STATES, challenger_of
+from specops.phases.run_page.folder import RunFolder
+from specops.phases.sweep.report import OfSetting
+from specops.phases.sweep.report import Report as Sweep
+from specops.render.figures import NONE, count, milliseconds, sentence, times
+from specops.render.report.document import (
+    Cell,
+    Chart,
+    Curve,
+    Distribution,
+    Line,
+    Ratio,
+    Ratios,
+    Samples,
+    Section,
+    State,
+    Step,
+    Table,
+)
+from specops.stats import Interval
+
+ALL = "all classes"
+DIGITS = 12
+"""Of a hash that is shown."""
+MOST_LOADS = 4
+"""That have charts of their distributions; the table has all."""
+SHARED_INPUTS = ("prompts", "machine", "models")
+"""That should be the same for all phases that have them. Names of the others mean something in each phase."""
+ITEM_STATES: Mapping[Status, State] = {"passed": "good", "attested": "good", "failed": "bad", "open": "open"}
+CHECK_STATES: Mapping[str, State] = {
+    "pass": "good",
+    "fail": "bad",
+    "differs": "bad",
+    "undecided": "open",
+    "unsupported": "none",
+}
+PAYS = {"yes": "pays", "no": "does not pay", "undecided": "undecided", "partial": "stopped"}
+LATENCIES = (("end to end", "e2e_ms"), ("first token", "ttft_ms"), ("per output token", "tpot_ms"))
+
+
+def sections(run: RunFolder) -> Iterator[Section]:
+    for make in (_speedups, _latencies, _acceptance, _sweep, _answers, _checklist, _files, _conditions):
+        made = make(run)
+        if made is not None:
+            yield made
+
+
+def _speedups(run: RunFolder) -> Section | None:
+    report = run.comparison
+    if report is None:
+        return None
+    name = challenger_of(report)
+    found = report.challengers[name]
+    rows: list[Ratio] = []
+    table: list[tuple[str | Cell, ...]] = []
+    for traffic, speedups, decision in _cells(found):
+        where = str(speedups.level)
+        state, _ = STATES[decision.verdict]
+        rows.append(_ratio(traffic, where, state, speedups.e2e))
+        table.append(
+            (
+                f"{traffic}, {where}",
+                Cell(PAYS[decision.verdict], state),
+                times(speedups.e2e),
+                times(speedups.tpot),
+                f"{speedups.ttft_change_ms:+.0f} ms" if speedups.ttft_change_ms is not None else NONE,
+                str(speedups.prompts),
+                "" if decision.reason == times(speedups.e2e) else decision.reason,
+            )
+        )
+    said = "; ".join(f"{row.group}, {row.label}: {_said(row)}" for row in rows)
+    unit = f"{name} against {report.standard}, with intervals, log scale"
+    chart = Ratios("Speed-up end to end", said, unit, tuple(rows))
+    note = (
+        f"Intervals are in brackets. All of them hold together, at {_confidence(run)}, over all looks."
+        " A load counts only if each lighter load pays."
+    )
+    columns = ("class, load", "verdict", "end to end", "per output token", "TTFT", "prompts", "why")
+    return Section(
+        "Where it pays",
+        tuple(_stops(run, found)),
+        (chart,),
+        (Table("", columns, tuple(table), note, prose=(6,)),),
+        sources=("ab.json",),
+    )
+
+
+def _cells(found: Challenger) -> Iterator[tuple[str, Speedups, Decision]]:
+    """By load from the lightest: all classes together, then each."""
+    for number, level in enumerate(found.levels):
+        if len(found.classes) != 1:
+            yield ALL, level.speedups, level.decision
+        for name, of in found.classes.items():
+            yield name, of.levels[number], of.levels[number].decision
+
+
+def _ratio(label: str, group: str, state: State, interval: Interval | None) -> Ratio:
+    if interval is None:
+        return Ratio(label, group, state, None)
+    return Ratio(label, group, state, interval.estimate, interval.low, interval.high)
+
+
+def _said(row: Ratio) -> str:
+    if row.estimate is None:
+        return "no figure"
+    return f"{row.estimate:.2f}× [{row.low:.2f}, {row.high:.2f}]"
+
+
+def _confidence(run: RunFolder) -> str:
+    return f"{run.results['ab'].settings.get('confidence', 0.95):.0%}"
+
+
+def _stops(run: RunFolder, found: Challenger) -> Iterator[str]:
+    """Up to which load it pays: by the comparison, by the sweep, and where the router switches it off."""
+    if found.load:
+        yield found.load
+    elif len(found.levels) == 1:
+        yield f"One load was measured, {found.levels[0].speedups.level}. Where it stops paying is unknown."
+    sweep = run.sweep
+    if sweep is not None and sweep.crossover is not None:
+        yield f"Sweep: {sweep.crossover.message}."
+    rule = run.results["route"].data.get("rules", {}).get("max_in_flight") if "route" in run.results else None
+    if isinstance(rule, dict) and rule.get("value") is not None:
+        yield (
+            f"The router uses speculation up to {count(int(rule['value']), 'request')} in flight"
+            f" ({rule.get('source')})."
+        )
+
+
+def _latencies(run: RunFolder) -> Section | None:
+    report = run.comparison
+    if report is None:
+        return _baseline_latencies(run)
+    rows_of = _rows(run)
+    levels = [found.level for found in report.arms[report.standard]]
+    charts = [
+        _distribution(
+            f"{latency.capitalize()} at {level}", rows_of, [(arm, level) for arm in report.arms], key
+        )
+        for level in _picked(levels)
+        for latency, key in LATENCIES[:2]
+    ]
+    rows = tuple(
+        (f"{latency}, {level}", arm, *_spread(getattr(at[level], key)), str(getattr(at[level], key).n))
+        for level in levels
+        for latency, key in LATENCIES
+        for arm, at in ((arm, {one.level: one for one in found}) for arm, found in report.arms.items())
+        if level in at
+    )
+    columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
+    throughput = tuple(
+        (
+            f"{arm}, {found.level}",
+            f"{found.tokens_per_sec:.0f} tok/s" if found.tokens_per_sec else NONE,
+            str(found.requests),
+            Cell(str(found.failed), "bad" if found.failed else None),
+            str(found.slow),
+        )
+        for arm, measured in report.arms.items()
+        for found in measured
+    )
+    note = "Latencies are those of whole answers. A percentile needs enough requests: – means too few."
+    tables = (
+        Table("", columns, rows, note),
+        Table(
+            "Throughput and failures",
+            ("arm, load", "tokens", "requests", "failed", "over 10× median"),
+            throughput,
+        ),
+    )
+    return Section("Latency", (), tuple(charts), tables, sources=("ab.json",))
+
+
+def _baseline_latencies(run: RunFolder) -> Section | None:
+    cells = run.baseline_cells()
+    if not cells:
+        return None
+    rows: dict[tuple[str, Level], list[Row]] = {}
+    for cell in cells:
+        rows.setdefault(("standard", cell.level), []).extend(row for row in cell.rows if row.error is None)
+    levels = [level for _, level in rows]
+    charts = [
+        _distribution(f"{latency.capitalize()} at {level}", rows, [("standard", level)], key)
+        for level in _picked(levels)
+        for latency, key in LATENCIES[:2]
+    ]
+    table = tuple(
+        (f"{latency}, {level}", "standard", *_spread(spread), str(spread.n))
+        for (_, level), found in rows.items()
+        for latency, key in LATENCIES
+        for spread in (Spread.of(_values(found, key)),)
+    )
+    columns = ("latency, load", "arm", "p50", "p95", "p99", "slowest", "n")
+    return Section("Latency", (), tuple(charts), (Table("", columns, table),), sources=("baseline.json",))
+
+
+def _rows(run: RunFolder) -> dict[tuple[str, Level], list[Row]]:
+    """The answered requests of each arm at each load."""
+    found: dict[tuple[str, Level], list[Row]] = {}
+    for visit in run.visits():
+        rows = [row for row in visit.cell.rows if row.error is None]
+        found.setdefault((visit.arm, visit.cell.level), []).extend(rows)
+    return found
+
+
+def _picked(levels: Sequence[Level]) -> list[Level]:
+    """At most `MOST_LOADS`, from the lightest to the heaviest."""
+    if len(levels) <= MOST_LOADS:
+        return list(levels)
+    return [levels[round(place * (len(levels) - 1) / (MOST_LOADS - 1))] for place in range(MOST_LOADS)]
+
+
+def _distribution(
+    title: str, rows: Mapping[tuple[str, Level], Sequence[Row]], of: Iterable[tuple[str, Level]], key: str
+) -> Chart:
+    samples = tuple(Samples(arm, tuple(_values(rows.get((arm, level), ()), key))) for arm, level in of)
+    spreads = [(one, Spread.of(one.values)) for one in samples]
+    said = "; ".join(
+        f"{one.label}: p50 {milliseconds(spread.p50)}, p95 {milliseconds(spread.p95)}, n={spread.n}"
+        for one, spread in spreads
+    )
+    return Distribution(
+        title, f"cumulative share of requests. {said}", samples, "dots at p50 and p95, cut at p99"
+    )
+
+
+def _values(rows: Iterable[Row], key: str) -> list[float]:
+    return [value for row in rows if (value := getattr(row, key)) is not None]
+
+
+def _spread(spread: Spread) -> tuple[str, ...]:
+    return tuple(milliseconds(value) for value in (spread.p50, spread.p95, spread.p99, spread.max))
+
+
+def _acceptance(run: RunFolder) -> Section | None:
+    report = run.comparison
+    if report is None:
+        return None
+    name = challenger_of(report)
+    measured = [found for found in report.arms.get(name, []) if found.acceptance is not None]
+    if not measured:
+        missing = {found.acceptance_missing for found in report.arms.get(name, [])} - {None}
+        return Section("Acceptance", tuple(f"Unknown: {why}." for why in sorted(map(str, missing))))
+    lines = tuple(
+        Line(str(found.level), tuple(found.acceptance.per_position)) for found in measured if found.acceptance
+    )
+    positions = max((len(line.values) for line in lines), default=0)
+    rows = tuple(_accepted(found, positions) for found in measured)
+    charts: tuple[Chart, ...] = ()
+    if positions:
+        said = "; ".join(
+            f"{line.label}: {', '.join(_share(value) for value in line.values)}" for line in lines
+        )
+        charts = (Curve("Acceptance by position", said, lines[:3], "share of drafts accepted so far"),)
+    places = tuple(f"position {place + 1}" for place in range(positions))
+    columns = ("load", "accepted / drafted", "rate", "tokens a step", *places)
+    text = []
+    recommended = run.results["sweep"].recommendation if run.sweep is not None else None
+    if recommended is not None and (even := recommended.get("break_even_acceptance")):
+        text.append(f"Break-even acceptance is {even:.2f} of drafted tokens (sweep.json).")
+    return Section("Acceptance", tuple(text), charts, (Table("", columns, rows),), sources=("ab.json",))
+
+
+def _accepted(found: Measured, positions: int) -> tuple[str, ...]:
+    counts = found.acceptance
+    assert counts is not None
+    reached = [*counts.per_position, *[None] * (positions - len(counts.per_position))]
+    return (
+        str(found.level),
+        f"{counts.accepted_tokens:,.0f} / {counts.draft_tokens:,.0f}",
+        NONE if counts.rate is None else f"{counts.rate:.3f}",
+        NONE if counts.length is None else f"{counts.length:.2f}",
+        *map(_share, reached),
+    )
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0%}"
+
+
+def _sweep(run: RunFolder) -> Section | None:
+    report, result = run.sweep, run.results.get("sweep")
+    if result is None:
+        return None
+    if report is None:
+        return Section("Sweep", (sentence(result.reason),), sources=("sweep.json",))
+    compared = [found for found in report.together if found.decision is not None]
+    rows = tuple(_swept(found) for found in compared)
+    said = "; ".join(f"{row.group}, {row.label}: {_said(row)}" for row in rows)
+    chart = Ratios("Speed-up end to end by setting", said, "log scale", rows)
+    table = tuple(_setting(report, found) for found in report.together)
+    columns = (
+        "setting, load",
+        "verdict",
+        "end to end",
+        "TTFT p50",
+        "TPOT p50",
+        "tokens",
+        "accepted",
+        "requests",
+    )
+    return Section(
+        "Sweep",
+        (sentence(result.reason),),
+        (chart,) if rows else (),
+        (Table("", columns, table),),
+        sources=("sweep.json",),
+    )
+
+
+def _swept(found: OfSetting) -> Ratio:
+    assert found.decision is not None
+    state, _ = STATES[found.decision.verdict]
+    interval = found.speedups.e2e if found.speedups is not None else None
+    return _ratio(found.setting, count(found.concurrency, "stream"), state, interval)
+
+
+def _setting(report: Sweep, found: OfSetting) -> tuple[str | Cell, ...]:
+    accepted = [
+        cell.accept_ratio
+        for cell in report.cells
+        if (cell.setting, cell.concurrency) == (found.setting, found.concurrency)
+        and cell.accept_ratio is not None
+    ]
+    chosen = (found.setting, found.concurrency) == (report.recommended, report.decided_at)
+    verdict: str | Cell = "the standard"
+    if found.decision is not None:
+        state, _ = STATES[found.decision.verdict]
+        verdict = Cell(PAYS[found.decision.verdict] + (", recommended" if chosen else ""), state)
+    return (
+        f"{found.setting}, {count(found.concurrency, 'stream')}",
+        verdict,
+        times(found.speedups.e2e) if found.speedups else NONE,
+        milliseconds(found.ttft_p50_ms),
+        milliseconds(found.tpot_p50_ms),
+        f"{found.tokens_per_sec:.0f} tok/s" if found.tokens_per_sec else NONE,
+        f"{sum(accepted) / len(accepted):.2f}" if accepted else NONE,
+        str(found.requests),
+    )
+
+
+def _answers(run: RunFolder) -> Section | None:
+    """Whether both pools answer alike: equal greedy answers, and the checks of the canary."""
+    tables: list[Table] = []
+    text: list[str] = []
+    sources: list[str] = []
+    report = run.comparison
+    if report is not None:
+        sources.append("ab.json")
+        found = report.challengers[challenger_of(report)].parity
+        if report.parity_missing or not found:
+            text.append(f"Answers were not compared: {report.parity_missing or 'no answer was greedy'}.")
+        else:
+            columns = ("answers compared", "equal", "standard repeats itself", "near ties", "failed requests")
+            tables.append(Table("Equal greedy answers", columns, tuple(_parity(one) for one in found)))
+    canary = run.conformance
+    if canary is not None:
+        sources.append("canary.json")
+        order = {"fail": 0, "differs": 1, "undecided": 2, "unsupported": 3, "pass": 4}
+        rows = tuple(
+            (one.name, Cell(one.status, CHECK_STATES[one.status]), one.message)
+            for one in sorted(canary.checks, key=lambda one: order[one.status])
+        )
+        tables.append(Table("Conformance checks", ("check", "result", "details"), rows, prose=(2,)))
+    if not tables and not text:
+        return None
+    return Section("Answers", tuple(text), (), tuple(tables), sources=tuple(sources))
+
+
+def _parity(found: OfParity) -> tuple[str | Cell, ...]:
+    kinds = [
+        *(["sampled batch"] if found.mixed else []),
+        *(["repeated prompts"] if found.repeated else []),
+        *(["openings"] if found.opening else []),
+    ]
+    control = found.control
+    alike = found.equal == found.compared or (
+        control is not None and found.equal * control.compared >= control.equal * found.compared
+    )
+    return (
+        ", ".join([str(found.level), *kinds]),
+        Cell(
+            f"{found.equal} of {found.compared}",
+            "good" if alike else "bad" if control is not None else "open",
+        ),
+        f"{control.equal} of {control.compared}" if control is not None else "unknown",
+        str(found.near_ties),
+        str(found.failures),
+    )
+
+
+def _checklist(run: RunFolder) -> Section | None:
+    checked, result = run.checklist, run.results.get("checklist")
+    if checked is None or result is None:
+        return None
+    order = {"failed": 0, "open": 1, "attested": 2, "passed": 3}
+    items = sorted(checked.items, key=lambda item: order[item.status])
+    rows = tuple(
+        (item.name, Cell(item.status, ITEM_STATES[item.status]), item.found, _evidence(item))
+        for item in items
+    )
+    steps = tuple(
+        Step(
+            " ".join(sentence(change) for change, _ in one.changes),
+            f"Decides {', '.join(one.items)}.",
+            one.command,
+        )
+        for one in checklist_todo(checked.items)
+    )
+    table = Table("", ("item", "state", "found", "evidence"), rows, prose=(2, 3))
+    return Section(
+        "Go-live checklist", (sentence(result.reason),), (), (table,), steps, sources=("checklist.json",)
+    )
+
+
+def _evidence(item: Item) -> str:
+    return ", ".join(
+        f"{one.source} {one.sha256[:DIGITS]}" if one.sha256 else f"{one.source} (live)"
+        for one in item.evidence
+    )
+
+
+def _files(run: RunFolder) -> Section | None:
+    uses: Mapping[Phase, str] = {
+        "launch": "start the pools",
+        "monitor": "alerts, dashboards and scrape configuration",
+        "route": "the router",
+    }
+    rows = tuple(
+        (Cell(name, link=name), uses[phase], "" if (run.path / name).exists() else "missing")
+        for phase in uses
+        for name in run.files(phase)
+    )
+    if not rows:
+        return None
+    missing = any(row[2] for row in rows)
+    columns = ("file", "use", "state") if missing else ("file", "use")
+    table = Table("", columns, tuple(row if missing else row[:2] for row in rows))
+    sources = tuple(f"{phase}.json" for phase in uses if run.files(phase))
+    return Section("Rendered files", (), (), (table,), sources=sources)
+
+
+def _conditions(run: RunFolder) -> Section | None:
+    """Where, when and on what the figures were measured."""
+    if not run.results:
+        return None
+    prompts = Table("Prompts", ("prompts", "value"), tuple(_prompts(run)), prose=(1,))
+    servers = Table(
+        "Servers", ("arm", "engine", "model", "version", "settings"), tuple(_servers(run)), prose=(4,)
+    )
+    settings = Table("Load", ("setting", "value"), tuple(_settings(run)), prose=(1,))
+    machine = Table("Machine", ("part", "value", "phases"), tuple(_machine(run)), prose=(1, 2))
+    inputs = Table(
+        "Hashes of inputs", ("input", "SHA-256", "phases"), tuple(_inputs(run)),
+        "One input with two hashes: the phases did not measure the same thing.", prose=(2,),
+    )  # fmt: skip
+    tables = tuple(table for table in (prompts, servers, settings, machine, inputs) if table.rows)
+    return Section("Conditions", (), (), tables)
+
+
+def prompts_of(run: RunFolder) -> Mapping[str, Any] | None:
+    """The prompt set of the comparison, else of the first phase that used one."""
+    for phase in ("ab", *PHASES):
+        found = run.results[phase].data.get("prompts") if phase in run.results else None
+        if isinstance(found, dict) and "sha256" in found:
+            return found
+    return None
+
+
+def are_samples(prompts: Mapping[str, Any]) -> bool:
+    """Whether these prompts are a set that ships with specops."""
+    return prompts.get("sha256") in _shipped()
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> frozenset[str]:
+    try:
+        files = list(asset("playbooks").rglob("prompts*.json*"))
+    except FileError:
+        return frozenset()
+    return frozenset(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+
+
+def _prompts(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
+    found = prompts_of(run)
+    if found is None:
+        return
+    classes = found.get("classes") or {}
+    yield "file", Path(str(found.get("path"))).name
+    samples = "samples that ship with specops, not your traffic" if are_samples(found) else "your own file"
+    yield "origin", Cell(samples, "open" if are_samples(found) else None)
+    yield (
+        "number",
+        f"{found.get('count')}: " + ", ".join(f"{name} {number}" for name, number in classes.items()),
+    )
+    if found.get("repeated"):
+        yield "left out", count(int(found["repeated"]), "repeated prompt")
+    yield "format", str(found.get("format"))
+    yield "SHA-256", Cell(str(found.get("sha256")), code=True)
+
+
+def _servers(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
+    result = run.results.get("ab")
+    arms = result.environment.get("arms", {}) if result is not None else {}
+    for name, arm in arms.items():
+        pool = arm.get("pool") or {}
+        skip = ("engine", "base_url")
+        known = (
+            f"{key} {_value(value)}" for key, value in pool.items() if value is not None and key not in skip
+        )
+        yield (
+            name,
+            str(pool.get("engine")),
+            str(arm.get("model")),
+            str(arm.get("server") or "unknown"),
+            ", ".join(known),
+        )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(inner)}" for key, inner in value.items() if inner is not None)
+    text = str(value)
+    return Path(text).name if text.startswith("/") else text
+
+
+SETTINGS = (
+    "endpoint", "arrivals", "concurrency", "rate", "repeats", "warmup", "temperature", "top_p", "max_tokens",
+    "seed", "timeout_s", "design", "looks", "confidence",
+)  # fmt: skip
+"""Of ab.json, else of baseline.json: those that a reader needs to repeat the measurement."""
+
+
+def _settings(run: RunFolder) -> Iterator[tuple[str, ...]]:
+    result = run.results.get("ab") or run.results.get("baseline")
+    settings = result.settings if result is not None else {}
+    for name in SETTINGS:
+        value = settings.get(name)
+        if value not in (None, []):
+            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _machine(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
+    """A row for each value, with the phases that had it: a second value shows."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for phase, result in run.results.items():
+        known = {"specops": result.specops} | result.environment
+        for name, value in known.items():
+            if value is not None and not isinstance(value, dict | list):
+                found.setdefault((name, str(value)), []).append(phase)
+    yield from _by_phase(found, len(run.results))
+
+
+def _inputs(run: RunFolder) -> Iterator[tuple[str | Cell, ...]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for phase, result in run.results.items():
+        for name, sha in result.inputs.items() if phase != "checklist" else ():
+            shown = name if name in SHARED_INPUTS else f"{phase}: {name}"
+            found.setdefault((shown, sha), []).append(phase)
+    names = [name for name, _ in found]
+    for (name, sha), phases in sorted(found.items()):
+        twice = names.count(name) > 1
+        yield name, Cell(sha[:DIGITS], "open" if twice else None, code=True), ", ".join(phases)
+
+
+def _by_phase(found: Mapping[tuple[str, str], Sequence[str]], whole: int) -> Iterator[tuple[str | Cell, ...]]:
+    names = [name for name, _ in found]
+    for (name, value), phases in found.items():
+        yield name, value, "all" if names.count(name) == 1 and len(phases) == whole else ", ".join(phases)
