@@ -216,7 +216,7 @@ class Sample:
 
 
 def write_sample(pair: Pair, prompts: Path, temperature: float, progress: Progress) -> Sample:
-    """PromptsError and UsageError for prompts that the target cannot be requested."""
+    """PromptsError and UsageError for prompts that the target cannot answer."""
     everything = load_prompts(prompts).prompts
     chosen = _spread(everything, MOST_PROMPTS)
     encoded = [_encoded(pair, prompt) for prompt in chosen]
