@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.config.canary import CheckName
     from specops.phases.canary.finding import Conformance
+    from specops.serving import Pool
 
 HINT = "specops canary rollout.yaml, or --standard http://HOST:8000/v1 --speculative http://HOST:8001/v1"
 
@@ -177,12 +178,24 @@ def page(result: Result, path: Path, commands: Commands | None, again: str) -> l
     for one in data.checks:
         if one.status == "fail" and one.request:
             lines += ["", f"{one.name}, as sent to the speculative pool:", one.request]
+        if one.status == "fail" and commands is not None:
+            lines += _known(commands.rollout.pools.speculative, one.name)
     if any(one.status == "fail" for one in data.checks):
         lines.append("")
     for entry in data.unsupported:
         if entry.pool == "speculative":
             lines.append(f"  rule: requests with {entry.parameter} go to the standard pool")
     return [*lines, sentence(result.reason), *_next(data, result, commands, again)]
+
+
+def _known(pool: Pool, check: str) -> Iterator[str]:
+    """Known issues of the pool's engine that a failure of `check` may be."""
+    from specops.serving import of_check
+
+    version = pool.pair.version if pool.pair else None
+    for issue in of_check(pool.engine, version, check):
+        yield f"  possibly {issue.id} ({issue.status}): {issue.symptom}"
+        yield f"    workaround: {issue.workaround}; {issue.source}"
 
 
 def _short(told: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
+from specops.cli.page_output import print_lines
 from specops.errors import Exit, SpecopsError
 from specops.results import Result, written
 
@@ -44,7 +45,7 @@ def print_text(parts: Iterable[str | Table]) -> None:
         if isinstance(part, Table):
             _print_table(part)
         else:
-            typer.echo(part)
+            print_lines([part])
 
 
 def _print_table(table: Table) -> None:

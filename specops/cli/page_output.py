@@ -25,7 +25,7 @@ COMMAND = re.compile(r"\b(specops|pip|vllm|docker|kubectl|curl|python) ")
 """A line with a command to paste stays whole, however long."""
 
 
-def print_page(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
     colour = terminal and "NO_COLOR" not in os.environ

@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from specops.config.canary import CheckName
+from specops.phases.diagnose.diagnose import findings
+from specops.phases.diagnose.finding import Finding
+from specops.phases.diagnose.observations import Canary, Deployed, Live, Observations, OfCheck
 from specops.serving.argv import Call, Words
 from specops.serving.known_issues import (
     KnownIssue,
@@ -84,3 +87,49 @@ def test_published_acceptance() -> None:
     assert [one.length for one in published("MiniMaxAI/MiniMax-M3", "eagle3", 3)] == [2.93]
     assert published("MiniMaxAI/MiniMax-M3", "eagle3", 4) == []
     assert all(1 < one.length <= one.k + 1 for one in reference_acceptances())
+
+
+def observed(acceptance: float, **deployed: object) -> Observations:
+    live = Live(source="a server", over="5m", answers=1000, drafted=1e7, acceptance=acceptance)
+    pool = {"engine": "vllm", "version": "0.33", "model": "MiniMaxAI/MiniMax-M3", "method": "eagle3", "k": 3}
+    return Observations(rollout="made", live=live, deployed=Deployed(**(pool | deployed)))
+
+
+def draft_quality(seen: Observations) -> Finding:
+    return next(one for one in findings(seen) if one.id == "draft-quality")
+
+
+def test_acceptance_far_below_the_published_is_a_fault_and_not_hard_traffic() -> None:
+    found = draft_quality(observed(0.24))  # 1.72 tokens a step, where 2.93 are published
+    assert found.severity == "cause"
+    assert found.message.startswith(
+        "1.7 tokens a step; published 2.93 (coding, T = 1, thinking off; InferenceX"
+    )
+    assert found.cause is not None
+    assert "broken" in found.cause
+    assert found.fix == "specops issues --engine vllm --engine-version 0.33"
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "deployed"),
+    [
+        (0.58, {}),  # 2.74 tokens a step: a little harder traffic
+        (0.24, {"k": 4}),  # nothing is published for this K
+        (0.24, {"model": None}),
+        (0.24, {"method": "mtp"}),
+    ],
+)
+def test_otherwise_the_break_even_decides(acceptance: float, deployed: dict[str, object]) -> None:
+    found = draft_quality(observed(acceptance, **deployed))
+    assert found.cause is None or "broken" not in found.cause
+
+
+def test_a_failed_check_of_the_canary_names_known_issues() -> None:
+    checks = (OfCheck(name="tools", status="fail", message="arguments are empty", request=None),)
+    seen = observed(0.6, version="0.28.0").model_copy(
+        update={"canary": Canary(source="canary.json", checks=checks)}
+    )
+    found = next(one for one in findings(seen) if one.id == "requests-that-break")
+    named = [one.what for one in found.evidence]
+    assert "known issue vllm#56077" in named
+    assert "known issue vllm#53912" not in named  # it shows in another check

@@ -254,8 +254,19 @@ class FallBacks(Record):
     last: str | None
 
 
+class Deployed(Record):
+    """The speculative pool by its settings."""
+
+    engine: str
+    version: str | None = None
+    model: str | None = None
+    method: str | None = None
+    k: int | None = None
+
+
 class Observations(Record):
     rollout: str
+    deployed: Deployed | None = None
     branches: bool = False
     """Its drafts are trees that branch: most of what is drafted cannot be accepted."""
 

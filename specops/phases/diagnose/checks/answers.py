@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from math import comb
 
 from specops.config.alerts import OURS
 from specops.phases.diagnose.checks.thresholds import BURST, GAP_MS
 from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Canary, Observations, Stream
+from specops.serving import of_check
 
 CONFORMANCE = Check("requests-that-break", "answers")
 PARITY = Check("greedy-differs", "answers")
@@ -31,6 +33,7 @@ def conformance(observed: Observations) -> Finding:
         for one in (*broken, *unlike)
     )
     if broken:
+        evidence += _known(observed, [one.name for one in broken])
         return CONFORMANCE.cause(
             f"{', '.join(one.name for one in broken)}: wrong answers of the speculative pool",
             *evidence,
@@ -55,6 +58,20 @@ def conformance(observed: Observations) -> Finding:
     return CONFORMANCE.ruled_out(
         f"{len(passed)} of {len(canary.checks)} checks of the canary passed, none failed ({canary.source})",
         *_undecided(canary),
+    )
+
+
+def _known(observed: Observations, checks: Sequence[str]) -> tuple[Evidence, ...]:
+    """Known issues of this engine that such failures may be."""
+    deployed = observed.deployed
+    if deployed is None:
+        return ()
+    return tuple(
+        Evidence(
+            what=f"known issue {issue.id}", value=f"{issue.symptom}; {issue.workaround}", source=issue.source
+        )
+        for check in checks
+        for issue in of_check(deployed.engine, deployed.version, check)
     )
 
 

@@ -22,6 +22,7 @@ from specops.phases.diagnose.checks.thresholds import (
 from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
+from specops.serving import published
 
 QUALITY = Check("draft-quality", "slower")
 COST = Check("draft-cost", "slower")
@@ -35,9 +36,47 @@ ANOTHER = (
 ALL_THE_SAME = "but the pool is not slower"
 
 
+BROKEN_SHARE = 0.5
+"""Of the published gain in tokens a step: less than this is a fault rather than harder traffic."""
+
+
 def quality(observed: Observations) -> Finding:
+    """By the break-even, and by acceptance lengths that are published for this target, method and K."""
+    return _beside_published(_by_break_even(observed), observed)
+
+
+def _beside_published(found: Finding, observed: Observations) -> Finding:
+    """`found`, with the published acceptance length as evidence. Far below it, something is broken."""
+    rate, deployed = acceptance(observed), observed.deployed
+    if rate is None or deployed is None or deployed.model is None or deployed.k is None:
+        return found
+    references = published(deployed.model, deployed.method, deployed.k)
+    if not references:
+        return found
+    length, least = 1 + rate.value * deployed.k, min(references, key=lambda one: one.length)
+    evidence = Evidence(
+        what="tokens a step",
+        value=round(length, 2),
+        source=rate.source,
+        threshold=least.length,
+        threshold_source=f"published: {least.conditions} ({least.source})",
+    )
+    update: dict[str, object] = {"evidence": (*found.evidence, evidence)}
+    reference = f"{least.length} ({least.conditions}; {least.source})"
+    if length - 1 < BROKEN_SHARE * (least.length - 1):
+        version = f" --engine-version {deployed.version}" if deployed.version else ""
+        update |= {
+            "severity": "cause",
+            "message": f"{length:.1f} tokens a step; published {reference}",
+            "cause": "the draft or its engine is broken; harder traffic alone does not explain so little",
+            "fix": f"specops issues --engine {deployed.engine}{version}",
+        }
+    return found.model_copy(update=update)
+
+
+def _by_break_even(observed: Observations) -> Finding:
     """Below a measured break-even it is the draft. Without one, by the playbook: below 0.3 it is, below 0.5
-    it may be, unless it is seen to be faster all the same."""
+    it may be, unless it is observed to be faster all the same."""
     rate = acceptance(observed)
     if rate is None:
         why = f"acceptance is not known: {why_not(observed, 'compared')}"

@@ -37,6 +37,7 @@ def gather(
     collector.at("drafts", lambda: run_folder.drafts(folder))
     collector.at("canary", lambda: run_folder.canary(folder))
     collector.at("fall_backs", lambda: run_folder.fall_backs(folder, now))
+    collector.at("deployed", lambda: run_folder.deployed(rollout))
     collector.at("lint", lambda: run_folder.lint(rollout))
     collector.at("logged", lambda: run_folder.logged(folder))
     collector.at("gpu", lambda: _gpu(rollout, servers))

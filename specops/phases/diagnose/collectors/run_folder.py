@@ -24,6 +24,7 @@ from specops.phases.diagnose.observations import (
     Baseline,
     Canary,
     Compared,
+    Deployed,
     Drafts,
     Ends,
     FallBacks,
@@ -235,6 +236,19 @@ class _Check(BaseModel):
 
 class _Checks(BaseModel):
     checks: list[_Check]
+
+
+def deployed(rollout: Rollout) -> Deployed:
+    pool = rollout.pools.speculative
+    pair, key = pool.pair, ENGINES[pool.engine].k_key
+    k = getattr(getattr(pool, "speculation", None), key, None) if key else None
+    return Deployed(
+        engine=pool.engine,
+        version=pair.version if pair else None,
+        model=pair.target if pair else pool.endpoint.model if pool.endpoint else None,
+        method=pool.method,
+        k=k if isinstance(k, int) else None,
+    )
 
 
 def canary(folder: Path) -> Canary | str:
