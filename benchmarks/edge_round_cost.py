@@ -86,7 +86,7 @@ def serve(ports: Any, spent: SynchronizedArray[Any], batching: Batching) -> None
     from specops.edge.serving import EngineSettings, load_verifier
     from specops.edge.verifying import verify_in_process
     from specops.engine.step import Engine
-    from specops.engine.tokenizer import load_tokenizer
+    from specops.engine.text import load_tokenizer
     from specops.serve.admission import bind
 
     def make() -> Engine:

@@ -27,7 +27,7 @@ from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import replicate
 from specops.edge.simulation.planning import mean
 from specops.edge.simulation.rounds import Rounds
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.load.workload import load_prompts
 from specops.phases.edge_bench.arms import Arm
 from specops.phases.edge_bench.figures import Figures, figures

@@ -26,7 +26,7 @@ from pathlib import Path
 from specops.assets import asset
 from specops.edge.serving import row_bytes
 from specops.engine.load import load_engine
-from specops.engine.model import load_model
+from specops.engine.models import load_model
 from specops.engine.request import Sampling
 from specops.load.workload import load_prompts
 

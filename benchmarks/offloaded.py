@@ -22,9 +22,8 @@ import torch
 
 from specops.assets import asset
 from specops.engine import Engine, Sampling
-from specops.engine.offload import Offload
-from specops.engine.pair import Pair
-from specops.engine.weights import places
+from specops.engine.load import Pair
+from specops.engine.models.offload import Offload, places
 from specops.load.workload import load_prompts
 
 PROMPT_TOKENS, TOKENS = 128, 48

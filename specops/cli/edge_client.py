@@ -342,7 +342,7 @@ def edge_serve(
     )
     with extra("edge", "start the server"):
         from specops.edge.client_metrics import edge_series
-        from specops.engine.tokenizer import load_tokenizer
+        from specops.engine.text import load_tokenizer
         from specops.serve.admission import bind
         from specops.serve.engine_worker import in_process
         from specops.serve.server import ServeSettings, serve_engine

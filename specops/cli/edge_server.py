@@ -99,7 +99,7 @@ def verify_server(
         from specops.edge.server import ServiceSettings, serve_verification
         from specops.edge.serving import EngineSettings, load_verifier
         from specops.edge.verifying import verify_in_process
-        from specops.engine.tokenizer import load_tokenizer
+        from specops.engine.text import load_tokenizer
         from specops.serve.admission import bind
     own = os.environ.get(TOKEN)
     if own and token_file is not None:

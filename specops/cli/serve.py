@@ -100,8 +100,8 @@ def serve(
     def load() -> Engine:
         with extra("serve", "start the server"):
             from specops.engine.load import load_engine
-            from specops.engine.offload import Offload
-            from specops.engine.ranks import Parallel
+            from specops.engine.models.offload import Offload
+            from specops.engine.parallel.process_group import Parallel
         return load_engine(
             target,
             draft,
@@ -125,7 +125,7 @@ def serve(
         with extra("serve", "start the server"):
             import jinja2.sandbox  # noqa: F401  # the first chat would wait for it
 
-            from specops.engine.tokenizer import load_tokenizer
+            from specops.engine.text import load_tokenizer
             from specops.serve.server import ServeSettings, serve_engine
         settings = ServeSettings(
             model=served_model_name or name,

@@ -25,11 +25,10 @@ from specops.edge.rounds import Stage, Talk, derived
 from specops.edge.settings import DEFAULT, Drafting
 from specops.edge.talking import Talks
 from specops.edge.tallies import ClientState, EdgeCounters
-from specops.engine.chance import Dice
-from specops.engine.model import Model
-from specops.engine.request import Counters, Emission, Sampling, refuse_bad
+from specops.engine.models.model import Model
+from specops.engine.request import Counters, Emission, Sampling, Streaming, refuse_bad
+from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
-from specops.engine.streaming import Streaming
 from specops.errors import UsageError
 
 STEP_S = 0.02

@@ -14,9 +14,9 @@ from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import quantise
 from specops.edge.settings import Drafting
 from specops.edge.tallies import EdgeCounters
-from specops.engine.chance import distribution
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.model import Model
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.models.model import Model
+from specops.engine.rng import distribution
 from specops.engine.sequence import Sequence
 
 CHILDREN = 16
@@ -103,7 +103,7 @@ class Grown:
         self._nodes = min(settings.nodes, nodes)
         self._support = min(settings.support, support)
         self._width = min(settings.width, self._nodes, self._support)
-        self._draft = DraftModel(model, settings.streams, length, settings.room)
+        self._draft = ModelGrower(model, settings.streams, length, settings.room)
         self._rows = list(range(settings.streams))[::-1]  # that are free
         self._places: dict[int, _Place] = {}  # by sequence
         self._counters = counters

@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import Quantised, joined
 from specops.engine.attention import Mask
-from specops.engine.chance import Chance
-from specops.engine.drafters.grower import Level
+from specops.engine.draft import Level
+from specops.engine.rng import Chance
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw
 

@@ -13,9 +13,9 @@ from specops.edge.destination import Destination
 from specops.edge.fallback import Fallback
 from specops.edge.link import Link
 from specops.edge.settings import DEFAULT, Drafting
-from specops.engine.drafts import reads_features
-from specops.engine.model import load_model
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.heads import needs_target
+from specops.engine.models import load_model
+from specops.engine.text import load_tokenizer
 from specops.errors import ModelError
 
 HINT = "a draft must share the target's token ids: `specops verify-draft TARGET DRAFT` says where they differ"
@@ -53,7 +53,7 @@ def _over(
             f"could not draft with {draft}: there is no such folder",
             hint="give a local folder in transformers' format: config.json, weights and tokenizer",
         )
-    if not copies and reads_features(draft):
+    if not copies and needs_target(draft):
         raise ModelError(
             f"could not draft with {draft}: it is a head or an early exit; those read the target's "
             "features, which stay on the server",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from specops.engine.attention import Layout
-from specops.engine.model import FeatureModel, Shape
+from specops.engine.models.model import FeatureModel, Shape
 
 
 @dataclass(frozen=True)

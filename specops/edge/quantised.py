@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specops.edge.proposal import TOKEN, WEIGHT, Drawn
-from specops.engine.chance import Chance
+from specops.engine.rng import Chance
 
 Tokens: TypeAlias = NDArray[np.uint32]
 Weights: TypeAlias = NDArray[np.uint16]

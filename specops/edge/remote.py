@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specops.edge.proposal import Proposal
 from specops.edge.quantised import Told
-from specops.engine.drafters import Drafter, Learner
+from specops.engine.draft import Drafter, Learner
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
 

@@ -8,13 +8,13 @@ from math import isfinite
 from pathlib import Path
 
 from specops.edge.remote import Remote
-from specops.engine.drafters import Drafter, make_drafter
-from specops.engine.drafts import Drafting, grower_of, open_draft
+from specops.engine.draft import Drafter
+from specops.engine.drafters import make_drafter
+from specops.engine.heads import open_draft
 from specops.engine.load import PREFILL_CHUNK, load_target
-from specops.engine.model import FeatureModel, Shape
+from specops.engine.models.model import FeatureModel, Shape
 from specops.engine.step import Engine
-from specops.engine.verifiers import make_verifier
-from specops.engine.verifiers.by_draw import ByDraw
+from specops.engine.verifiers import ByDraw, make_verifier
 from specops.errors import UsageError
 from specops.trees import parse_tree
 
@@ -56,7 +56,7 @@ def load_verifier(
     settings: EngineSettings,
     *,
     pace: Callable[[FeatureModel], FeatureModel] | None = None,
-    pace_draft: Callable[[Drafting], Drafting] | None = None,
+    pace_draft: Callable[[FeatureModel], FeatureModel] | None = None,
 ) -> Engine:
     """An engine for `verify_in_process`, over a Remote.
 
@@ -81,8 +81,8 @@ def load_verifier(
     rows = _rows(settings, shape, length)
     growers = []
     if spec.needs_draft and settings.draft is not None:
-        draft = open_draft(settings.draft, settings.target, target.model)
-        growers = [grower_of(draft if pace_draft is None else pace_draft(draft))]
+        draft = open_draft(settings.draft, settings.target, target.model, pace_draft or target.wrap)
+        growers = [draft.grower]
     verifier = ByDraw(chosen)
     own: Drafter = make_drafter(settings.tree, verifier.prefers, growers, rows, length)
     if pace is not None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specops.engine.load import load_engine
-    from specops.engine.request import Counters, Emission, FinishReason, Sampling, TokenLogprob
+    from specops.engine.request import Completion, Counters, Emission, FinishReason, Sampling, TokenLogprob
     from specops.engine.step import Engine
-    from specops.engine.streaming import Completion
 
 __all__ = [
     "Completion",

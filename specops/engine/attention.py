@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from specops_kernels.ragged import Ragged, pack
 from torch import Tensor
 
-from specops.engine import compiled
-from specops.engine.cache import KVCache
+from specops.engine.cpu import ops
 
 
 class Mask:
@@ -142,16 +141,9 @@ class Layout:
         return self.cache.layers[index]
 
     @cached_property
-    def table(self) -> Tensor:
-        """[spans, SPAN] int64, as compiled.py reads it."""
-        return torch.tensor(
-            [(s.row, s.start, s.count, s.mask.sees.shape[1], s.mask.sees.data_ptr()) for s in self.spans]
-        )
-
-    @cached_property
-    def scores(self) -> Tensor:
-        """Room for those of any span, on a KV head."""
-        return torch.empty(max(span.count * span.stop for span in self.spans) * self._tile)
+    def table(self) -> ops.SpanTable:
+        """The spans as the compiled loops read them."""
+        return ops.SpanTable([ops.SpanRow(s.row, s.start, s.count, s.mask.sees) for s in self.spans])
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -239,7 +231,7 @@ def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope:
     """As `attend`, of factor * qkv, [n, heads + 2 * kv_heads, head_dim] float32, queries first, with queries
     and keys rotated by `rope` at their positions; qkv is overwritten."""
     cache = layout.layer(layer)
-    compiled.store(qkv, factor, rope, layout.positions, cache, layout.table)
+    ops.store(qkv, factor, rope, layout.positions, cache, layout.table)
     heads = qkv.size(1) - cache.size(2)
     return _attended(layout, layer, qkv if layout.short else qkv[:, :heads], heads, None)
 
@@ -249,7 +241,7 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
     dim = q.size(2)
     if layout.short:
         scale = dim**-0.5 if scale is None else scale
-        return compiled.attend(q, heads, layout.layer(layer), layout.table, layout.scores, scale)
+        return ops.attend(q, heads, layout.layer(layer), layout.table, scale)
     if layout.kernel:
         from specops_kernels.tree_attention import tree_attention  # Triton is no part of the engine extra
 
@@ -274,3 +266,44 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
             seen = seen.view(rows, kv_heads, -1, count, dim).permute(0, 3, 1, 2, 4)
         outputs.append(seen.reshape(rows * count, -1))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+CPU = torch.device("cpu")
+
+
+class KVCache:
+    """[layers, rows, capacity, 2 * kv_heads, head_dim]; keys before values.
+
+    `rows` sequences of up to `capacity` slots, which must leave room for a tree behind the longest
+    sequence. The cache does not know how much of a row is in use: its owner does.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        rows: int,
+        capacity: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+        *,
+        kernel: bool = False,
+    ) -> None:
+        """kernel: attention over it is the Triton kernel's (attention.py)."""
+        self.capacity, self.kernel = capacity, kernel
+        self.data = torch.zeros(layers, rows, capacity, 2 * kv_heads, head_dim, dtype=dtype, device=device)
+        self.layers = self.data.unbind()
+
+    def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
+        """Move `slots` (ascending, each >= its destination) to `start`, start + 1, …: commit by gather."""
+        first = 0
+        while first < len(slots) and slots[first] == start + first:
+            first += 1  # already in place: all of a chain, and the first children of a tree
+        if first < len(slots):
+            kept = self.data[:, row, list(slots[first:])]
+            self.data[:, row, start + first : start + len(slots)] = kept
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` slots of a row over another row."""
+        self.data[:, target, :length] = self.data[:, source, :length]

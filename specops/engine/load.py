@@ -1,48 +1,114 @@
-"""From folders on disk to an engine."""
+"""From folders on disk to an engine: a backend, a target, a pair, and the engine over them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from specops.engine.drafters import Drafter, make_drafter
+from specops.engine.draft import Drafter
+from specops.engine.drafters import make_drafter
 from specops.engine.drafters.auto import Auto
-from specops.engine.drafters.grower import Draft
-from specops.engine.drafts import grower_of, open_draft
-from specops.engine.graphs import CudaCapture, Graphed
-from specops.engine.model import FeatureModel, eos_token_ids, load_model
-from specops.engine.offload import Offload
-from specops.engine.place import PLAIN, Backend, find_backend
-from specops.engine.planning.warm_up import warm_up
-from specops.engine.ranks import Parallel, Ranks
+from specops.engine.heads import open_draft
+from specops.engine.models import eos_token_ids, load_model
+from specops.engine.models.graphs import CudaCapture, Graphed
+from specops.engine.models.model import FeatureModel, Model
+from specops.engine.models.offload import Offload
+from specops.engine.parallel.parallel_engine import DataParallel, ParallelEngine, start
+from specops.engine.parallel.process_group import Parallel, Ranks
+from specops.engine.planner.warm_up import warm_up
 from specops.engine.step import Engine
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.engine.tree import Draw
-from specops.engine.verifiers import Verifier, best_verifier, make_verifier
-from specops.errors import UsageError
+from specops.engine.verifiers import best_verifier, make_verifier
+from specops.engine.verifiers.verifier import Verifier
+from specops.errors import EnvironmentFailure, UsageError
 from specops.trees import parse_tree
 
 PREFILL_CHUNK = 256
 """Tokens of prompts that one step reads."""
 
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+ATTENTION = ("reference", "kernel")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where an engine computes, in which type, and with which attention."""
+
+    device: torch.device
+    dtype: torch.dtype
+    kernel: bool
+    """Attention by the Triton kernel."""
+
+    graphs: bool = False
+    """Passes of a few tokens as CUDA graphs."""
+
+
+PLAIN = Backend(torch.device("cpu"), torch.float32, kernel=False)
+"""The backend that every machine has."""
+
+
+def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True) -> Backend:
+    """Where and how to compute, from the words of options.
+
+    device: cpu, cuda or cuda:N. dtype: one of DTYPES. attention: one of ATTENTION. graphs: use CUDA graphs
+    where they are possible, which is with the kernel on a GPU. Raises UsageError for a word that is not
+    known, EnvironmentFailure for a device or a package that this machine does not have.
+    """
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not (number.isascii() and number.isdigit())):
+        raise UsageError(f"there is no device {device!r}", hint="choose cpu, cuda or cuda:1")
+    if dtype not in DTYPES or attention not in ATTENTION:
+        raise UsageError(
+            f"there is no engine in {dtype} with the attention {attention!r}",
+            hint=f"choose one of {', '.join(DTYPES)}, and one of {', '.join(ATTENTION)}",
+        )
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise EnvironmentFailure(
+            f"could not use {device}: PyTorch sees {torch.cuda.device_count()} CUDA devices",
+            hint="install a PyTorch build with CUDA where there is a GPU, or run on cpu",
+        )
+    kernel = attention == "kernel"
+    if kernel and find_spec("triton") is None:
+        raise EnvironmentFailure(
+            "could not take the kernel for attention: triton is not installed",
+            hint="install the kernels extra: pip install 'specops[kernels]'",
+        )
+    if kernel and kind == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UsageError(
+            "the kernel for attention runs on a GPU, not on a CPU",
+            hint="take device cuda, or attention reference",
+        )
+    found = torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
+    return Backend(found, DTYPES[dtype], kernel, graphs=graphs and kernel and kind == "cuda")
+
+
+def compute_with(threads: int) -> None:
+    """Set the number of PyTorch's threads on a CPU, in this process."""
+    torch.set_num_threads(threads)
+
 
 @dataclass(frozen=True)
 class Target:
-    """A model, and what its folder says beside the weights: what all engines over it share."""
+    """A model with its tokenizer and end tokens, which all engines over it share."""
 
     model: FeatureModel
     tokenizer: Any
     eos: frozenset[int]
+    wrap: Callable[[FeatureModel], Model]
+    """Makes a draft model run as this one does: with CUDA graphs if this one has them."""
 
     def length(self, wanted: int | None) -> int:
-        """Tokens that a sequence may have, prompt included; None: all that the model has positions for.
+        """Most tokens of a sequence, prompt included; None: as many as the model has positions.
 
-        Raises UsageError.
+        Raises UsageError if the model has fewer positions than `wanted`.
         """
         positions = self.model.shape.max_positions
         length = positions if wanted is None else wanted
@@ -60,7 +126,10 @@ class Target:
         prefill_chunk: int = PREFILL_CHUNK,
         make: Callable[..., Engine] = Engine,
     ) -> Engine:
-        """verifier: None: the best that is lossless for what `drafter` draws. make: a kind of Engine."""
+        """An engine over this model.
+
+        verifier: None: the best that is lossless for the draws of `drafter`. make: a kind of Engine.
+        """
         engine = make(
             self.model,
             drafter,
@@ -84,9 +153,10 @@ def load_target(
     offload: Offload | None = None,
     ranks: Ranks | None = None,
 ) -> Target:
-    """From a local folder in transformers' format. threads: of torch; None leaves them as they are.
+    """A target from a local folder in transformers' format.
 
-    Raises ModelError.
+    threads: of PyTorch; None leaves them as they are. offload: leave the layers on disk or in host memory.
+    ranks: hold the part of this process only. Raises ModelError.
     """
     folder = Path(folder)
     if threads is not None:
@@ -94,9 +164,11 @@ def load_target(
     model = load_model(
         folder, backend.dtype, device=backend.device, kernel=backend.kernel, offload=offload, ranks=ranks
     )
+    wrap: Callable[[FeatureModel], Model] = lambda draft: draft  # noqa: E731
     if backend.graphs and offload is None and ranks is None:  # else a pass waits for more than its device
-        model = Graphed(model, CudaCapture(backend.device))
-    return Target(model, load_tokenizer(folder), eos_token_ids(folder))
+        wrap = partial(Graphed, capture=CudaCapture(backend.device))
+        model = wrap(model)
+    return Target(model, load_tokenizer(folder), eos_token_ids(folder), wrap)
 
 
 def load_engine(
@@ -120,23 +192,24 @@ def load_engine(
 ) -> Engine:
     """An engine over a target and, for trees that need one, a draft; local folders in transformers' format.
 
-    draft: one for each part of a union that a model grows, or one for all.
+    draft: a folder or exit:LAYERS; one for each part of a union that a draft grows, or one for all.
     tree: see specops.trees.
     verifier: for sequences at temperature > 0; None: the best that is lossless for the tree.
-    max_length: tokens of one sequence, prompt included; default: the target's positions.
-    threads: of torch; None leaves them as they are.
+    max_length: tokens of one sequence, prompt included; None: the target's positions.
+    prefill_chunk: prompt tokens that a step reads.
+    threads: of PyTorch; None leaves them as they are.
     device: cpu, or cuda with or without a number; target and draft model run there.
     dtype: float32, float16 or bfloat16, of both.
     attention: reference (PyTorch's, with a mask) or kernel (Triton's).
     graphs: with the kernel on cuda, run passes of a few tokens as CUDA graphs.
     offload: leave the target's layers on disk or in host memory, and read them for every step.
-    parallel: lay the target on several devices of this machine (parallel.py), and draft on all of them.
-    ranks: what a process that `parallel` started gives, of which it is one.
+    parallel: divide the target among several devices of this machine, and draft on all of them.
+    ranks: the process group, in a process that `parallel` started.
+    Raises UsageError for a wrong option, ModelError for a folder that cannot be used, EnvironmentFailure if
+    this machine lacks a device or package, or if a rank does not start.
     """
     folders = [draft] if isinstance(draft, str | Path) else draft or []
     if parallel is not None:
-        from specops.engine.parallel import start
-
         if offload is not None:
             raise UsageError(
                 "a target that lies on several devices cannot be offloaded", hint="choose one of the two"
@@ -158,6 +231,7 @@ def load_engine(
                 "attention": attention,
                 "graphs": graphs,
             },
+            load_engine,
         )
     if max_batch < 1 or prefill_chunk < 1:
         raise UsageError(
@@ -169,26 +243,46 @@ def load_engine(
     backend = find_backend(place, dtype, attention, graphs=graphs)
     loaded = load_target(target, backend, threads=threads, offload=offload, ranks=ranks)
     length = loaded.length(max_length)
-    growers = [load_draft(folder, target, loaded.model) for folder in folders if spec.takes_draft]
+    drafts = [open_draft(folder, target, loaded.model, loaded.wrap) for folder in folders if spec.takes_draft]
+    growers = [draft.grower for draft in drafts]
     draw = chosen.prefers if chosen is not None else Draw.WITHOUT_REPLACEMENT
     drafter = make_drafter(tree if speculate else "none", draw, growers, max_batch, length)
     make: Callable[..., Engine] = Engine
     if ranks is not None:
-        from specops.engine.drafters.data_parallel import DataParallel
-        from specops.engine.parallel import ParallelEngine
-
         drafter, make = DataParallel(drafter, ranks), partial(ParallelEngine, ranks)
     return loaded.engine(
         drafter, chosen, max_batch=max_batch, max_length=length, prefill_chunk=prefill_chunk, make=make
     )
 
 
-def load_draft(name: str | Path, target: str | Path, model: FeatureModel) -> Draft:
-    """What grows trees for `model`, of whichever kind the draft of that name is (drafts.py)."""
-    draft = open_draft(name, target, model)
-    if isinstance(model, Graphed):
-        from specops.engine.generic import GenericModel  # imported with the target, and with it alone
+class Pair:
+    """A target and a draft, loaded once for several engines that are compared."""
 
-        if isinstance(draft, GenericModel):
-            draft = model.beside(draft)
-    return grower_of(draft)
+    def __init__(
+        self, target: Path, draft: str | Path, *, threads: int | None = None, offload: Offload | None = None
+    ) -> None:
+        """draft: as for `load_engine`. threads: of PyTorch; None leaves them as they are. offload: where the
+        target's layers stay. Raises ModelError, and UsageError for an exit that the target does not have."""
+        self._loaded = load_target(target, threads=threads, offload=offload)
+        self.folder, self.target, self.tokenizer = target, self._loaded.model, self._loaded.tokenizer
+        self.draft = open_draft(draft, target, self.target)
+        self.threads = torch.get_num_threads()
+
+    @property
+    def positions(self) -> int:
+        """Most tokens of a sequence, prompt included."""
+        own, limit = self.target.shape.max_positions, self.draft.max_positions
+        return own if limit is None else min(own, limit)
+
+    def engine(
+        self,
+        tree: str,
+        max_length: int,
+        *,
+        draw: Draw = Draw.WITHOUT_REPLACEMENT,
+        verifier: Verifier | None = None,
+        max_batch: int = 1,
+    ) -> Engine:
+        """An engine over the two; verifier: None: the best that is lossless for `tree`."""
+        drafter = make_drafter(tree, draw, [self.draft.grower], max_batch, max_length)
+        return self._loaded.engine(drafter, verifier, max_batch=max_batch, max_length=max_length)

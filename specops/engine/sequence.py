@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.engine.chance import Chance, Dice
 from specops.engine.request import Emission, FinishReason, Sampling, TokenLogprob
+from specops.engine.rng import Chance, Dice
 from specops.engine.text import TextStream
 
 

@@ -11,15 +11,22 @@ import torch
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal, causal_then
-from specops.engine.chance import Distributions
-from specops.engine.drafters import Drafter, Learner
-from specops.engine.model import FeatureModel
-from specops.engine.request import Counters, Emission, Sampling, StepTimes, TokenLogprob, refuse_bad
+from specops.engine.draft import Drafter, Learner
+from specops.engine.models.model import FeatureModel
+from specops.engine.request import (
+    Counters,
+    Emission,
+    Sampling,
+    StepTimes,
+    Streaming,
+    TokenLogprob,
+    refuse_bad,
+)
+from specops.engine.rng import Distributions
 from specops.engine.sequence import Sequence
-from specops.engine.streaming import Streaming
 from specops.engine.tree import TokenTree
-from specops.engine.verifiers import Verified, Verifier, check
-from specops.engine.verifiers.greedy import verify_greedy
+from specops.engine.verifiers.naive import verify_greedy
+from specops.engine.verifiers.verifier import Verified, Verifier, check
 
 
 class Engine(Streaming):

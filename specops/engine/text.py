@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
+
+from specops.checkpoints.templates import Render, rendering
+from specops.errors import ModelError
 
 CONTEXT = 8  # tokens of the prompt that the first token's text may depend on
 
@@ -69,3 +77,116 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:size]):
             return size
     return 0
+
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""One class by two names: transformers 5 saves the second."""
+
+_HARMLESS = {"tokenizer_class", "backend", "model_max_length", "padding_side", "truncation_side"}
+"""Entries of tokenizer_config.json that change neither tokens nor texts; `_SPECIAL` and chat_template are
+read, clean_up_tokenization_spaces must be off, and any other makes a tokenizer that is not plain."""
+
+_ELSEWHERE = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates")
+"""Files of older or richer tokenizers, which are transformers' to read."""
+
+_LARGE = 100_000
+"""Entries of a vocabulary above which transformers looks for a fault of one family, and fixes it."""
+
+
+@dataclass
+class PlainTokenizer:
+    """What the engine and the server need of a tokenizer, with the names that transformers gives it."""
+
+    backend_tokenizer: Tokenizer
+    special_tokens_map: Mapping[str, str]
+    """bos_token and its like, where there are such: chat templates may use them."""
+
+    chat_template: str | None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        ids: list[int] = self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        text: str = self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def get_vocab(self) -> dict[str, int]:
+        vocabulary: dict[str, int] = self.backend_tokenizer.get_vocab(with_added_tokens=True)
+        return vocabulary
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, Any]], *, tokenize: bool, add_generation_prompt: bool = False
+    ) -> str:
+        """The text of at least one message. `tokenize` must be False. Raises what the template raises."""
+        if tokenize or not messages or self.chat_template is None:
+            raise ValueError("only a text can be made, of at least one message, by a chat template")
+        render = _rendering(self.chat_template, tuple(self.special_tokens_map.items()))
+        return render(messages, add_generation_prompt)
+
+
+@lru_cache(maxsize=8)
+def _rendering(template: str, special: tuple[tuple[str, str], ...]) -> Render:
+    return rendering(template, dict(special))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's fast tokenizer: a PlainTokenizer, or transformers' own. Raises ModelError."""
+    return read_plain(folder) or _load_by_transformers(folder)
+
+
+def read_plain(folder: Path) -> PlainTokenizer | None:
+    """A tokenizer whose files leave nothing to transformers; None for any other, and for damaged files."""
+    if any((folder / name).exists() for name in _ELSEWHERE):
+        return None
+    try:
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        special = _special_tokens(config)
+        if special is None:
+            return None
+        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        path = folder / "chat_template.jinja"
+        template = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    except Exception:  # tokenizers raises bare ones; transformers says what is wrong with the folder
+        return None
+    known = {str(token) for token in backend.get_added_tokens_decoder().values() if token.special}
+    cut_or_padded = backend.truncation is not None or backend.padding is not None
+    if cut_or_padded or not known.issuperset(special.values()) or backend.get_vocab_size() > _LARGE:
+        return None
+    if template is not None and not isinstance(template, str):  # several, by name
+        return None
+    return PlainTokenizer(backend, special, template)
+
+
+def _special_tokens(config: Any) -> dict[str, str] | None:
+    """By name. None where tokenizer_config.json says more than is read here."""
+    if not isinstance(config, dict) or config.get("tokenizer_class") not in _PLAIN_CLASSES:
+        return None
+    read = {*_SPECIAL, "chat_template", "clean_up_tokenization_spaces"}
+    if config.keys() - _HARMLESS - read or config.get("clean_up_tokenization_spaces"):
+        return None
+    found = {name: config[name] for name in _SPECIAL if config.get(name) is not None}
+    return found if all(isinstance(token, str) for token in found.values()) else None
+
+
+def _load_by_transformers(folder: Path) -> Any:
+    import transformers
+
+    # AutoTokenizer looks at the model's config too, whose classes take seconds to import: not where the
+    # tokenizer's own file says that there is nothing to look up.
+    path = folder / "tokenizer_config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        plain = isinstance(config, dict) and config.get("tokenizer_class") in _PLAIN_CLASSES
+        kind = transformers.PreTrainedTokenizerFast if plain else transformers.AutoTokenizer
+        tokenizer = kind.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"could not load a tokenizer from {folder}: {reason}") from error
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"could not use the tokenizer of {folder}: it has no tokenizer.json",
+            hint="save it with transformers as a fast tokenizer",
+        )
+    return tokenizer

@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from specops import results
-from specops.engine import along
-from specops.engine.acceptance import GREEDY, RULES
-from specops.engine.along import Rates
-from specops.engine.pair import Pair
+from specops.engine.load import Pair
+from specops.engine.planner import offline_acceptance
+from specops.engine.planner.acceptance_rates import GREEDY, RULES
+from specops.engine.planner.offline_acceptance import Rates
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 
@@ -45,7 +45,7 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
     for prompt in chosen:
         content = prompt.completion_prompt()
         ids = pair.tokenizer.encode(content) if isinstance(content, str) else content
-        found = along.rates(
+        found = offline_acceptance.rates(
             pair, ids[-settings.prompt_tokens :], settings.tokens, settings.widths, settings.seed
         )
         of_class.setdefault(prompt.traffic_class, []).append(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -19,8 +19,8 @@ from specops.edge.simulation.outcome import round_bytes
 from specops.edge.simulation.paper import Figures
 from specops.edge.simulation.planning import Plan, Planner
 from specops.edge.simulation.rounds import Rounds
-from specops.engine.model import Model
-from specops.engine.pair import Pair
+from specops.engine.heads.draft_model import DraftModel
+from specops.engine.load import Pair
 from specops.engine.request import Sampling
 from specops.errors import UsageError
 from specops.load.workload import load_prompts
@@ -97,9 +97,10 @@ class PlanSettings(BaseModel):
 def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
     """Counted over what the target writes, greedily. Raises ModelError, PromptsError, UsageError."""
     pair = Pair(settings.target, settings.draft)
-    if pair.reads_features:
+    draft = pair.draft
+    if not isinstance(draft, DraftModel):
         raise UsageError(
-            f"{settings.draft} is no model of its own, and so no draft for an edge",
+            f"{settings.draft} cannot draft at an edge: it is not a model of its own",
             hint="a head reads the target's features, which the edge does not have",
         )
     chosen = load_prompts(settings.prompts).spread(settings.count)
@@ -115,7 +116,7 @@ def rounds_of(settings: Measuring, progress: Progress) -> Rounds:
         progress.advance()
     source = f"{settings.target.name} with {settings.draft.name}, {len(texts)} prompts, greedy"
     drafting = Drafting(nodes=settings.nodes, beams=settings.beams, heads=settings.heads)
-    return measure(cast(Model, pair.draft), texts, drafting, source, progress)
+    return measure(draft.model, texts, drafting, source, progress)
 
 
 def plan(

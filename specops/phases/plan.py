@@ -15,10 +15,11 @@ from time import monotonic
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from specops import results
-from specops.engine import Engine, Sampling, load_engine, plan
+from specops.engine import Engine, Sampling, load_engine
 from specops.engine.drafters.auto import Auto
-from specops.engine.plan import Goal, Option
-from specops.engine.planning.planner import COPIES, LASTS, NONE, Planner, Seen, Turn
+from specops.engine.planner import tree_choice
+from specops.engine.planner.planner import COPIES, LASTS, NONE, Planner, Seen, Turn
+from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.errors import UsageError
 from specops.load.workload import load_prompts
@@ -298,8 +299,8 @@ def _candidate(planner: Planner, option: Option, best: Option, plain: Option, ba
         over_none=round(option.tokens_per_second / plain.tokens_per_second, 3),
         within=planner.goal.met(option),
         wins_at_tokens=round(wins, 3),
-        wins_at_rate=_rounded(plan.break_even(rates, spec.widths, wins)) if spec.needs_draft else None,
-        any_shape=round(plan.ceiling(rates, spec.nodes), 3) if spec.needs_draft else None,
+        wins_at_rate=_rounded(tree_choice.break_even(rates, spec.widths, wins)) if spec.needs_draft else None,
+        any_shape=round(tree_choice.ceiling(rates, spec.nodes), 3) if spec.needs_draft else None,
     )
 
 

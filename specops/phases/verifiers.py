@@ -1,9 +1,9 @@
 """`bench verifiers`: what each verifier accepts of the very same trees, for any pair on disk.
 
-The pair decodes the user's prompts at T = 1. At every step the tree is looked at before it is verified: how
-many tokens each verifier would yield of it on average follows exactly from the two models' distributions
-(specops.engine.expected), so that verifiers that differ by a hundredth of a token are told apart. Each of
-them also verifies the tree once, which counts what it accepts and takes its time.
+The pair decodes the user's prompts at T = 1. Before the tree of a step is verified, the mean number of tokens
+that each verifier would accept of it is computed from the two models' distributions (acceptance_rates.py).
+So verifiers that differ by a hundredth of a token are ordered reliably. Each verifier also verifies the tree
+once, which counts its accepted tokens and takes its time.
 
 Of one tree no verifier has to yield more than a plainer one; of the trees that may be drawn it does, on
 average. So each prompt is continued again and again, until its order is beyond doubt, or time is up.
@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
 from specops import results
-from specops.engine import Engine, Sampling, expected
-from specops.engine.chance import Chance, Dice
+from specops.engine import Engine, Sampling
 from specops.engine.drafters import make_drafter
-from specops.engine.pair import Pair
+from specops.engine.load import Pair
+from specops.engine.planner import acceptance_rates
+from specops.engine.rng import Chance, Dice
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Target, Verified, Verifier, best_verifier, make_verifier
+from specops.engine.verifiers import best_verifier, make_verifier
+from specops.engine.verifiers.verifier import Target, Verified, Verifier
 from specops.errors import UsageError
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Progress
@@ -165,7 +167,9 @@ class _Observed:
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         if len(tree) > 1:
             rows = [p[node] for node in range(len(tree))]
-            self.seen.expected.append([1 + expected.RULES[v.name](tree, rows) for v in self.verifiers])
+            self.seen.expected.append(
+                [1 + acceptance_rates.EXPECTED_NODES[v.name](tree, rows) for v in self.verifiers]
+            )
             counted = []
             for verifier in self.verifiers:
                 began = perf_counter()
@@ -206,13 +210,13 @@ def measure(settings: VerifierSettings, progress: Progress) -> results.Result:
 
 
 def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
-    return make_drafter(tree, draw, [pair.grower], 1, 1).draws is draw
+    return make_drafter(tree, draw, [pair.draft.grower], 1, 1).draws is draw
 
 
 def _ranked(
     pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
 ) -> OfTree:
-    rules = [make_verifier(name) for name in expected.RULES]
+    rules = [make_verifier(name) for name in acceptance_rates.EXPECTED_NODES]
     observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
     room = min(pair.positions, settings.prompt_tokens + settings.tokens)
     engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)

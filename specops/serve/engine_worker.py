@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from socket import socket
 
-from specops.engine.request import Counters, Emission, Sampling
-from specops.engine.streaming import Streaming
+from specops.engine.request import Counters, Emission, Sampling, Streaming
 from specops.errors import UsageError
 from specops.serve import worker_process
 from specops.serve.worker_process import Worker, obey

@@ -20,11 +20,11 @@ from torch import Tensor
 from specops.config.canary import Canary, CheckName
 from specops.engine import load_engine
 from specops.engine import step as engine_step
-from specops.engine.chance import Dice
 from specops.engine.request import Emission, Sampling
+from specops.engine.rng import Dice
 from specops.engine.tree import TokenTree
-from specops.engine.verifiers import Proposals, Verified
-from specops.engine.verifiers.greedy import verify_greedy
+from specops.engine.verifiers.naive import verify_greedy
+from specops.engine.verifiers.verifier import Proposals, Verified
 from specops.launch.process import Server
 from specops.load.settings import BaselineSettings
 from specops.phases.canary import conform

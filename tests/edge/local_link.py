@@ -17,8 +17,8 @@ from torch import Tensor
 
 from specops.edge.link import Down, Event, Reason, Refused, Served, Traffic, Turn, Up, Verdict
 from specops.edge.proposal import Branch, Proposal
-from specops.engine.chance import Chance, Dice, distribution
 from specops.engine.request import Sampling
+from specops.engine.rng import Chance, Dice, distribution
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers import best_verifier
 

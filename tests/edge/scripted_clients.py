@@ -20,11 +20,11 @@ from specops.edge.messages import Begin, End, Held, Propose, Refused, Ruling, Sa
 from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.verifying import Verifying
-from specops.engine.drafters import Drafter
-from specops.engine.model import FeatureModel
+from specops.engine.draft import Drafter
+from specops.engine.models.model import FeatureModel
 from specops.engine.request import Emission, Sampling
 from specops.engine.step import Engine
-from specops.engine.verifiers.by_draw import ByDraw
+from specops.engine.verifiers import ByDraw
 
 Propounds = Callable[[list[int]], Proposal]
 """The output so far -> the next round."""

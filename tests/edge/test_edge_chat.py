@@ -25,7 +25,7 @@ from specops.edge.conversation import Conversation, Figures
 from specops.edge.tallies import EdgeCounters
 from specops.engine import load_engine
 from specops.engine.request import Sampling
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.errors import UsageError
 
 

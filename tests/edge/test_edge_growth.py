@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from specops.edge.growth import SPARE, Growth, Kept
 from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import WHOLE, Quantised
-from specops.engine.chance import Dice
 from specops.engine.request import Sampling
+from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw
 

@@ -26,11 +26,10 @@ from specops.edge.proposal import Proposal
 from specops.edge.quantised import Quantised, joined, laid_out, quantise
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
-from specops.engine.verifiers import make_verifier
-from specops.engine.verifiers.by_draw import ByDraw
+from specops.engine.verifiers import ByDraw, make_verifier
 
 EXACT = 1e-12
 LENGTH, NODES = 12, 6
@@ -94,7 +93,7 @@ def given(
 
     def run(chance: Script) -> Prefix:
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)
-        grower = partial(DraftModel, TableModel(random_table(1)))
+        grower = partial(ModelGrower, TableModel(random_table(1)))
         own = make_drafter(tree, Draw.WITHOUT_REPLACEMENT, [grower], rows, LENGTH)
         engine = verifying_engine(
             TableModel(random_table(0), max_positions=LENGTH + NODES),

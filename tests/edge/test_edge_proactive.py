@@ -16,7 +16,7 @@ from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
 from specops.edge.tallies import EdgeCounters
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.model import Model
+from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 

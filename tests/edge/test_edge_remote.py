@@ -20,21 +20,20 @@ from tiny_models import Pair
 from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.serving import EngineSettings, load_verifier, row_bytes
-from specops.engine.drafters import make_drafter
-from specops.engine.drafters.autoregressive import Autoregressive
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.either import Either
-from specops.engine.drafters.grower import Draft
+from specops.engine.draft import MakeGrower
+from specops.engine.drafters import Autoregressive, make_drafter
+from specops.engine.drafters.compound import CopyFirst
 from specops.engine.drafters.ngram import NGram
-from specops.engine.heads.eagle import Eagle
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower
 from specops.engine.heads.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.by_draw import ByDraw
+from specops.engine.verifiers import ByDraw
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
+from specops.engine.verifiers.verifier import Verifier
 from specops.errors import UsageError
 
 SHAPES: list[tuple[int, ...]] = [(2, 1), (1, 2), (1, 1), (3,)]
@@ -143,16 +142,16 @@ def test_the_verifier_asked_for_is_taken_where_it_is_lossless() -> None:
 
 
 P = random_table(7)
-OWN: list[Draft] = [
-    pytest.param(partial(DraftModel, TableModel(P, 24)), id="draft model"),  # type: ignore[list-item]
-    pytest.param(partial(Eagle, TableHead(P, 24)), id="head"),  # type: ignore[list-item]
-    pytest.param(partial(RecurrentGrower, TableRecurrent(P, 24)), id="recurrent head"),  # type: ignore[list-item]
+OWN: list[MakeGrower] = [
+    pytest.param(partial(ModelGrower, TableModel(P, 24)), id="draft model"),  # type: ignore[list-item]
+    pytest.param(partial(EagleGrower, TableHead(P, 24)), id="head"),  # type: ignore[list-item]
+    pytest.param(lambda rows, *_: RecurrentGrower(TableRecurrent(P, 24), rows), id="recurrent head"),  # type: ignore[list-item]
 ]
 
 
 @pytest.mark.parametrize("tree", ["chain:3", "expand:2,1", "ngram:3/chain:2", "chain:2+ngram:2"])
 @pytest.mark.parametrize("grower", OWN)
-def test_the_own_drafter_catches_up(grower: Draft, tree: str) -> None:
+def test_the_own_drafter_catches_up(grower: MakeGrower, tree: str) -> None:
     """It is the target itself, so whatever it grows from the right tokens and features is accepted whole. It
     drafts now and then, between clients' trees, in rows that come and go; heads' tables refuse features that
     are not those of their very prefix."""
@@ -203,7 +202,7 @@ class Grows(Autoregressive):
 
 def test_what_clients_proposed_says_nothing_of_the_own_trees() -> None:
     """One or the other, by what each brought: turns that others drafted for do not count."""
-    either, sequence = Either(NGram(2), Grows()), sequence_of(PROMPT)
+    either, sequence = CopyFirst(NGram(2), Grows()), sequence_of(PROMPT)
     either.commit(sequence, [], None)
     either.draft([sequence])
     either.commit(sequence, [1], None)

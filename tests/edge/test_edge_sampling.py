@@ -25,12 +25,11 @@ from specops.edge.destination import Destination
 from specops.edge.opening import open_client
 from specops.edge.proposal import Proposal
 from specops.edge.settings import Drafting
-from specops.engine.chance import Dice
-from specops.engine.drafters.autoregressive import Autoregressive
+from specops.engine.drafters import Autoregressive
 from specops.engine.request import Sampling
+from specops.engine.rng import Dice
 from specops.engine.tree import Draw
-from specops.engine.verifiers import make_verifier
-from specops.engine.verifiers.by_draw import ByDraw
+from specops.engine.verifiers import ByDraw, make_verifier
 
 PROMPT = (17, 4, 250, 17, 4)
 SAMPLING = Sampling(temperature=1.0, top_k=3, max_tokens=4)

@@ -20,7 +20,7 @@ from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.planning import IDLE, SEEDS, Planner, mean
 from specops.edge.simulation.rounds import of_rates
 from specops.engine.load import load_engine
-from specops.engine.model import load_model
+from specops.engine.models import load_model
 from specops.engine.request import Sampling
 from specops.progress import Silent
 

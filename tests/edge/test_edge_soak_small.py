@@ -17,7 +17,7 @@ from soaking import Herd, Server, Texts, Trend, ended, kill, serving, start_herd
 
 from specops.edge.serving import row_bytes
 from specops.engine.load import load_engine
-from specops.engine.model import load_model
+from specops.engine.models import load_model
 from specops.engine.request import Sampling
 
 if not Path("/proc/self/statm").exists():

@@ -1,16 +1,14 @@
-"""What a tree was drawn from is looked through in one compiled call: against the same, said in Python."""
+"""The check of what a tree was drawn from is one compiled call: against its plain definition."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from drawn_nodes import Nodes, parted, put_together
+from drawn_nodes import Nodes, put_together
 from hypothesis import given
 from hypothesis import strategies as some
 
 from specops.edge.proposal import Drawn
-from specops.edge.soundness import is_sound
+from specops.engine.cpu import ops, reference
 
 VOCABULARY, MOST = 6, 4
 
@@ -37,19 +35,19 @@ def trees(draw: some.DrawFn) -> tuple[Drawn, tuple[int, ...], tuple[int, ...]]:
     return put_together(given), tuple(t for _, t in children), tuple(n for n, _ in children)
 
 
-def sound(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...]) -> bool:
-    nodes = parted(drawn)
-    if set(nodes) != set(parents):
-        return False
-    return all(
-        all(a < b for a, b in pairwise(its)) and max(its) < VOCABULARY and min(their) > 0 and len(its) <= MOST
-        for its, their in nodes.values()
-    ) and all(token in nodes[parent][0] for token, parent in zip(tokens, parents, strict=True))
+def is_sound(
+    drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], vocabulary: int, most: int
+) -> bool:
+    parts = drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, tokens, parents
+    return ops.draws_are_sound(*parts, vocabulary=vocabulary, most=most)
 
 
 @given(trees())
-def test_it_is_as_it_is_said_in_python(tree: tuple[Drawn, tuple[int, ...], tuple[int, ...]]) -> None:
-    assert is_sound(*tree, VOCABULARY, MOST) == sound(*tree)
+def test_it_is_its_plain_definition(tree: tuple[Drawn, tuple[int, ...], tuple[int, ...]]) -> None:
+    drawn, *rest = tree
+    parts = drawn.nodes, drawn.sizes, drawn.tokens, drawn.weights, *rest
+    exact = reference.draws_are_sound(*parts, vocabulary=VOCABULARY, most=MOST)
+    assert is_sound(*tree, VOCABULARY, MOST) == exact
 
 
 @pytest.mark.parametrize(

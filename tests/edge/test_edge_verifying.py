@@ -19,7 +19,7 @@ from specops.edge.proposal import Proposal
 from specops.edge.remote import Remote
 from specops.edge.verifying import verify_in_thread
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -37,7 +37,7 @@ def expected(llama: Pair) -> Expected:
 
 
 def engine_of(llama: Pair, tree: str, rows: int, chunk: int) -> Engine:
-    grower = partial(DraftModel, llama.draft_model)
+    grower = partial(ModelGrower, llama.draft_model)
     own = make_drafter(tree, Draw.WITHOUT_REPLACEMENT, [grower], rows, POSITIONS)
     return verifying_engine(
         llama.target_model,

@@ -15,7 +15,7 @@ from tiny_models import load_reference, perturb, reference_logits
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.model import load_model
+from specops.engine.models import load_model
 from specops.errors import ModelError
 
 LENGTH, LIMIT = 48, 8

@@ -8,7 +8,7 @@ from enumeration import Script
 from torch import Tensor
 
 from specops.engine.tree import TokenTree
-from specops.engine.verifiers import Verifier
+from specops.engine.verifiers.verifier import Verifier
 
 THINNEST = 1e-9
 """Volume: cells below it are the rounding of the enumeration itself, as where an answer is 1 - 1e-16 sure."""

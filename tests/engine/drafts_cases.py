@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tiny_models import VOCABULARY
 from torch import Tensor
 
-from specops.engine.early_exit import MARK as EXIT
 from specops.engine.heads import medusa, recurrent
+from specops.engine.heads.draft_model import EXIT as EXIT
 
 
 def _random(seed: int) -> Callable[..., Tensor]:

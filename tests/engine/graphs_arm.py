@@ -20,8 +20,8 @@ from tiny_models import VOCABULARY
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.graphs import Graphed
-from specops.engine.model import load_model
+from specops.engine.models import load_model
+from specops.engine.models.graphs import Graphed
 from specops.engine.tree import Topology
 
 

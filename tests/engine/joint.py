@@ -11,12 +11,12 @@ from enumeration import Script, outcomes
 from tables import Prefix, Table
 from torch import Tensor
 
-from specops.engine.chance import distribution
-from specops.engine.drafters import Drafter
+from specops.engine.draft import Drafter
 from specops.engine.request import Sampling
+from specops.engine.rng import distribution
 from specops.engine.sequence import Sequence
 from specops.engine.tree import TokenTree
-from specops.engine.verifiers import Verifier
+from specops.engine.verifiers.verifier import Verifier
 
 PROMPT: Prefix = (0, 1)
 Joint = dict[Prefix, float]  # the tokens after the prompt -> probability

@@ -15,13 +15,13 @@ from test_models import TOKENS, in_parts
 
 from specops.engine.attention import Layout, Span, causal
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.data_parallel import DataParallel
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.heads.eagle import Eagle, EagleHead
-from specops.engine.model import FeatureModel, Model, load_model
-from specops.engine.parallel import ParallelEngine
-from specops.engine.ranks import Kind, Parallel, Ranks, meeting
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower, EagleHead
+from specops.engine.models import load_model
+from specops.engine.models.model import FeatureModel, Model
+from specops.engine.parallel.parallel_engine import DataParallel, ParallelEngine
+from specops.engine.parallel.process_group import Kind, Parallel, Ranks, meeting
+from specops.engine.text import load_tokenizer
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier
 
@@ -61,7 +61,7 @@ def engine(
     max_batch: int,
     prefill_chunk: int,
 ) -> ParallelEngine:
-    grower = partial(Eagle, draft) if isinstance(draft, EagleHead) else partial(DraftModel, draft)
+    grower = partial(EagleGrower, draft) if isinstance(draft, EagleHead) else partial(ModelGrower, draft)
     drafter = make_drafter(tree, Draw.WITHOUT_REPLACEMENT, [grower], max_batch, 160)
     return ParallelEngine(
         ranks,

@@ -14,9 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from specops.engine.attention import Layout, Span, attend
-from specops.engine.cache import KVCache
-from specops.engine.model import Shape
+from specops.engine.attention import KVCache, Layout, Span, attend
+from specops.engine.models.model import Shape
 
 Prefix = tuple[int, ...]
 Table = Callable[[Prefix], Tensor]  # prefix -> [V] probabilities, float64

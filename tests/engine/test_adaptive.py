@@ -11,26 +11,25 @@ from joint import PROMPT, continuations, drafted, target_rows, verified
 from tables import Prefix, Table, TableModel, random_table
 from torch import Tensor
 
-from specops.engine.drafters import Drafter, make_drafter
-from specops.engine.drafters.adaptive import Adaptive
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.expansion import Growing
+from specops.engine.draft import Drafter
+from specops.engine.drafters import make_drafter
+from specops.engine.drafters.expansion import Adaptive, Growing
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.greedy import verify_greedy
-from specops.engine.verifiers.mss import MultiStep
-from specops.engine.verifiers.naive import Naive
+from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.naive import Naive, verify_greedy
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 
 MOST, EXACT = 4, 1e-12
 PLAIN, GREEDY = Sampling(temperature=1.0, max_tokens=12), Sampling(temperature=0.0, max_tokens=12)
 
 
 def drafter_of(q: Table, draw: Draw = Draw.WITHOUT_REPLACEMENT, rows: int = 1) -> Drafter:
-    return make_drafter(f"adaptive:{MOST}", draw, [partial(DraftModel, TableModel(q))], rows, length=12)
+    return make_drafter(f"adaptive:{MOST}", draw, [partial(ModelGrower, TableModel(q))], rows, length=12)
 
 
 def length_by_definition(tokens: list[int], q: Table, acceptance: str) -> int:
@@ -143,7 +142,7 @@ class Peeking(Adaptive):
 
 
 def test_to_drop_a_token_for_what_it_is_is_wrong() -> None:
-    drafter = Peeking(2, Draw.WITHOUT_REPLACEMENT, partial(DraftModel, TableModel(random_table(1))), 1, 12)
+    drafter = Peeking(2, Draw.WITHOUT_REPLACEMENT, partial(ModelGrower, TableModel(random_table(1))), 1, 12)
     p = random_table(0)
     found = verified(drafted(drafter, PLAIN), Traversal(), p, 3)
     assert total_variation(found, continuations(p, PROMPT, 3)) > 0.01

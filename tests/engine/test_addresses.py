@@ -18,10 +18,11 @@ from tiny_models import Pair, drain
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from specops.engine import Sampling, compiled, load_engine, one_call
+from specops.engine import Sampling, load_engine
+from specops.engine.cpu import ops
 
-PLAIN = ("_norm", "_add_norm", "_gate", "_sample", "recurrent")
-BY_HEADS = ("_store_of", "_attend_of", "eagle_of")
+PLAIN = ("_norm", "_add_norm", "_gate", "_sample", "_recurrent")
+BY_HEADS = ("_store_of", "_attend_of", "_eagle_of")
 """These give the compiled function for a number of heads."""
 
 
@@ -41,9 +42,9 @@ class Watch:
 
         monkeypatch.setattr(Tensor, "data_ptr", remembered)
         for name in PLAIN:
-            monkeypatch.setattr(compiled, name, self._watched(getattr(compiled, name)))
+            monkeypatch.setattr(ops, name, self._watched(getattr(ops, name)))
         for name in BY_HEADS:
-            monkeypatch.setattr(compiled, name, self._watching(getattr(compiled, name)))
+            monkeypatch.setattr(ops, name, self._watching(getattr(ops, name)))
 
     def _watching(self, of: Callable[..., Callable[..., None]]) -> Callable[..., Callable[..., None]]:
         return lambda *heads: self._watched(of(*heads))
@@ -102,7 +103,7 @@ def test_every_address_is_of_something_alive(draft: str, watch: Watch, llama: Pa
 
 def test_an_address_of_a_temporary_is_found(watch: Watch) -> None:
     """The control."""
-    of = one_call.Quantised(torch.ones(10, 4), torch.ones(4, 3), torch.ones(5, 4))
+    of = ops.Quantised(torch.ones(10, 4), torch.ones(4, 3), torch.ones(5, 4))
     after, logits = torch.empty(1, 4), torch.empty(1, 5)
     token, scratch = torch.ones(1, 10), of.scratch.address(1000)
     rest = (
@@ -116,7 +117,7 @@ def test_an_address_of_a_temporary_is_found(watch: Watch) -> None:
         5,
     )
     with pytest.raises(AssertionError, match="was given the address"):
-        compiled.recurrent(torch.ones(1, 4).data_ptr(), token.data_ptr(), *rest)
-    del of._kept
+        ops._recurrent(torch.ones(1, 4).data_ptr(), token.data_ptr(), *rest)
+    del of._packed
     with pytest.raises(AssertionError, match="a table holds the address"):
-        one_call.recurrent(torch.ones(1, 4), token, of)
+        ops.recurrent(torch.ones(1, 4), token, of)

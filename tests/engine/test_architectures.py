@@ -16,9 +16,8 @@ from architectures import LIMIT, SIZES, tiny, verdict
 from tiny_models import LLAMA, perturb
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from specops.engine import limits
-from specops.engine.generic import GenericModel
-from specops.engine.model import load_model
+from specops.engine.models import generic, load_model
+from specops.engine.models.generic import GenericModel
 from specops.errors import ModelError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engine.md").read_text(encoding="utf-8")
@@ -117,5 +116,5 @@ def test_limits_are_put_back_and_masks_no_longer_watched() -> None:
         GenericModel(model)
     assert model.config.attention_chunk_size == model.config.floor_scale == LIMIT
     assert all(layer.self_attn.floor_scale == LIMIT for layer in model.model.layers)
-    assert not limits.ALL_MASK_ATTENTION_FUNCTIONS._local_mapping
+    assert not generic.ALL_MASK_ATTENTION_FUNCTIONS._local_mapping
     assert not any(module._forward_pre_hooks for module in model.model.modules())

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from shapes import ancestors, parents
 from torch import Tensor
 
-from specops.engine.attention import Layout, Mask, Span, attend, causal, causal_then
-from specops.engine.cache import KVCache
+from specops.engine.attention import KVCache, Layout, Mask, Span, attend, causal, causal_then
 from specops.engine.tree import Topology
 
 

@@ -23,14 +23,14 @@ from tokenizers import Tokenizer, models
 
 from specops.engine import load_engine
 from specops.engine import sequence as sequence_module
+from specops.engine.draft import MakeGrower
 from specops.engine.drafters import make_drafter
 from specops.engine.drafters.auto import Auto
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.grower import Draft
-from specops.engine.heads.eagle import Eagle
-from specops.engine.planning.paid import ROUGH
-from specops.engine.planning.planner import NONE, Planner, Seen, Turn
-from specops.engine.planning.warm_up import warm_up
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower
+from specops.engine.planner.cost_model import ROUGH
+from specops.engine.planner.planner import NONE, Planner, Seen, Turn
+from specops.engine.planner.warm_up import warm_up
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw, Topology
@@ -91,10 +91,10 @@ def auto_of(engine: Engine) -> Auto:
 @pytest.mark.parametrize("start", [0, 2, 5])
 @pytest.mark.parametrize("chunk", [1, 256])
 @pytest.mark.parametrize(
-    "grower", [partial(DraftModel, Q), partial(Eagle, TableHead(Q.table))], ids=["draft model", "head"]
+    "grower", [partial(ModelGrower, Q), partial(EagleGrower, TableHead(Q.table))], ids=["draft model", "head"]
 )
 def test_the_output_has_the_targets_distribution_under_every_plan(
-    start: int, chunk: int, grower: Draft, monkeypatch: pytest.MonkeyPatch
+    start: int, chunk: int, grower: MakeGrower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By enumeration: every answer that chance can give, four tokens, another tree at each step."""
     p, prompt, count = random_table(0), (0, 1, 0, 1), 3
@@ -188,7 +188,7 @@ def test_the_real_planner_runs_and_has_measured(
     llama: Pair, cases: Cases, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks at half of all steps here, so that every question comes up."""
-    monkeypatch.setattr("specops.engine.planning.planner.EXPLORED", 0.5)
+    monkeypatch.setattr("specops.engine.planner.planner.EXPLORED", 0.5)
     engine = llama.engine(f"auto:{nodes}", max_batch=4)
     warm_up(engine, auto_of(engine))
     planner = auto_of(engine).planner
@@ -253,4 +253,4 @@ def test_what_is_no_plan_is_refused(tree: str) -> None:
 
 def test_it_plans_for_one_draft() -> None:
     with pytest.raises(UsageError, match="one draft"):
-        make_drafter("auto", Draw.WITHOUT_REPLACEMENT, [partial(DraftModel, Q)] * 2, rows=1, length=12)
+        make_drafter("auto", Draw.WITHOUT_REPLACEMENT, [partial(ModelGrower, Q)] * 2, rows=1, length=12)

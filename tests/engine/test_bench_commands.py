@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from drafts_cases import save_medusa
 
-from specops.engine.along import rates
-from specops.engine.pair import Pair
+from specops.engine.load import Pair
+from specops.engine.planner.offline_acceptance import rates
 from specops.errors import UsageError
 from specops.phases.verifiers import Ranking, VerifierSettings, measure
 from specops.progress import Silent

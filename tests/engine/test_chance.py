@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specops.engine.chance import Dice, distribution
 from specops.engine.request import Sampling
+from specops.engine.rng import Dice, distribution
 
 WEIGHTS = torch.tensor([0.05, 0.45, 0.0, 0.3, 0.2])
 LIKELY = 1e-4  # below this, counts do not come from the distribution; the seeds are fixed

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.engine.drafters.copying import DOUBT, LONGEST, WORTH, Holding, alike
-from specops.engine.drafters.ngram import NGram
+from specops.engine.drafters.ngram import DOUBT, LONGEST_MATCH, WORTH, Holding, NGram, alike
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 
@@ -32,7 +31,7 @@ def sequence_of(tokens: list[int], *, prompt: int, room: int = 500) -> Sequence:
 def test_alike_counts_equal_tokens_backwards(text: list[int], one: int, other: int) -> None:
     one, other = min(one, len(text)), min(other, len(text))
     expected = 0
-    for back in range(1, min(one, other, LONGEST) + 1):
+    for back in range(1, min(one, other, LONGEST_MATCH) + 1):
         if text[one - back : one] == text[other - back : other]:
             expected = back
     assert alike(text, one, text, other) == expected
@@ -45,8 +44,12 @@ def test_a_match_is_as_likely_to_go_on_as_it_was() -> None:
         holding.learn(3, False)
     assert holding.chance(3) == pytest.approx(3 / 4 * DOUBT / (DOUBT + 100))
     assert holding.chance(4) == pytest.approx(4 / 5)
-    holding.learn(LONGEST + 50, True)
-    assert holding.chance(LONGEST) == holding.chance(LONGEST + 9) > LONGEST / (LONGEST + 1)
+    holding.learn(LONGEST_MATCH + 50, True)
+    assert (
+        holding.chance(LONGEST_MATCH)
+        == holding.chance(LONGEST_MATCH + 9)
+        > LONGEST_MATCH / (LONGEST_MATCH + 1)
+    )
 
 
 @given(TEXTS, st.integers(1, 12), st.integers(1, 60))

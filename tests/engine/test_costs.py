@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.engine import costs as measured
-from specops.engine.costs import PROBES, Costs, Probes, Reading, Readings, Taken, costs_of, sheet_of
-from specops.engine.curve import Curve
-from specops.engine.pair import Pair
-from specops.engine.plan import levels
+from specops.engine.load import Pair
+from specops.engine.planner import step_costs as measured
+from specops.engine.planner.cost_model import Curve
+from specops.engine.planner.step_costs import (
+    PROBES,
+    Costs,
+    Probes,
+    Reading,
+    Readings,
+    Taken,
+    costs_of,
+    sheet_of,
+)
+from specops.engine.planner.tree_choice import levels
 from specops.errors import UsageError
 from specops.trees import parse_tree
 

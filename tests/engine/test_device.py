@@ -17,10 +17,10 @@ from test_models import TOKENS, in_parts
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 
 from specops.engine import Sampling, load_engine
-from specops.engine.graphs import Graphed
-from specops.engine.model import load_model
-from specops.engine.offload import Offload
-from specops.engine.place import find_backend
+from specops.engine.load import find_backend
+from specops.engine.models import load_model
+from specops.engine.models.graphs import Graphed
+from specops.engine.models.offload import Offload
 from specops.errors import EnvironmentFailure, ModelError, UsageError
 
 COUNT = 12
@@ -129,9 +129,9 @@ def test_what_is_not_here(monkeypatch: pytest.MonkeyPatch, llama: Pair) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(EnvironmentFailure, match="PyTorch sees 1 CUDA devices"):
         find_backend("cuda:1", "bfloat16", "reference")
-    monkeypatch.setattr("specops.engine.place.find_spec", lambda name: object())
+    monkeypatch.setattr("specops.engine.load.find_spec", lambda name: object())
     with pytest.raises(UsageError, match="runs on a GPU"):
         load_engine(llama.target, speculate=False, attention="kernel")
-    monkeypatch.setattr("specops.engine.place.find_spec", lambda name: None)
+    monkeypatch.setattr("specops.engine.load.find_spec", lambda name: None)
     with pytest.raises(EnvironmentFailure, match="triton is not installed"):
         find_backend("cpu", "float32", "kernel")

@@ -15,10 +15,11 @@ from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts, drain, load_
 from torch import Tensor, nn
 
 from specops.engine import Sampling, load_engine
-from specops.engine.drafts import open_draft
+from specops.engine.heads import open_draft
+from specops.engine.heads.draft_model import DraftModel
 from specops.engine.heads.medusa import Medusa, MedusaGrower
-from specops.engine.heads.recurrent import Recurrent, RecurrentGrower
-from specops.engine.model import FeatureModel
+from specops.engine.heads.recurrent import RecurrentGrower
+from specops.engine.models.model import FeatureModel
 from specops.errors import ModelError, UsageError
 
 LENGTHS = [1, 2, 9, 23, 40]
@@ -141,8 +142,8 @@ def test_an_exit_says_what_the_first_layers_say(kind: str, llama: Pair, tmp_path
     tokens = list(range(3, 40))
     wanted = reference(torch.tensor([tokens])).logits[0]
     exit_model = open_draft(name, llama.target, llama.target_model)
-    assert not isinstance(exit_model, Recurrent | Medusa)
-    engine = llama.engine("chain:1", draft=exit_model, max_batch=1)  # type: ignore[arg-type]
+    assert isinstance(exit_model, DraftModel)
+    engine = llama.engine("chain:1", draft=exit_model.model, max_batch=1)
     proposed = []
     draft = engine._drafter.draft
 
@@ -176,8 +177,8 @@ def test_kinds_are_told_by_their_weights(llama: Pair, tmp_path: Path) -> None:
     assert kind(save_recurrent(tmp_path / "r", width)) == "Recurrent"
     assert kind(save_medusa(tmp_path / "m", width)) == "Medusa"
     assert kind(save_medusa(tmp_path / "own", width, prefix="", vocabulary=VOCABULARY)) == "Medusa"
-    assert kind(save_exit(tmp_path / "e", width)) == "LeanLlama"
-    assert kind(llama.draft) == "LeanLlama"
+    assert kind(save_exit(tmp_path / "e", width)) == "EarlyExit"
+    assert kind(llama.draft) == "DraftModel"
 
 
 def test_medusa_heads_with_output_layers_of_their_own(llama: Pair, tmp_path: Path) -> None:

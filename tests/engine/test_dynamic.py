@@ -10,9 +10,9 @@ import pytest
 from tables import Prefix, TableModel, random_table
 from torch import Tensor
 
+from specops.engine.draft import Level
 from specops.engine.drafters import dynamic, make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.grower import Level
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree
@@ -20,7 +20,7 @@ from specops.engine.tree import Draw, TokenTree
 PROMPT: Prefix = (0, 1)
 
 
-class Passes(DraftModel):
+class Passes(ModelGrower):
     """Counts the passes that grow trees."""
 
     count = 0

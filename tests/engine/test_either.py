@@ -17,20 +17,20 @@ from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from specops.engine import sequence as sequence_module
-from specops.engine.drafters import Drafter, make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.either import Either
-from specops.engine.drafters.grower import Draft, Level
-from specops.engine.heads.eagle import Eagle
+from specops.engine.draft import Drafter, Level, MakeGrower
+from specops.engine.drafters import make_drafter
+from specops.engine.drafters.compound import CopyFirst
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.step import Engine
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 
 REPEATS = (0, 1, 0, 1)
 Q = random_table(1)
@@ -50,11 +50,11 @@ def whole_engine(drafter: Drafter, verifier: Verifier) -> Engine:
 @pytest.mark.parametrize(
     ("verifier", "grower"),
     [
-        pytest.param(Traversal(), partial(Eagle, TableHead(Q)), id="traversal-head"),
-        pytest.param(Traversal(), partial(DraftModel, TableModel(Q)), id="traversal-model"),
-        pytest.param(Ranked(), partial(DraftModel, TableModel(Q)), id="ranked-model"),
-        pytest.param(MultiStep(), partial(DraftModel, TableModel(Q)), id="mss-model"),
-        pytest.param(Naive(), partial(Eagle, TableHead(Q)), id="naive-head"),
+        pytest.param(Traversal(), partial(EagleGrower, TableHead(Q)), id="traversal-head"),
+        pytest.param(Traversal(), partial(ModelGrower, TableModel(Q)), id="traversal-model"),
+        pytest.param(Ranked(), partial(ModelGrower, TableModel(Q)), id="ranked-model"),
+        pytest.param(MultiStep(), partial(ModelGrower, TableModel(Q)), id="mss-model"),
+        pytest.param(Naive(), partial(EagleGrower, TableHead(Q)), id="naive-head"),
     ],
 )
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def whole_engine(drafter: Drafter, verifier: Verifier) -> Engine:
     ],
 )
 def test_lossless_over_several_steps(
-    spec: str, draw: Draw, verifier: Verifier, grower: Draft, monkeypatch: pytest.MonkeyPatch
+    spec: str, draw: Draw, verifier: Verifier, grower: MakeGrower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The head's table refuses features that are not those of its very prefix: it has caught up rightly."""
     taken: Counter[bool] = Counter()
-    draft = Either.draft
+    draft = CopyFirst.draft
 
-    def spy(self: Either, sequences: Batch[Sequence]) -> list[TokenTree]:
+    def spy(self: CopyFirst, sequences: Batch[Sequence]) -> list[TokenTree]:
         trees = draft(self, sequences)
         taken[self._records[sequences[0].id].copied] += 1
         return trees
 
-    monkeypatch.setattr(Either, "draft", spy)
+    monkeypatch.setattr(CopyFirst, "draft", spy)
 
     def run(chance: Script) -> Prefix:
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)
@@ -112,7 +112,7 @@ def test_greedy_tokens_are_the_targets(tree: str, chunk: int, batch: int, llama:
     assert [tokens_of(emissions) for emissions in found] == [tokens_of(emissions) for emissions in plain]
 
 
-class Passes(DraftModel):
+class Passes(ModelGrower):
     """Counts the draft's forward passes."""
 
     count = 0

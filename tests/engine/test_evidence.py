@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 from test_planner import FORM, NODES, Truth, world
 
-from specops.engine import plan
-from specops.engine.curve import Curve
-from specops.engine.plan import Goal
-from specops.engine.planning.evidence import MEMORY, Copied, Grown, Lengths
-from specops.engine.planning.paid import MOST_KINDS, Paid
-from specops.engine.planning.planner import NONE
+from specops.engine.planner import tree_choice
+from specops.engine.planner.acceptance_counts import MEMORY, Copied, Grown, Lengths
+from specops.engine.planner.cost_model import MOST_KINDS, Curve, Paid
+from specops.engine.planner.planner import NONE
+from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 
 
@@ -81,9 +80,9 @@ def test_reading_is_measured() -> None:
 def test_a_gain_within_the_errors_is_none() -> None:
     """What would gain a little is not drafted, what gains much is; and what is drafted is none the slower."""
     planner = world().planner
-    none = plan.Option(NONE, 1.0, 1e-3)
+    none = tree_choice.Option(NONE, 1.0, 1e-3)
     for gain, wanted in ((1.02, NONE), (1.3, "chain:1")):
-        options = planner._to_beat([none, plan.Option("chain:1", gain * 2, 2e-3)], 1)
+        options = planner._to_beat([none, tree_choice.Option("chain:1", gain * 2, 2e-3)], 1)
         assert max(options, key=Goal().worth).tree == wanted
 
 
@@ -134,8 +133,8 @@ def test_copies_say_what_any_number_of_them_brings() -> None:
 
 def test_break_even_is_where_the_tree_gives_as_much() -> None:
     rates = [[0.5, 0.2], [0.4, 0.1]]
-    at = plan.break_even(rates, (2, 1), 2.0)
+    at = tree_choice.break_even(rates, (2, 1), 2.0)
     assert at is not None
     scaled = [[rate * at / 0.5 for rate in row] for row in rates]
-    assert plan.expected_tokens(scaled, (2, 1)) == pytest.approx(2.0)
-    assert plan.break_even(rates, (1, 1), 3.5) is None
+    assert tree_choice.expected_tokens(scaled, (2, 1)) == pytest.approx(2.0)
+    assert tree_choice.break_even(rates, (1, 1), 3.5) is None

@@ -14,17 +14,17 @@ from shapes import parents
 from tables import TableModel, random_table
 from torch import Tensor
 
+from specops.engine.draft import Level
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.grower import Level
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, Topology
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 from specops.trees import parse_tree
 
 PLAIN = Sampling(temperature=1.0)
@@ -44,7 +44,7 @@ def test_uneven_shapes_are_lossless(spec: str, draw: Draw, verifier: Verifier) -
         2,
         1,
     ):  # with fewer tokens than children, what was to follow the missing ones is missing
-        draft = partial(DraftModel, TableModel(random_table(1, support=support)))
+        draft = partial(ModelGrower, TableModel(random_table(1, support=support)))
         trees = drafted(make_drafter(spec, draw, [draft], rows=1, length=12), PLAIN)
         assert sum(weight for _, weight in trees) == pytest.approx(1.0)
         p = random_table(0)
@@ -55,7 +55,7 @@ def test_uneven_shapes_are_lossless(spec: str, draw: Draw, verifier: Verifier) -
 
 def test_what_a_short_distribution_leaves_of_a_shape() -> None:
     """Two of three children exist, so the third is missing with all that was to be below it."""
-    draft = partial(DraftModel, TableModel(random_table(1, support=2)))
+    draft = partial(ModelGrower, TableModel(random_table(1, support=2)))
     drafter = make_drafter("shape:0,0,0,1,3,3", Draw.WITHOUT_REPLACEMENT, [draft], rows=1, length=12)
     for tree, _ in drafted(drafter, PLAIN):
         assert tree.topology.parents == (-1, 0, 0, 1)
@@ -63,7 +63,7 @@ def test_what_a_short_distribution_leaves_of_a_shape() -> None:
         assert [len(q) for q in tree.q] == [1, 1, 0, 0]
 
 
-class Spy(DraftModel):
+class Spy(ModelGrower):
     """Counts what is run to grow trees."""
 
     rows: int = 0

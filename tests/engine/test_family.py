@@ -18,10 +18,10 @@ from torch import Tensor
 
 from specops.assets import asset
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.family import as_told, read_family
-from specops.engine.generic import GenericModel
-from specops.engine.lean import LeanLlama
-from specops.engine.model import FeatureModel, load_model
+from specops.engine.models import load_model
+from specops.engine.models.generic import GenericModel
+from specops.engine.models.llama import LeanLlama, as_told, read_family
+from specops.engine.models.model import FeatureModel
 from specops.errors import ModelError
 
 TOKENS = list(range(3, 20))

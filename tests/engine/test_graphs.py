@@ -21,15 +21,13 @@ from test_models import TOKENS
 from tiny_models import POSITIONS, Pair, clear_prompts, drain, tokens_of
 from torch import Tensor
 
-from specops.engine import Sampling, graphs, load_engine
-from specops.engine.attention import Layout, Mask, Span, causal
-from specops.engine.cache import CPU, KVCache
-from specops.engine.drafters.autoregressive import Autoregressive
-from specops.engine.generic import GenericModel
-from specops.engine.graphs import Form, Graphed
-from specops.engine.load import load_target
-from specops.engine.model import load_model
-from specops.engine.place import Backend, find_backend
+from specops.engine import Sampling, load_engine
+from specops.engine.attention import CPU, KVCache, Layout, Mask, Span, causal
+from specops.engine.drafters import Autoregressive
+from specops.engine.load import Backend, find_backend, load_target
+from specops.engine.models import graphs, load_model
+from specops.engine.models.generic import GenericModel
+from specops.engine.models.graphs import Form, Graphed
 from specops.engine.step import Engine
 from specops.engine.tree import Topology
 

@@ -13,7 +13,7 @@ from tiny_models import LLAMA, SIZES, Pair, clear_prompts, drain, tokens_of
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from specops.engine import Sampling, load_engine
-from specops.engine.model import load_model
+from specops.engine.models import load_model
 
 TREES = ["none", "chain:3", "adaptive:6", "expand:3,2,1", "dynamic:8:3", "ngram:4", "chain:3+ngram:4"]
 COUNT = 20

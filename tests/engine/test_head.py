@@ -16,8 +16,9 @@ from torch import Tensor
 
 from specops.engine import Sampling, load_engine
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.heads.eagle import WEIGHTS, EagleHead
-from specops.engine.load import load_draft
+from specops.engine.draft import WEIGHTS
+from specops.engine.heads import open_draft
+from specops.engine.heads.eagle import EagleHead
 from specops.errors import ModelError
 
 LENGTHS = [1, 2, 9, 23, 40]
@@ -115,7 +116,7 @@ def test_a_bias_behind_the_fusion(llama: Pair, tmp_path: Path) -> None:
 def test_a_head_of_another_target_is_refused(llama: Pair, tmp_path: Path) -> None:
     wide = save_head(tmp_path / "wide", 2 * llama.target_model.width)
     with pytest.raises(ModelError, match="could not pair"):
-        load_draft(wide, llama.target, llama.target_model)
+        open_draft(wide, llama.target, llama.target_model)
     many = save_head(tmp_path / "many", llama.target_model.width, vocabulary=VOCABULARY + 1)
     with pytest.raises(ModelError, match="could not pair"):
         load_engine(llama.target, many)

@@ -13,7 +13,7 @@ from tiny_models import Pair, clear_prompts, tokens_of
 from torch import Tensor
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.model import Model
+from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 

@@ -10,10 +10,9 @@ import torch
 from tiny_models import VOCABULARY, Pair
 from torch import Tensor
 
-from specops.engine.attention import Layout, Span, causal
-from specops.engine.cache import KVCache
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.model import Model
+from specops.engine.attention import KVCache, Layout, Span, causal
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 
@@ -47,7 +46,7 @@ class Inspected:
         for sequence in self.engine._running:
             self.rows_moved += rows.get(id(sequence), sequence.row) != sequence.row
             _compare(self.engine._cache, sequence.row, self._target, sequence.tokens[: sequence.cached])
-            draft: DraftModel | None = getattr(self.engine._drafter, "_grower", None)
+            draft: ModelGrower | None = getattr(self.engine._drafter, "_grower", None)
             if draft is not None:
                 read = sequence.tokens[: draft._read[sequence.row]]
                 _compare(draft._cache, sequence.row, self._draft, read)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specops.engine.linear import Linear
+from specops.engine.models.linear import Linear
 
 OUT, IN = 24, 40
 

@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from specops.engine import Sampling, load_engine
-from specops.engine.model import eos_token_ids, load_model
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.models import eos_token_ids, load_model
+from specops.engine.text import load_tokenizer
 from specops.engine.tree import Draw
 from specops.errors import ModelError, SpecopsError, UsageError
 from specops.trees import parse_tree

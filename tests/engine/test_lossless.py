@@ -18,21 +18,20 @@ from tables import Prefix, Table, TableHead, TableMedusa, TableModel, TableRecur
 from tokenizers import Tokenizer, models
 
 from specops.engine import sequence as sequence_module
-from specops.engine.drafters import Drafter, make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.grower import Draft
-from specops.engine.heads.eagle import Eagle
+from specops.engine.draft import Drafter, MakeGrower
+from specops.engine.drafters import make_drafter
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower
 from specops.engine.heads.medusa import MedusaGrower
 from specops.engine.heads.recurrent import RecurrentGrower
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
-from specops.engine.verifiers import Verifier, check
-from specops.engine.verifiers.greedy import verify_greedy
-from specops.engine.verifiers.mss import MultiStep
-from specops.engine.verifiers.naive import Naive
+from specops.engine.verifiers.multi_step import MultiStep
+from specops.engine.verifiers.naive import Naive, verify_greedy
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier, check
 
 EXACT = 1e-12
 Q = TableModel(random_table(1))
@@ -52,7 +51,7 @@ DEPTHS = {"expand:2": 1, "expand:3": 1, "chain:2": 2, "expand:2,1": 2, "expand:2
 
 
 def drafter_of(spec: str, draw: Draw, q: Table) -> Drafter:
-    return make_drafter(spec, draw, [partial(DraftModel, TableModel(q))], rows=1, length=12)
+    return make_drafter(spec, draw, [partial(ModelGrower, TableModel(q))], rows=1, length=12)
 
 
 @cache
@@ -180,14 +179,14 @@ def test_greedy_verification_is_argmax_decoding(spec: str) -> None:
 @pytest.mark.parametrize(
     "grower",
     [
-        pytest.param(partial(DraftModel, Q), id="draft model"),
-        pytest.param(partial(Eagle, TableHead(Q.table)), id="head"),
-        pytest.param(partial(RecurrentGrower, TableRecurrent(Q.table)), id="recurrent head"),
-        pytest.param(partial(MedusaGrower, TableMedusa(Q.table)), id="Medusa heads"),
+        pytest.param(partial(ModelGrower, Q), id="draft model"),
+        pytest.param(partial(EagleGrower, TableHead(Q.table)), id="head"),
+        pytest.param(lambda rows, *_: RecurrentGrower(TableRecurrent(Q.table), rows), id="recurrent head"),
+        pytest.param(lambda rows, *_: MedusaGrower(TableMedusa(Q.table), rows), id="Medusa heads"),
     ],
 )
 def test_the_whole_engine_over_several_steps(
-    spec: str, verifier: Verifier, draw: Draw, chunk: int, grower: Draft, monkeypatch: pytest.MonkeyPatch
+    spec: str, verifier: Verifier, draw: Draw, chunk: int, grower: MakeGrower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drafts, forward passes, verification, compaction, EOS and max_tokens together, for 3 tokens out.
 

@@ -12,16 +12,17 @@ from joint import WeighedTrees, continuations, drafted, expected_accepted, verif
 from shapes import parents
 from tables import TableModel, random_table
 
-from specops.engine.drafters import Drafter, make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.merged import merge
+from specops.engine.draft import Drafter
+from specops.engine.drafters import make_drafter
+from specops.engine.drafters.compound import merge
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 from specops.errors import UsageError
 
 PLAIN = Sampling(temperature=1.0)
@@ -38,7 +39,7 @@ SPECS = [
 
 
 def drafter_of(spec: str, draw: Draw, *seeds: int, support: int = 3) -> Drafter:
-    drafts = [partial(DraftModel, TableModel(random_table(seed, support=support))) for seed in seeds]
+    drafts = [partial(ModelGrower, TableModel(random_table(seed, support=support))) for seed in seeds]
     return make_drafter(spec, draw, drafts, rows=1, length=12)
 
 

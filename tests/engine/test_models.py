@@ -9,9 +9,9 @@ import torch
 from tiny_models import FAMILIES, LEAN, VOCABULARY, Pair, load_reference, reference_logits
 
 from specops.engine.attention import Layout, Span, causal
-from specops.engine.generic import GenericModel
-from specops.engine.lean import LeanLlama
-from specops.engine.model import Model
+from specops.engine.models.generic import GenericModel
+from specops.engine.models.llama import LeanLlama
+from specops.engine.models.model import Model
 from specops.engine.tree import Topology
 
 TOKENS = torch.randint(VOCABULARY, (60,), generator=torch.Generator().manual_seed(1)).tolist()

@@ -1,4 +1,5 @@
-"""Passes of draft heads that are one compiled call, against float64 and against many calls."""
+"""Passes of draft heads that are one compiled call, against their plain definitions and against many
+calls."""
 
 from __future__ import annotations
 
@@ -7,19 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from drafts_cases import save_head, save_recurrent
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import Pair
 from torch import Tensor
 
-from specops.engine import Sampling, compiled, load_engine, one_call
+from specops.engine import Sampling, load_engine
 from specops.engine.attention import Mask, Span
+from specops.engine.cpu import ops, reference
+from specops.engine.cpu.ops import EaglePasses, Fed
 from specops.engine.drafters.expansion import Expansion
 from specops.engine.heads.eagle import EagleHead
 from specops.engine.heads.recurrent import Recurrent
-from specops.engine.one_call import EaglePasses, Fed
 from specops.engine.request import Counters
 from specops.engine.sequence import Sequence
 from specops.engine.tree import TokenTree
@@ -38,20 +39,20 @@ def near(found: Tensor, exact: Tensor) -> None:
 
 def quantised(
     *shapes: tuple[int, int], seed: int, first: int | None = None
-) -> tuple[one_call.Quantised, list[Tensor]]:
+) -> tuple[ops.Quantised, list[Tensor]]:
     """Matrices of very different sizes, and what is left of them in a byte a weight. The `first` rows of the
     first are a matrix of their own, where that is said."""
     weights = [random(*shape, seed=seed + i) * 2.0 ** (3 * i - 8) for i, shape in enumerate(shapes)]
     weights[0][0] = 0
     if first is not None:
         weights[:1] = weights[0][:first], weights[0][first:]
-    of = one_call.Quantised(*weights)
-    kept = []
-    for (out, count), (pairs, scale) in zip((w.shape for w in weights), of._kept, strict=True):
-        rows = pairs.transpose(1, 2).flatten(2).flatten(0, 1)  # of [blocks, pairs, ROWS, 2]
+    of = ops.Quantised(*weights)
+    kept = of.plain()
+    assert [found.shape for found in kept] == [weight.shape for weight in weights]
+    for packed, (out, count) in zip(of._packed, of.shapes, strict=True):  # padding counts for nothing
+        rows = packed.transpose(1, 2).flatten(2).flatten(0, 1)
         assert not rows[out:].any()
         assert not rows[:, count:].any()
-        kept.append(rows[:out, :count].double() * scale.double()[:, None])
     for weight, found in zip(weights, kept, strict=True):
         most = weight.abs().amax(1, keepdim=True)
         assert ((weight - found).abs() <= most / 254 * 1.001).all()
@@ -60,19 +61,18 @@ def quantised(
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
 def test_recurrent(width: int, inter: int, vocab: int, seed: int) -> None:
-    of, (r, d, output) = quantised((width + 2 * inter, width), (width, inter), (vocab, width), seed=seed)
+    of, _ = quantised((width + 2 * inter, width), (width, inter), (vocab, width), seed=seed)
     state, token = random(1, width, seed=seed + 5), random(1, width + 2 * inter, seed=seed + 6)
-    after, logits = one_call.recurrent(state, token, of)
-    x, gate, up = (state.double() @ r.t() + token.double()).split((width, inter, inter), 1)
-    exact = x + (F.silu(gate) * up) @ d.t()
-    near(after, exact)
-    near(logits, exact @ output.t())
+    after, logits = ops.recurrent(state, token, of)
+    exact_after, exact_logits = reference.recurrent(state, token, of)
+    near(after, exact_after)
+    near(logits, exact_logits)
 
 
 @pytest.mark.parametrize("width", [1, 255, 3000])
 def test_sums_of_products_have_room(width: int) -> None:
-    of = one_call.Quantised(torch.ones(width + 2, width), torch.zeros(width, 1), torch.ones(1, width))
-    after, logits = one_call.recurrent(torch.full((1, width), -3.0), torch.zeros(1, width + 2), of)
+    of = ops.Quantised(torch.ones(width + 2, width), torch.zeros(width, 1), torch.ones(1, width))
+    after, logits = ops.recurrent(torch.full((1, width), -3.0), torch.zeros(1, width + 2), of)
     near(after, torch.full((1, width), -3.0 * width).double())
     near(logits, torch.full((1, 1), -3.0 * width * width).double())
 
@@ -87,9 +87,9 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
     capacity = start + n + data.draw(st.integers(0, 3))
     queries, keys = heads * dim, kv_heads * dim
     shapes = (width + queries + 2 * keys, width), (width, queries), (2 * inter, width), (width, inter)
-    of, kept = quantised(*shapes, (vocab, width), seed=seed, first=width + queries)
-    enter, (out, gate_up, down, output) = torch.cat(kept[:2]), kept[2:]
-    entered, features = random(n, len(enter), seed=seed + 7), random(n, width, seed=seed + 8)
+    of, _ = quantised(*shapes, (vocab, width), seed=seed, first=width + queries)
+    entered = random(n, width + queries + 2 * keys, seed=seed + 7)
+    features = random(n, width, seed=seed + 8)
     norm, cache = random(width, seed=seed + 9), random(capacity, 2 * kv_heads, dim, seed=seed + 10)
     rope = torch.polar(torch.ones(31, 1, dim // 2), random(31, 1, dim // 2, seed=seed + 11))
     positions = torch.tensor(data.draw(st.lists(st.integers(0, 30), min_size=n, max_size=n)))
@@ -98,28 +98,13 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
     sees = sees.repeat(n, 1)
     sees[-1, -1] = True  # itself
 
-    y = entered.double() + features.double() @ enter.t()
-    x, q, k, v = y.split((width, queries, keys, keys), 1)
-
-    def turned(of: Tensor) -> Tensor:
-        pairs = torch.view_as_complex(of.clone().view(n, -1, dim // 2, 2))
-        return torch.view_as_real(pairs * rope[positions].to(torch.complex128)).flatten(-2)
-
-    expected = cache.double()
-    expected[start : start + n] = torch.cat((turned(k), v.reshape(n, kv_heads, dim)), 1)
-    seen_slots = torch.cat((torch.ones(start + n - last, dtype=torch.bool), sees[-1]))
-    past = expected[: start + n][seen_slots].repeat_interleave(heads // kv_heads, 1)
-    scores = torch.einsum("hd,shd->hs", turned(q)[-1], past[:, :heads]) * dim**-0.5
-    seen = torch.einsum("hs,shd->hd", scores.softmax(-1), past[:, heads:]).flatten()
-    guess = x[-1] + out @ seen
-    gate, up = (gate_up @ (guess * (guess.square().mean() + EPS).rsqrt() * norm.double())).chunk(2)
-    guess = guess + down @ (F.silu(gate) * up)
-
     passes = EaglePasses(of, norm, EPS, rope, kv_heads, dim, None)
+    expected = cache.double()
+    exact, exact_logits = reference.guess(passes, Fed(entered, features, positions, expected, start, sees))
     found, logits = passes.guess(Fed(entered, features, positions, cache, start, sees))
     near(cache, expected)
-    near(found[0], guess)
-    near(logits[0], output @ guess)
+    near(found, exact)
+    near(logits, exact_logits)
 
 
 @pytest.mark.parametrize("places", [[1], [3], [1, 2, 3]])
@@ -168,31 +153,22 @@ def test_a_chain_is_pass_after_pass(
     table = random(vocab, width + queries + 2 * keys, seed=seed + 2)
     passes = EaglePasses(of, random(width, seed=seed + 3), EPS, rope, kv_heads, dim, table)
     features, past = random(n, width, seed=seed + 4), random(16, 2 * kv_heads, dim, seed=seed + 5)
-    fed, line = list(range(n)), torch.arange(16).clamp_(max=len(rope) - 1)
+    positions = torch.arange(start, start + n).clamp_(max=len(rope) - 1)
 
-    def read(cache: Tensor, tokens: list[int], features: Tensor, start: int) -> Fed:
-        stop = start + len(tokens)
-        sees = torch.ones(len(tokens), stop, dtype=torch.bool)
-        return Fed(table[tokens], features, line[start:stop], cache, start, sees)
+    def read(cache: Tensor) -> Fed:
+        sees = torch.ones(n, start + n, dtype=torch.bool)
+        return Fed(table[:n].clone(), features, positions, cache, start, sees)
 
-    one, many, expected, odds = past.clone(), past.clone(), [], 1.0
-    tokens, q = passes.chain(read(one, fed, features, start), dice, temperature=temperature, worth=worth)
-    for at, chance in enumerate(dice):
-        guess, logits = passes.guess(read(many, fed, features, start))
-        if temperature == 0:
-            expected.append(int(logits.argmax()))
-            odds *= float(logits.softmax(-1).amax()) ** 0.5
-        else:
-            assert torch.allclose(q[at], (logits[0] / temperature).softmax(-1), rtol=1e-5, atol=1e-7)
-            assert float(q[at].sum()) == pytest.approx(1)
-            expected.append(compiled.sample(q[at], chance))
-            odds *= (1 + float(q[at].dot(q[at]))) / 2
-        assert tokens[at] == expected[at]
-        if odds < worth:
-            break
-        start, fed, features = start + len(fed), tokens[at : at + 1], guess
-    assert tokens == expected
+    one, many = past.clone(), past.clone()
+    found, q = passes.chain(read(one), dice, temperature=temperature, worth=worth)
+    expected, exact = reference.chain(
+        passes, read(many), dice, temperature=temperature, worth=worth, guess=passes.guess
+    )
+    assert found == expected
     assert torch.equal(one, many)
+    if temperature > 0:
+        assert torch.allclose(q, exact, rtol=1e-5, atol=1e-7)
+        assert q.sum(1).tolist() == pytest.approx([1.0] * len(q))
 
 
 @pytest.mark.parametrize(("tree", "temperature"), [("chain:4", 0.0), ("adaptive:5", 0.0), ("chain:4", 1.0)])
@@ -253,6 +229,6 @@ def test_a_recurrent_head_drafts_alike(llama: Pair, tmp_path: Path, monkeypatch:
 
 
 def test_what_is_large_is_not_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert one_call.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is not None
-    monkeypatch.setattr(one_call, "SMALL", 7)
-    assert one_call.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is None
+    assert ops.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is not None
+    monkeypatch.setattr(ops, "SMALL", 7)
+    assert ops.Quantised.of_small(torch.ones(2, 3), torch.ones(1, 2)) is None

@@ -11,7 +11,7 @@ from optimum import optimum
 from tables import VOCABULARY, Table, TableModel, random_table
 
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
@@ -21,7 +21,7 @@ MODELS = [(random_table(seed), random_table(500 + seed)) for seed in range(3)]
 
 
 def trees_of(spec: str, draw: Draw, q: Table) -> WeighedTrees:
-    draft = partial(DraftModel, TableModel(q))
+    draft = partial(ModelGrower, TableModel(q))
     return drafted(make_drafter(spec, draw, [draft], rows=1, length=12), Sampling(temperature=1.0))
 
 

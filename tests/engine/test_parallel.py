@@ -28,14 +28,14 @@ from ranks_cases import FAMILIES, KINDS, MOMENT, TREES
 from test_models import TOKENS, in_parts
 from tiny_models import Pair, clear_prompts, drain, tokens_of
 
-from specops.engine import Engine, Sampling, load_engine, parallel
-from specops.engine.chance import Dice
-from specops.engine.drafters.data_parallel import DataParallel
-from specops.engine.parallel import Followers
-from specops.engine.ranks import Parallel, Ranks, meeting
+from specops.engine import Engine, Sampling, load_engine
+from specops.engine.parallel import parallel_engine
+from specops.engine.parallel.parallel_engine import DataParallel, Followers
+from specops.engine.parallel.process_group import Parallel, Ranks, meeting
+from specops.engine.parallel.shards import cut
+from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
-from specops.engine.shards import cut
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.engine.tree import Draw, TokenTree
 from specops.errors import EnvironmentFailure, ModelError, UsageError
 
@@ -214,7 +214,7 @@ def test_from_load_engine_until_a_rank_dies(
     llama: Pair, prompts: list[tuple[list[int], list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Gloo has once missed that a peer's connection closed. The patience of five minutes ends that, too.
-    monkeypatch.setattr(parallel, "Ranks", partial(Ranks, patience=timedelta(seconds=30)))
+    monkeypatch.setattr(parallel_engine, "Ranks", partial(Ranks, patience=timedelta(seconds=30)))
     engine: Any = load_engine(
         llama.target, llama.draft, tree="chain:2", threads=1, parallel=Parallel("tensor", 2)
     )

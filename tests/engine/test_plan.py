@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.engine import plan
+from specops.engine.planner import tree_choice
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
@@ -72,15 +72,15 @@ def every_tree(nodes: int, depth: int, ranks: int) -> Iterator[Topology]:
 
 
 def test_every_expansion_is_looked_at() -> None:
-    found = plan.expansions(NODES, 3, 4)
+    found = tree_choice.expansions(NODES, 3, 4)
     every = [w for depth in (1, 2, 3) for w in product(range(1, 5), repeat=depth)]
-    assert sorted(found) == sorted(w for w in every if sum(plan.levels(w)) <= NODES)
+    assert sorted(found) == sorted(w for w in every if sum(tree_choice.levels(w)) <= NODES)
     assert len(set(found)) == len(found)
 
 
 @given(tables(), costs(), st.integers(1, 4))
 def test_choice_is_the_best_there_is(rates: list[list[float]], made: MadeUp, batch: int) -> None:
-    chosen = plan.choose(rates, made, batch=batch, most_nodes=NODES)
+    chosen = tree_choice.choose(rates, made, batch=batch, most_nodes=NODES)
     best = 1 / made.step((), batch)
     for depth in range(1, len(rates) + 1):
         for widths in product(range(1, len(rates[0]) + 1), repeat=depth):
@@ -99,25 +99,29 @@ def test_choice_is_the_best_there_is(rates: list[list[float]], made: MadeUp, bat
 @given(tables(), st.integers(0, NODES))
 def test_no_shape_beats_the_ceiling_and_one_reaches_it(rates: list[list[float]], nodes: int) -> None:
     trees = every_tree(nodes, len(rates), len(rates[0]))
-    assert plan.ceiling(rates, nodes) == pytest.approx(max(expected_along(tree, rates) for tree in trees))
+    assert tree_choice.ceiling(rates, nodes) == pytest.approx(
+        max(expected_along(tree, rates) for tree in trees)
+    )
 
 
 def test_a_tree_that_does_not_pay_is_not_drafted() -> None:
     accepted = [[0.6, 0.1]] * 4
     dear = MadeUp(fixed=1.0, level=0.7, node=0.0, verify=0.0)
-    assert plan.choose(accepted, dear).tree == "none"
+    assert tree_choice.choose(accepted, dear).tree == "none"
     cheap = MadeUp(fixed=1.0, level=0.1, node=0.0, verify=0.0)
-    assert plan.choose(accepted, cheap).tree.startswith("expand")  # further ranks cost nothing
+    assert tree_choice.choose(accepted, cheap).tree.startswith("expand")  # further ranks cost nothing
     wide = MadeUp(fixed=1.0, level=0.1, node=0.0, verify=0.1)
-    assert plan.choose(accepted, wide).tree == "chain:2"  # 1.96 tokens in 1.5 s; 2.18 in 1.7 for chain:3
+    assert (
+        tree_choice.choose(accepted, wide).tree == "chain:2"
+    )  # 1.96 tokens in 1.5 s; 2.18 in 1.7 for chain:3
 
 
 def test_a_batch_that_fills_the_machine_drafts_less() -> None:
     """Where every token costs as much as the next, speculation pays alone and not in a batch."""
     made = MadeUp(fixed=1.0, level=0.05, node=0.0, verify=0.05)
-    assert plan.choose([[0.6]] * 5, made, batch=1).tree != "none"
-    assert plan.choose([[0.6]] * 5, made, batch=64).tree == "none"
+    assert tree_choice.choose([[0.6]] * 5, made, batch=1).tree != "none"
+    assert tree_choice.choose([[0.6]] * 5, made, batch=64).tree == "none"
 
 
 def test_without_rates_there_is_no_draft() -> None:
-    assert plan.choose([], MadeUp(1, 1, 1, 1)) == plan.Option("none", 1.0, 2.0)
+    assert tree_choice.choose([], MadeUp(1, 1, 1, 1)) == tree_choice.Option("none", 1.0, 2.0)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specops.engine import plan
-from specops.engine.curve import Curve
-from specops.engine.plan import Goal
-from specops.engine.planning.paid import Base, Paid
-from specops.engine.planning.planner import EXPLORED, NONE, Planner, Seen
+from specops.engine.planner import tree_choice
+from specops.engine.planner.cost_model import Base, Curve, Paid
+from specops.engine.planner.planner import EXPLORED, NONE, Planner, Seen
+from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
@@ -68,7 +67,7 @@ class World:
         seen = Seen(
             batch,
             turn,
-            plan.levels(spec.widths) if spec.needs_draft else (),
+            tree_choice.levels(spec.widths) if spec.needs_draft else (),
             tokens,
             emitted,
             draft=self._noisy(drafting),
@@ -85,7 +84,7 @@ class World:
         spec = parse_tree(tree)
         if not spec.needs_draft:
             return 0.0
-        further = plan.levels(spec.widths)[:-1]
+        further = tree_choice.levels(spec.widths)[:-1]
         return FORM.first.at(batch) + sum(FORM.level.at(batch * nodes) for nodes in further)
 
     def _verify(self, tree: str) -> int:
@@ -128,9 +127,9 @@ class Truth:
         return draft + FORM.verify(self.batch, self.batch * (1 + sum(levels))) + FORM.rest.at(self.batch)
 
 
-def best_there_is(first: float, batch: int) -> list[plan.Option]:
+def best_there_is(first: float, batch: int) -> list[tree_choice.Option]:
     rates = [[first, first / 5, first / 25, first / 125]] * 8
-    return plan.ranked(rates, Truth(batch), batch=batch, most_nodes=NODES)
+    return tree_choice.ranked(rates, Truth(batch), batch=batch, most_nodes=NODES)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 16])
@@ -185,7 +184,7 @@ def test_it_finds_out_that_drafts_have_become_better() -> None:
 
 def test_without_asking_it_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above tests the questions."""
-    monkeypatch.setattr("specops.engine.planning.planner.EXPLORED", 0.0)
+    monkeypatch.setattr("specops.engine.planner.planner.EXPLORED", 0.0)
     made = world(0.05)
     made.run(1, 1000)
     made.first = 0.9

@@ -12,9 +12,8 @@ from tiny_models import Pair as TinyPair
 
 from specops.assets import asset
 from specops.engine import Sampling
-from specops.engine.along import rates, trace
-from specops.engine.pair import Pair
-from specops.engine.replay import Trace, copied, table
+from specops.engine.load import Pair
+from specops.engine.planner.offline_acceptance import Trace, copied, rates, table, trace
 from specops.load.workload import load_prompts
 from specops.trees import parse_tree
 

@@ -10,8 +10,8 @@ import torch
 from chi_square import p_value
 from tiny_models import VOCABULARY, Pair, drain, reference_logits, tokens_of
 
-from specops.engine.chance import distribution
 from specops.engine.request import LEAST_TEMPERATURE, Sampling
+from specops.engine.rng import distribution
 
 TREES = ["none", "ngram:4", "chain:3", "expand:3,2,1", "dynamic:8:3", "chain:3+ngram:4"]
 PROMPT = [17, 4, 250, 17, 4]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.engine import plan
-from specops.engine.sequoia import best_tree, expected_tokens, spec
+from specops.engine.planner import tree_choice
+from specops.engine.planner.tree_choice import best_tree, shape_spec, tokens_of_shape
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
 
@@ -70,16 +70,16 @@ def test_there_are_as_many_trees_as_catalan_says() -> None:
     ],
 )
 def test_no_tree_is_better(table: list[list[float]], nodes: int) -> None:
-    best = max(expected_tokens(table, topology_of(forest)) for n in range(nodes + 1) for forest in forests(n))
+    best = max(tokens_of_shape(table, topology_of(forest)) for n in range(nodes + 1) for forest in forests(n))
     found = best_tree(table, nodes)
-    assert expected_tokens(table, found) == pytest.approx(best, abs=1e-12)
+    assert tokens_of_shape(table, found) == pytest.approx(best, abs=1e-12)
     assert len(found) <= nodes + 1
 
 
 @given(rates(), st.integers(0, 24))
 def test_it_reaches_the_ceiling(table: list[list[float]], nodes: int) -> None:
     tree = best_tree(table, nodes)
-    assert expected_tokens(table, tree) == pytest.approx(plan.ceiling(table, nodes), abs=1e-12)
+    assert tokens_of_shape(table, tree) == pytest.approx(tree_choice.ceiling(table, nodes), abs=1e-12)
     assert len(tree) <= nodes + 1
     assert all(reaches(table, tree))
     assert tree.level_order is tree
@@ -90,16 +90,16 @@ def test_expected_tokens_of_an_expansion_are_the_planners(
     table: list[list[float]], widths: list[int]
 ) -> None:
     widths = widths[: len(table)]
-    expected = plan.expected_tokens(table, tuple(widths))
-    assert expected_tokens(table, Topology.expansion(tuple(widths))) == pytest.approx(expected)
+    expected = tree_choice.expected_tokens(table, tuple(widths))
+    assert tokens_of_shape(table, Topology.expansion(tuple(widths))) == pytest.approx(expected)
 
 
 @given(rates(), st.integers(1, 24))
 def test_a_rollout_file_can_carry_it(table: list[list[float]], nodes: int) -> None:
     tree = best_tree(table, nodes)
     if len(tree) == 1:
-        assert spec(tree) == "none"
+        assert shape_spec(tree) == "none"
     else:
-        read = parse_tree(spec(tree))
+        read = parse_tree(shape_spec(tree))
         assert Topology.of(read.parents) is tree
         assert (read.nodes, read.depth) == (len(tree) - 1, max(tree.depth))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.engine.drafters.copying import LONGEST, WORTH, Holding, alike
+from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, Holding, alike
 from specops.engine.drafters.suffix import MOST_PLACES, Match, Suffix, Texts, likeliest
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
-from specops.engine.verifiers.greedy import verify_greedy
+from specops.engine.verifiers.naive import verify_greedy
 
 TEXT = st.lists(st.integers(0, 2), min_size=2, max_size=30)
 Path = tuple[int, ...]
@@ -44,7 +44,7 @@ def odds_by_scan(
         if len(path) == depth:
             continue
         here = [
-            (text[place + len(path)], min(alike(text, place, tokens, len(tokens)) + len(path), LONGEST))
+            (text[place + len(path)], min(alike(text, place, tokens, len(tokens)) + len(path), LONGEST_MATCH))
             for text, place in places
             if place + len(path) < len(text) and tuple(text[place : place + len(path)]) == path
         ]
@@ -169,7 +169,7 @@ def test_what_held_is_learned_by_length() -> None:
             )
         odds.append(drafter._followed[sequence.id].holding)
     trusting, doubting = odds
-    assert trusting.chance(LONGEST) > Holding().chance(LONGEST)
+    assert trusting.chance(LONGEST_MATCH) > Holding().chance(LONGEST_MATCH)
     assert doubting.chance(2) < Holding().chance(2) / 2
 
 

@@ -15,7 +15,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from specops.assets import asset
-from specops.engine.tokenizer import load_tokenizer, read_plain
+from specops.engine.text import load_tokenizer, read_plain
 from specops.errors import ModelError
 
 TEXTS = [
@@ -192,7 +192,7 @@ def imported_by(program: str) -> set[str]:
 def test_a_tokenizer_and_the_api_are_loaded_without_torch() -> None:
     program = """
 from specops.assets import asset
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.engine import Sampling
 import specops.serve.server, specops.serve.engine_worker
 load_tokenizer(asset("playbooks", "embedded", "target")).apply_chat_template(

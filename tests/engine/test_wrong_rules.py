@@ -22,14 +22,15 @@ from torch import Tensor
 
 from specops.engine import load_engine
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers import Verifier, best_verifier, check, make_verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers import best_verifier, make_verifier
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.naive import Naive
 from specops.engine.verifiers.ranked import Ranked
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier, check
 from specops.errors import LosslessError
 
 PLAIN = Sampling(temperature=1.0)
@@ -38,7 +39,7 @@ MODELS = [(random_table(seed), random_table(100 + seed)) for seed in range(8)]
 
 @cache
 def trees_of(spec: str, draw: Draw, q: Table) -> WeighedTrees:
-    return drafted(make_drafter(spec, draw, [partial(DraftModel, TableModel(q))], rows=1, length=12), PLAIN)
+    return drafted(make_drafter(spec, draw, [partial(ModelGrower, TableModel(q))], rows=1, length=12), PLAIN)
 
 
 def star(tokens: list[int], draw: Draw, q: Table) -> TokenTree:

@@ -28,11 +28,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from specops.engine.draft import MakeGrower
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.drafters.grower import Draft
-from specops.engine.heads.eagle import Eagle, EagleHead
-from specops.engine.model import FeatureModel, Model, load_model
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.heads.eagle import EagleGrower, EagleHead
+from specops.engine.models import load_model
+from specops.engine.models.model import FeatureModel, Model
 from specops.engine.request import Emission, Sampling
 from specops.engine.step import Engine
 from specops.engine.tree import Draw
@@ -112,9 +113,9 @@ class Pair:
     ) -> Engine:
         """Like `load_engine`, over the models that are loaded already."""
         draw = make_verifier(verifier).prefers if verifier else Draw.WITHOUT_REPLACEMENT
-        grower: Draft = partial(DraftModel, draft or self.draft_model)
+        grower: MakeGrower = partial(ModelGrower, draft or self.draft_model)
         if head is not None:
-            grower = partial(Eagle, EagleHead(head, self.target_model))
+            grower = partial(EagleGrower, EagleHead(head, self.target_model))
         drafter = make_drafter(tree, draw, [grower], max_batch, max_length)
         return Engine(
             self.target_model,

@@ -18,9 +18,9 @@ from specops_kernels.sampling_rows import Rows
 from specops_kernels.verify_trees import PackedTrees, Verified
 from torch import Tensor
 
-from specops.engine.chance import Dice
+from specops.engine.rng import Dice
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers import Verifier
+from specops.engine.verifiers.verifier import Verifier
 
 LEAST = 1e-3
 """An answer that is less probable than this is not given: its interval is too narrow to be hit surely."""

@@ -33,12 +33,12 @@ from tables import Prefix, TableModel, random_table
 from torch import Tensor
 
 from specops.engine.drafters import make_drafter
-from specops.engine.drafters.draft_model import DraftModel
+from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 
 Rule = Callable[..., Verified]
 TABLE = random_table(0)
@@ -46,7 +46,7 @@ TABLE = random_table(0)
 
 def emitted(rule: Rule, verifier: Verifier, spec: str, draw: Draw, tile: int | None) -> dict[Prefix, float]:
     """The distribution of what a rule emits, token by token beside the engine."""
-    drafter = make_drafter(spec, draw, [partial(DraftModel, TableModel(random_table(1)))], rows=1, length=12)
+    drafter = make_drafter(spec, draw, [partial(ModelGrower, TableModel(random_table(1)))], rows=1, length=12)
     trees: list[TokenTree] = []
     rows: list[Tensor] = []
     volumes: list[float] = []

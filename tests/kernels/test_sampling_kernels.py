@@ -16,11 +16,11 @@ from specops_kernels import sampling, sampling_naive
 from specops_kernels.sampling_rows import Rows
 from specops_kernels.verify_trees import PackedTrees, Turns
 
-from specops.engine.drafters.merged import merge
+from specops.engine.drafters.compound import merge
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Verifier
-from specops.engine.verifiers.mss import MultiStep
+from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.traversal import Traversal
+from specops.engine.verifiers.verifier import Verifier
 
 VOCAB = 23
 TILE = 16  # two tiles, the second of which is ragged

@@ -126,8 +126,7 @@ def test_who_sees_nothing_gets_nothing(device: torch.device) -> None:
 
 def test_as_the_engine(device: torch.device) -> None:
     """The engine's SDPA over the very same cache."""
-    from specops.engine.attention import Layout, Mask, Span, attend
-    from specops.engine.cache import KVCache
+    from specops.engine.attention import KVCache, Layout, Mask, Span, attend
 
     cache = KVCache(layers=1, rows=3, capacity=64, kv_heads=2, head_dim=16, dtype=torch.float32)
     cache.data.normal_()

@@ -18,10 +18,10 @@ from specops_kernels.verify_greedy import Commit, verify_greedy
 from specops_kernels.verify_trees import PackedTrees, Verified
 from torch import Tensor
 
-from specops.engine.cache import KVCache
-from specops.engine.drafters.merged import merge
+from specops.engine.attention import KVCache
+from specops.engine.drafters.compound import merge
 from specops.engine.tree import Draw, TokenTree, Topology
-from specops.engine.verifiers.greedy import verify_greedy as engine_walk
+from specops.engine.verifiers.naive import verify_greedy as engine_walk
 
 VOCAB = 21
 

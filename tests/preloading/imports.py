@@ -11,9 +11,9 @@ for name in (
     "specops.edge.serving",
     "specops.edge.verifying",
     "specops.engine.load",
-    "specops.engine.offload",
-    "specops.engine.ranks",
-    "specops.engine.tokenizer",
+    "specops.engine.models.offload",
+    "specops.engine.parallel.process_group",
+    "specops.engine.text",
     "specops.serve.engine_worker",
     "specops.serve.server",
 ):

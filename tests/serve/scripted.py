@@ -12,8 +12,7 @@ from typing import Any
 
 from live import DEADLINE, until
 
-from specops.engine.request import Counters, Emission, Sampling
-from specops.engine.streaming import Streaming
+from specops.engine.request import Counters, Emission, Sampling, Streaming
 from specops.errors import UsageError
 
 

@@ -14,10 +14,10 @@ pytest.importorskip("torch", reason="needs the engine extra")
 import numpy as np
 
 from specops.cli.verify_draft import estimate_lines as lines
-from specops.engine.costs import Costs, Sheet
-from specops.engine.curve import Curve
-from specops.engine.replay import Trace
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.planner.cost_model import Curve
+from specops.engine.planner.offline_acceptance import Trace
+from specops.engine.planner.step_costs import Costs, Sheet
+from specops.engine.text import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.verify_draft import prediction

@@ -19,8 +19,8 @@ from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
 from specops.edge.simulation.model import Heads
 from specops.edge.simulation.rounds import GUESSING, Rounds, Text, of_texts
-from specops.engine.drafters.draft_model import DraftModel
-from specops.engine.model import Model
+from specops.engine.heads.draft_model import ModelGrower
+from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence
 from specops.progress import Progress
@@ -55,7 +55,7 @@ def measure(
 class _Walk:
     def __init__(self, model: Model, settings: Drafting, length: int) -> None:
         self._settings, self._length = settings, length + 1
-        self._draft = DraftModel(model, 1, self._length, settings.room)
+        self._draft = ModelGrower(model, 1, self._length, settings.room)
         self._heads: dict[Heads, int] = {"one": 1, "many": max(settings.heads, 2)}
 
     @torch.inference_mode()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from specops.edge.batching import Batching
 from specops.edge.depth import Adaptive, parse_depth
-from specops.engine.curve import Curve
+from specops.engine.planner.cost_model import Curve
 from specops.errors import FileError, UsageError
 
 Arm = Literal["edge", "server-only", "autoregressive"]

@@ -27,7 +27,7 @@ from specops.edge.cost import HOUR_S, Prices
 from specops.edge.simulation.model import EdgeCosts, Heads, Setting
 from specops.edge.simulation.outcome import Summary, replicate
 from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.engine.curve import Curve
+from specops.engine.planner.cost_model import Curve
 
 VERIFY_S, DRAFT_S = 0.0942, 0.011
 RTT_S = 0.01407

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from specops.engine.draft import Grower, MakeGrower, Recipe
 from specops.engine.drafters.expansion import Expansion
-from specops.engine.drafters.grower import Draft, Grower
 from specops.engine.drafters.ngram import NGram
-from specops.engine.plan import levels
-from specops.engine.planning.evidence import Ended
-from specops.engine.planning.planner import COPIES, DEPTH, NONE, Planner, Plans, Seen, Turn
+from specops.engine.planner.acceptance_counts import Ended
+from specops.engine.planner.planner import COPIES, DEPTH, NONE, Planner, Plans, Seen, Turn
+from specops.engine.planner.tree_choice import levels
 from specops.engine.request import StepTimes
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
@@ -70,7 +70,7 @@ class _Step:
 class Auto:
     reads_features: bool
 
-    def __init__(self, nodes: int, draw: Draw, draft: Draft | None, rows: int, length: int) -> None:
+    def __init__(self, nodes: int, draw: Draw, draft: MakeGrower | None, rows: int, length: int) -> None:
         """`nodes` of a tree, at most; without a draft it copies."""
         self.nodes = nodes
         self.depth = nodes
@@ -91,6 +91,10 @@ class Auto:
         self._asked = 0  # steps in which copies were not drafted
         self._watching: int | None = None  # the sequence whose look-ups follow one on the other
         self._step: _Step | None = None
+
+    @classmethod
+    def of(cls, spec: TreeSpec, recipe: Recipe) -> Auto:
+        return cls(spec.nodes, recipe.draw, next(recipe.growers, None), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         deciding = [sequence for sequence in sequences if not sequence.reading]

@@ -13,9 +13,10 @@ from collections.abc import Sequence as Batch
 
 from torch import Tensor
 
-from specops.engine.drafters.grower import Draft, Level
+from specops.engine.draft import Level, MakeGrower, Recipe
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
+from specops.trees import TreeSpec
 
 WORTH_A_PASS = 0.1
 """Tokens that another level must be able to bring, by the draft's own probabilities of the nodes that it
@@ -79,13 +80,18 @@ class _Growing:
 class Dynamic:
     draws = Draw.DETERMINISTIC
 
-    def __init__(self, nodes: int, depth: int, draft: Draft, rows: int, length: int) -> None:
+    def __init__(self, nodes: int, depth: int, draft: MakeGrower, rows: int, length: int) -> None:
         self.nodes = nodes
         self.depth = depth
         self._beams = math.ceil(nodes / depth)
         self._grower = draft(rows, length, self._beams * depth)
         self.reads_features = self._grower.reads_features
         self._places: dict[int, list[int]] = {}  # by row: of the nodes of the last tree
+
+    @classmethod
+    def of(cls, spec: TreeSpec, recipe: Recipe) -> Dynamic:
+        nodes, depth = spec.sizes
+        return cls(nodes, depth, next(recipe.growers), recipe.rows, recipe.length)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         ready, logits = self._grower.read(sequences)

@@ -9,11 +9,57 @@ from collections.abc import Sequence as Batch
 
 from torch import Tensor
 
-from specops.engine.drafters.copying import WORTH, Holding, alike
+from specops.engine.draft import Recipe
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
+from specops.trees import TreeSpec
 
-LONGEST, SHORTEST = 4, 2  # tokens that are looked up
+LONGEST_MATCH = 16
+"""Tokens of a match that are told apart; a longer one counts as this long."""
+
+WORTH = 0.2
+"""Odds below which a copied token is not drafted. A further row in the target's pass takes 0.04 to 0.1 of a
+pass of one token on the shipped target; replayed there, odds from 0.1 to 0.3 are within 2% of each other."""
+
+DOUBT = 4.0
+"""Observations that the prior counts for."""
+
+
+class Holding:
+    """Of one sequence: the probability that a match of so many tokens goes on by one more."""
+
+    def __init__(self) -> None:
+        self._right = [DOUBT * _prior(length) for length in range(LONGEST_MATCH + 1)]
+        self._seen = [DOUBT] * (LONGEST_MATCH + 1)
+
+    def learn(self, length: int, right: bool) -> None:
+        """A match of `length` tokens went on, or it did not."""
+        length = min(length, LONGEST_MATCH)
+        self._seen[length] += 1
+        self._right[length] += right
+
+    def chance(self, length: int) -> float:
+        length = min(length, LONGEST_MATCH)
+        return self._right[length] / self._seen[length]
+
+
+def _prior(length: int) -> float:
+    """Near Laplace's rule for what held so many times. On the shipped target, greedy, matches of 2, 3, 4, 8
+    and 12 tokens went on in 0.62, 0.71, 0.80, 0.84 and 0.93 of all cases; at temperature 1 less often."""
+    return length / (length + 1)
+
+
+def alike(text: list[int], stop: int, other: list[int], other_stop: int) -> int:
+    """How many tokens before `stop` in the one are those before `other_stop` in the other, up to
+    LONGEST_MATCH."""
+    length = 0
+    most = min(LONGEST_MATCH, stop, other_stop)
+    while length < most and text[stop - 1 - length] == other[other_stop - 1 - length]:
+        length += 1
+    return length
+
+
+LONGEST_GRAM, SHORTEST_GRAM = 4, 2  # tokens that are looked up
 
 
 class _Place:
@@ -50,14 +96,14 @@ class _Place:
                 right = tokens[self._at] == tokens[place]
                 self._holding.learn(self._length, right)
                 self._at, self._length = (self._at + 1, self._length + 1) if right else (-1, 0)
-            for size in range(SHORTEST, min(LONGEST, place) + 1):
+            for size in range(SHORTEST_GRAM, min(LONGEST_GRAM, place) + 1):
                 self._after[tuple(tokens[place - size : place])] = place
             if self._at < 0 and place >= prompt_length - 1:
                 self._look_up(tokens, place + 1)
         self._known = len(tokens)
 
     def _look_up(self, tokens: list[int], stop: int) -> None:
-        for size in range(min(LONGEST, stop), SHORTEST - 1, -1):
+        for size in range(min(LONGEST_GRAM, stop), SHORTEST_GRAM - 1, -1):
             found = self._after.get(tuple(tokens[stop - size : stop]))
             if found is not None:
                 self._at, self._length = found, alike(tokens, found, tokens, stop)
@@ -71,6 +117,10 @@ class NGram:
     def __init__(self, count: int) -> None:
         self.nodes = self.depth = count
         self._places: dict[int, _Place] = {}  # by sequence
+
+    @classmethod
+    def of(cls, spec: TreeSpec, recipe: Recipe) -> NGram:
+        return cls(spec.nodes)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         return [self._chain(sequence) for sequence in sequences]

@@ -19,9 +19,11 @@ from itertools import groupby
 
 from torch import Tensor
 
-from specops.engine.drafters.copying import LONGEST, WORTH, Holding, alike
+from specops.engine.draft import Recipe
+from specops.engine.drafters.ngram import LONGEST_MATCH, WORTH, Holding, alike
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
+from specops.trees import TreeSpec
 
 MOST_PLACES = 16
 """That a look-up takes, the newest: common pairs have thousands, and the newest say most."""
@@ -40,7 +42,7 @@ class Match:
 
     def follow(self, token: int) -> Match | None:
         if self.next < len(self.text) and self.text[self.next] == token:
-            return Match(self.text, self.next + 1, min(self.length + 1, LONGEST))
+            return Match(self.text, self.next + 1, min(self.length + 1, LONGEST_MATCH))
         return None
 
 
@@ -171,6 +173,10 @@ class Suffix:
         self.nodes = self.depth = count
         self._texts = Texts()
         self._followed: dict[int, _Followed] = {}  # by sequence
+
+    @classmethod
+    def of(cls, spec: TreeSpec, recipe: Recipe) -> Suffix:
+        return cls(spec.nodes)
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         return [self._tree(sequence) for sequence in sequences]

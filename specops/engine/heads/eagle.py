@@ -9,44 +9,50 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from collections.abc import Sequence as Batch
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specops.engine import compiled
-from specops.engine.attention import SHORT, Layout, Mask, Span, attend_rotated, causal
-from specops.engine.cache import KVCache
-from specops.engine.chance import Dice
-from specops.engine.drafters.grower import Cached, DraftHead, Level
-from specops.engine.family import Weights, as_told, checked_config, head_dim, layer_shapes, rotation
-from specops.engine.lean import Norm, queries_keys_values, rotations
-from specops.engine.linear import Linear
-from specops.engine.model import FeatureModel, Shape, reason_of
-from specops.engine.one_call import EaglePasses, Fed, Quantised
+from specops.engine.attention import SHORT, KVCache, Layout, Mask, Span, attend_rotated, causal
+from specops.engine.cpu import ops
+from specops.engine.cpu.ops import EaglePasses, Fed, Quantised
+from specops.engine.draft import CachedGrower, Draft, Level, joined, read_weights
+from specops.engine.models import first_reason
+from specops.engine.models.linear import Linear, TokenTable
+from specops.engine.models.llama import (
+    Norm,
+    Weights,
+    as_told,
+    checked_config,
+    head_dim,
+    layer_shapes,
+    queries_keys_values,
+    rotation,
+    rotations,
+)
+from specops.engine.models.model import FeatureModel, Shape
+from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
-from specops.engine.token_table import TokenTable
 from specops.errors import ModelError
 
-WEIGHTS = "model.safetensors"
 FUSE = "fc.weight"
 """[hidden, 2 * hidden], over the embedding and the feature side by side: what tells a head from a model."""
 FUSE_BIAS = "fc.bias"
 """[hidden], which some of the authors' heads have."""
 
 
-class EagleHead(DraftHead):
-    marks: ClassVar[Set[str]] = frozenset({FUSE})
+class EagleHead(Draft):
+    marks = frozenset({FUSE})
+    reads_features = True
 
     def __init__(self, folder: Path, target: FeatureModel) -> None:
         """Raises ModelError where the folder is damaged or the head is another target's."""
+        weights = read_weights(folder, "a draft head")
         try:
-            with safe_open(folder / WEIGHTS, framework="pt") as file:
-                weights = {name: file.get_tensor(name).float() for name in list(file.keys())}
             config = _config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             if config.hidden_act != "silu":
                 raise ValueError(f"its activation is {config.hidden_act}, not silu")
@@ -59,7 +65,6 @@ class EagleHead(DraftHead):
             turned = rotation(config)
         except (
             OSError,
-            SafetensorError,
             ValueError,
             KeyError,
             TypeError,
@@ -67,7 +72,7 @@ class EagleHead(DraftHead):
             ZeroDivisionError,
             RuntimeError,
         ) as error:
-            raise ModelError(f"could not load a draft head from {folder}: {reason_of(error)}") from error
+            raise ModelError(f"could not load a draft head from {folder}: {first_reason(error)}") from error
         self.shape = Shape(
             layers=1,
             heads=config.num_attention_heads,
@@ -83,7 +88,7 @@ class EagleHead(DraftHead):
                 f"tokens and features of {width}, not for {target.shape.vocab} and {target.width}",
                 hint="a head is trained for one target; take that one's",
             )
-        self._width = width
+        self._width, self.max_positions = width, self.shape.max_positions
         of_feature = self._enter_with(layer, fuse, weights.get(FUSE_BIAS), embedding)
         out, gate_up = layer.joined("self_attn.o_proj"), layer.joined("mlp.gate_proj", "mlp.up_proj")
         down, output = layer.joined("mlp.down_proj"), target.output.float()
@@ -137,7 +142,7 @@ class EagleHead(DraftHead):
 
     def chains(self, count: int) -> bool:
         """Whether a chain after `count` tokens can be one call."""
-        return self._in_one_call is not None and self._in_one_call.draws and count <= SHORT
+        return self._in_one_call is not None and self._in_one_call.table is not None and count <= SHORT
 
     def chain(
         self,
@@ -172,29 +177,27 @@ class EagleHead(DraftHead):
         if wanted is not None:
             x, seen = x[wanted], seen[wanted]
         h = self._norm(x, (self._out.product(seen), self._out.scale))
-        h = compiled.gate(self._gate_up.product(h), self._gate_up.scale)
+        h = ops.gate(self._gate_up.product(h), self._gate_up.scale)
         return torch.add(x, self._down.product(h), alpha=self._down.scale)
 
-    def grower(self, rows: int, length: int, nodes: int) -> Eagle:
-        return Eagle(self, rows, length, nodes)
+    def grower(self, rows: int, length: int, nodes: int) -> EagleGrower:
+        return EagleGrower(self, rows, length, nodes)
 
-    @property
-    def max_positions(self) -> int | None:
-        return self.shape.max_positions
-
-    def unroll(self, whole: list[int], first: int, features: Tensor, depth: int) -> Iterator[Tensor]:
+    def unroll(
+        self, whole: list[int], first: int, features: Tensor, depth: int
+    ) -> Iterator[tuple[int, Tensor]]:
         """The step that reads the prompt has no feature to draft from yet.
 
-        Slots of the cache: first the true ones, the token i + 1 beside the feature at i; then, for each depth
-        below, one slot for each root, beside the guess from the depth above.
+        Slots of the cache: first the text's, token i + 1 beside the feature at i; then, for each depth below,
+        one slot for each root, beside the guess from the depth above.
         """
-        true, roots = len(whole) - 1, len(whole) - first
+        true, roots = len(whole) - 2, len(whole) - 1 - first
         if roots < 1:
             return
         cache = self.shape.cache(1, true + (depth - 1) * roots)
         layout = Layout([Span(0, 0, true, torch.arange(true), causal(true))], cache, self.shape.tile)
-        guesses = self.forward(torch.tensor(whole[1:]), features[:true], layout)[first - 1 :]
-        yield self.logits(guesses)
+        guesses = self.forward(torch.tensor(whole[1:-1]), features[:true], layout)[first - 1 :]
+        yield 1, self.logits(guesses)
         for below in range(1, min(depth, roots)):
             count, start = roots - below, true + (below - 1) * roots
             sees = torch.zeros(count, start + count, dtype=torch.bool)
@@ -206,10 +209,10 @@ class EagleHead(DraftHead):
             layout = Layout([Span(0, start, count, positions, Mask(sees))], cache, self.shape.tile)
             tokens = torch.tensor(whole[first + below :][:count])
             guesses = self.forward(tokens, guesses[:count], layout)
-            yield self.logits(guesses)
+            yield below + 1, self.logits(guesses)
 
 
-class Eagle(Cached):
+class EagleGrower(CachedGrower):
     reads_features = True
 
     def __init__(self, head: EagleHead, rows: int, length: int, nodes: int) -> None:
@@ -240,7 +243,7 @@ class Eagle(Cached):
                 ends.append(len(tokens) - 1)
         if not tokens:
             return [], torch.empty(0, self._head.shape.vocab)
-        guessed, logits = self._head.draft(tokens, _joined(features), spans, self._cache, ends)
+        guessed, logits = self._head.draft(tokens, joined(features), spans, self._cache, ends)
         for index, guess in zip(ready, _apart(guessed), strict=True):
             self._guessed[sequences[index].row] = [guess]
         return ready, logits
@@ -256,7 +259,7 @@ class Eagle(Cached):
             dice = chance.several(most)
         else:
             return None
-        tokens, features = sequence.tokens[start + 1 : stop + 1], _joined(self._known[row])
+        tokens, features = sequence.tokens[start + 1 : stop + 1], joined(self._known[row])
         span, temperature = self._span(row, start, stop), sampling.temperature
         self._known[row], self._read[row] = [], stop
         return self._head.chain(
@@ -268,7 +271,7 @@ class Eagle(Cached):
         parents = [self._guessed[level.sequence.row][place] for level in levels for place in level.parents]
         spans = [self._level_span(level) for level in levels]
         wanted = list(range(len(tokens)))
-        guessed, logits = self._head.draft(tokens, _joined(parents), spans, self._cache, wanted)
+        guessed, logits = self._head.draft(tokens, joined(parents), spans, self._cache, wanted)
         rows = iter(_apart(guessed))
         for level in levels:
             self._guessed[level.sequence.row] += [next(rows) for _ in level.tokens]
@@ -290,10 +293,6 @@ class Eagle(Cached):
 def _apart(rows: Tensor) -> list[Tensor]:
     """[n, hidden] -> n times [1, hidden]."""
     return [rows] if len(rows) == 1 else list(rows[:, None].unbind())
-
-
-def _joined(rows: list[Tensor]) -> Tensor:
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 def _config(told: dict[str, Any]) -> Any:

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specops.engine.tree import Draw
-from specops.engine.verifiers import Proposals
 from specops.engine.verifiers.traversal import Claim, Traversal, Trial
+from specops.engine.verifiers.verifier import Proposals
 
 Floats = NDArray[np.float64]
 Plan = tuple[list[Floats], Floats]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from specops.engine.chance import Chance
+from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
-from specops.engine.verifiers import Proposals, Target, Verified
+from specops.engine.verifiers.verifier import Proposals, Target, Verified
 
 Trial = tuple[int, float]
 """A child, and the weight that its path may claim."""

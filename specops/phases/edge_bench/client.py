@@ -18,7 +18,7 @@ from specops.edge.connection import Connection, connect
 from specops.edge.destination import Destination
 from specops.edge.link import Down, Link, Refused, Turn, Verdict
 from specops.edge.settings import Drafting
-from specops.engine.model import Model
+from specops.engine.models.model import Model
 from specops.engine.request import Sampling
 from specops.errors import SpecopsError
 from specops.phases.edge_bench.records import Answer, ClientEffort

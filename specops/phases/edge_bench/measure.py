@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from specops import results
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.errors import SpecopsError, UsageError
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts

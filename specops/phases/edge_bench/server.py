@@ -10,7 +10,6 @@ from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from typing import cast
 
 from specops.config import DeclaredPass, StandIn
 from specops.edge.batching import Batching
@@ -19,9 +18,9 @@ from specops.edge.paced import Paced, PassCost
 from specops.edge.server import Ports, ServiceSettings, serve_verification
 from specops.edge.serving import EngineSettings, load_verifier
 from specops.edge.verifying import verify_in_process
-from specops.engine.model import FeatureModel
+from specops.engine.models.model import FeatureModel
 from specops.engine.step import Engine
-from specops.engine.tokenizer import load_tokenizer
+from specops.engine.text import load_tokenizer
 from specops.errors import SpecopsError
 from specops.phases.edge_bench.records import ServerEffort
 from specops.prometheus.exposition import Scrape, scrape
@@ -49,7 +48,7 @@ class Hosted:
             self.settings,
             pace=paced(self.stand_in.verify, self.target_pace),
             # A model, and no head: the edge has loaded it as one by now.
-            pace_draft=lambda draft: slowed(cast(FeatureModel, draft)),
+            pace_draft=slowed,
         )
 
 

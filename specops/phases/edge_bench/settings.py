@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from specops.assets import asset
 from specops.config import Edge, Rollout, StandIn
 from specops.edge.cost import Prices
-from specops.engine.drafts import reads_features
+from specops.engine.heads import needs_target
 from specops.errors import ConfigError
 from specops.serving import OwnModels
 
@@ -92,7 +92,7 @@ def _draft(own: OwnModels) -> Path:
             "could not bench edge drafting: the speculative pool has no draft model that an edge could run",
             hint="give its speculation a draft: a folder with a model of its own",
         )
-    if own.draft is not None and reads_features(folder):
+    if own.draft is not None and needs_target(folder):
         raise ConfigError(
             f"could not bench edge drafting with {folder}: it is a head or an early exit, which "
             "reads the target's features, and these stay on the server",

@@ -23,8 +23,9 @@ from specops.edge.relay import relay
 from specops.edge.server import Ports
 from specops.edge.serving import EngineSettings
 from specops.edge.settings import Drafting
-from specops.engine.model import FeatureModel, load_model
-from specops.engine.place import compute_with
+from specops.engine.load import compute_with
+from specops.engine.models import load_model
+from specops.engine.models.model import FeatureModel
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, SpecopsError
 from specops.phases.edge_bench.arms import Arm

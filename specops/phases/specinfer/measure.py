@@ -11,8 +11,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from specops import results, stats
-from specops.engine import Sampling, acceptance, along
-from specops.engine.pair import Pair
+from specops.engine import Sampling
+from specops.engine.load import Pair
+from specops.engine.planner import acceptance_rates, offline_acceptance
 from specops.engine.verifiers import make_verifier
 from specops.load.workload import load_prompts
 from specops.phases.specinfer.tables import (
@@ -111,15 +112,17 @@ class _Measuring:
 
     def success(self) -> dict[str, Rows]:
         """Of the children at the root: table 1."""
-        rates: dict[str, list[along.Rates]] = {}
+        rates: dict[str, list[offline_acceptance.Rates]] = {}
         for name, prompts in self.datasets.items():
             rates[name] = []
             for ids in prompts:
-                found = along.rates(self.pair, ids, self.settings.tokens, len(WIDTHS), self.settings.seed)
+                found = offline_acceptance.rates(
+                    self.pair, ids, self.settings.tokens, len(WIDTHS), self.settings.seed
+                )
                 rates[name].append(found)
                 self.progress.advance()
         rates[EVERYTHING] = [rate for found in rates.values() for rate in found]
-        rules = {GREEDY: acceptance.GREEDY, STOCHASTIC: acceptance.SAMPLED[0]}
+        rules = {GREEDY: acceptance_rates.GREEDY, STOCHASTIC: acceptance_rates.SAMPLED[0]}
         return {
             decoding: {
                 name: [_mean(values) for values in zip(*(rate[rule] for rate in found), strict=True)]
@@ -159,7 +162,7 @@ class _Measuring:
             )
             engine.submit(ids, sampling)
         # What reads the target's features has none before the first step, which is then without a tree.
-        whole = range(DEPTH + 1, settings.tokens + (0 if self.pair.reads_features else 1))
+        whole = range(DEPTH + 1, settings.tokens + (0 if self.pair.draft.reads_features else 1))
         left: dict[int, int] = defaultdict(lambda: settings.tokens)
         counted: dict[int, Counted] = defaultdict(Counted)
         while not engine.idle:

@@ -29,7 +29,7 @@ from specops.serving import OWN, Startable, pool_of
 
 if TYPE_CHECKING:  # the client's process imports this module, and needs no torch
     from specops.engine import Engine
-    from specops.engine.pair import Pair
+    from specops.engine.load import Pair
 
 MODEL = "target"
 TOKENS = 48

@@ -1,8 +1,8 @@
 """`verify-draft --measure`: the pair on the embedded engine, over the user's prompts.
 
-The target answers a sample of the prompts. What it wrote says how each tree of the draft's would have fared
-(engine/along.py, replay.py), a few trees' steps say what a step of any tree costs (engine/costs.py), and the
-planner (engine/plan.py) says which trees are worth a look. Those are then predicted answer by answer.
+The target answers a sample of the prompts. Its text says how each tree of the draft's would have fared
+(engine/planner: offline_acceptance.py), a few trees' steps give the time of a step of any tree
+(step_costs.py), and tree_choice.py says which trees are worth predicting, answer by answer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.engine import plan
-from specops.engine.costs import MOST_NODES, Costs
-from specops.engine.pair import Pair
-from specops.engine.replay import Trace, table
+from specops.engine.load import Pair
+from specops.engine.planner import tree_choice
+from specops.engine.planner.offline_acceptance import Trace, table
+from specops.engine.planner.step_costs import MOST_NODES, Costs
 from specops.phases.ab.speedups import Shown
 from specops.phases.verify_draft.prediction import (
     DEPTH,
@@ -186,7 +186,9 @@ def predict(sample: Sample, predictor: Predictor) -> Estimate:
         chosen=best.tree if best.overall.estimate > 1 else NO_DRAFT,
         drafted=drafted,
         alternatives=tuple(found),
-        any_shape=round(plan.ceiling(rates, spec.nodes) / plan.expected_tokens(rates, spec.widths), 3),
+        any_shape=round(
+            tree_choice.ceiling(rates, spec.nodes) / tree_choice.expected_tokens(rates, spec.widths), 3
+        ),
         acceptance=_accepted(traces),
         by_class={name: _accepted([text.trace for text in sample.of(name)]) for name in sample.classes},
         costs=tuple(_costs(context, costs) for context, costs in predictor.machine.sheet.ends),

@@ -10,11 +10,10 @@ from pathlib import Path
 from time import monotonic
 
 from specops import stats
-from specops.engine.along import trace
-from specops.engine.costs import ROOM, Costs, Probes, Readings, Sheet, sheet_of
-from specops.engine.pair import Pair
-from specops.engine.plan import Option, Rates, levels, ranked
-from specops.engine.replay import Trace, copied
+from specops.engine.load import Pair
+from specops.engine.planner.offline_acceptance import Trace, copied, trace
+from specops.engine.planner.step_costs import ROOM, Costs, Probes, Readings, Sheet, sheet_of
+from specops.engine.planner.tree_choice import Option, Rates, levels, ranked
 from specops.engine.request import Sampling
 from specops.errors import PromptsError, UsageError
 from specops.load.client import DEFAULT_MAX_TOKENS
@@ -264,7 +263,7 @@ def measure_machine(pair: Pair, sample: Sample, progress: Progress) -> tuple[Mac
     requested = [shorts[number % len(shorts)] for number in range(ROUNDS)]
     api = overhead(pair, requested, sample.temperature, progress)
     contexts = (round(statistics.fmean(map(len, shorts))), round(statistics.fmean(map(len, longs))))
-    bare = pair.reads_features
+    bare = pair.draft.reads_features
     request = statistics.median(found.request for found in api)
     chunk = statistics.median(found.chunk for found in api)
     whole = sheet_of(contexts, readings, opens_bare=bare)

@@ -1,0 +1,265 @@
+"""Any decoder-only architecture of transformers, with its attention replaced by the engine's own.
+
+The model runs as it is on one packed row of tokens; transformers' attention interface hands each layer's
+queries, keys and values to `attend`, which writes them to the engine's cache. No model is written again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+from specops.engine.attention import CPU, Layout, Span, attend, causal
+from specops.engine.models.model import Shape
+from specops.engine.parallel.process_group import Ranks
+from specops.engine.parallel.shards import cut
+from specops.errors import ModelError
+
+_NAME = "specops_tree"
+_HINT = "serve it with vLLM, or take a decoder-only model with plain attention"
+
+
+_POSITIONS = ("position_ids", "cache_position")
+"""Tensors that an attention may be given beside queries, keys and values, and that change nothing in it."""
+
+
+def _tree_attention(
+    module: torch.nn.Module,
+    query: Tensor,  # [1, heads, n, head_dim]
+    key: Tensor,  # [1, kv_heads, n, head_dim]
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    *,
+    specops_layout: Layout,
+    softcap: float | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    if softcap is not None:
+        raise ValueError("it caps its attention scores")
+    if attention_mask is not None:
+        raise ValueError("it adds to its attention scores, or hides tokens, by itself")
+    if unknown := [
+        name for name, value in more.items() if isinstance(value, Tensor) and name not in _POSITIONS
+    ]:
+        raise ValueError(f"its attention takes {', '.join(unknown)}")
+    kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
+    return seen.view(1, query.shape[2], query.shape[1], -1), None
+
+
+AttentionInterface.register(_NAME, _tree_attention)
+
+
+class GenericModel:
+    def __init__(
+        self,
+        source: Any,
+        device: torch.device = CPU,
+        *,
+        kernel: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """ranks: of which this one runs its part alone.
+
+        Raises ModelError where the result would not be the model's own.
+        """
+        name = type(source).__name__
+        self._ranks = ranks
+        self._source = source
+        self._features: Tensor
+        try:
+            self.shape = replace(_shape(source), device=device, kernel=kernel)
+            if ranks is None:
+                source.to(device)
+            self.output = source.get_output_embeddings().weight
+            self.width = self.output.shape[1]
+            probe = Probe(self.shape.max_positions, self.shape.vocab)
+            own = probe.own(source).to(device)
+            if ranks is not None:
+                layers, parts = cut(source, ranks)  # of the whole, which lies in host memory until then
+                source.to(device)
+                whole = self.shape
+                heads, kv_heads = whole.heads // parts, whole.kv_heads // parts
+                self.shape = replace(whole, layers=layers, heads=heads, kv_heads=kv_heads)
+            source.get_output_embeddings().register_forward_pre_hook(self._keep_features)
+            source.set_attn_implementation(_NAME)
+            found = probe.run(source, self._in_two_parts)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"could not run {name} over the engine's cache: {reason}", _HINT) from error
+        # A stage of a pipeline other than the last has no logits, and rank 0 looks at them for all.
+        # Windows, biases, sinks or caps that the interface does not see would change the output silently.
+        if found.numel() and not close(found, own, source.dtype):
+            raise ModelError(
+                f"could not run {name} over the engine's cache: its logits differ from its own attention's",
+                _HINT,
+            )
+
+    def _in_two_parts(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """[n, V] logits; the second part sees the first one only through the cache."""
+        n = len(tokens)
+        cache = self.shape.cache(rows=1, capacity=n)
+        logits = []
+        for start, stop in pairwise((0, n // 2, n)):
+            span = Span(0, start, stop - start, positions[start:stop], causal(stop - start))
+            logits.append(self.forward(tokens[start:stop], Layout([span], cache, self.shape.tile)))
+        return torch.cat(logits)
+
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        device = self.shape.device
+        output = self._source(
+            input_ids=tokens[None].to(device),
+            position_ids=layout.positions[None],
+            use_cache=False,
+            logits_to_keep=0 if wanted is None else wanted.to(device),
+            specops_layout=layout,
+        )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        logits = self.forward(tokens, layout)  # of all, so that the output layer reads all
+        features = self._features
+        if self._ranks is not None and self._ranks.parallel.kind == "pipeline":
+            features = self._ranks.from_first(features.contiguous())
+        return logits if wanted is None else logits[wanted.to(logits.device)], features
+
+    def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._features = inputs[0].flatten(0, -2).float()  # [1, n, width] or [n, width]
+
+
+def _shape(source: Any) -> Shape:
+    config = source.config.get_text_config()
+    heads = config.num_attention_heads
+    return Shape(
+        layers=config.num_hidden_layers,
+        heads=heads,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocab=source.get_output_embeddings().weight.shape[0],
+        max_positions=config.max_position_embeddings,
+        dtype=source.dtype,
+    )
+
+
+EAGER = "eager"
+TOKENS, LOWERED = 16, 4
+"""Of a probe; and what stands there in place of a limit."""
+
+_LIMIT = re.compile(r"window|chunk|span|floor_scale|block_size|original_max_position")
+
+
+class Probe:
+    """A few tokens, at adjacent positions and with the last one at the last position."""
+
+    def __init__(self, positions: int, vocabulary: int) -> None:
+        self.tokens = torch.arange(min(TOKENS, positions)) % vocabulary
+        self.near = torch.arange(len(self.tokens))
+        self.far = self.near.clone()
+        self.far[-1] = positions - 1
+        self._positions = positions
+
+    def run(self, source: Any, forward: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """[2n, V]: of `forward`, from tokens and positions to [n, V] logits, with lowered limits and adjacent
+        positions; then as `source` is, with the last position."""
+        with _lowered(source, self._positions):
+            near = forward(self.tokens, self.near)
+        return torch.cat((near, forward(self.tokens, self.far)))
+
+    def own(self, source: Any) -> Tensor:
+        """`run` of the model's own eager attention, float32.
+
+        Raises ValueError where a mask hides an earlier token, and where a token changes what comes before it.
+        """
+
+        def forward(tokens: Tensor, positions: Tensor) -> Tensor:
+            logits: Tensor = source(
+                input_ids=tokens[None].to(source.device),
+                position_ids=positions[None].to(source.device),
+                attention_mask=torch.ones_like(tokens)[None].to(source.device),  # they are one sequence
+                use_cache=False,
+            ).logits[0]
+            return logits.float()
+
+        found, n = self.run(source, forward), len(self.tokens)
+        with _watched_masks(source, self._positions):
+            near = forward(self.tokens, self.near)[:-1]
+        if not close(found[n:-1], near, source.dtype):
+            raise ValueError("its logits change with the position of a later token")
+        return found
+
+
+def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+    tolerance = torch.finfo(dtype).eps ** 0.5 * float(own.abs().max())
+    return torch.allclose(found, own, rtol=0, atol=tolerance)
+
+
+@contextmanager
+def _watched_masks(source: Any, positions: int) -> Iterator[None]:
+    """ValueError where a layer is given a mask that hides an earlier token. A model may make masks that none
+    of its layers uses."""
+    right = ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
+    limiting: list[tuple[Tensor, str]] = []
+
+    def watched(*given: Any, mask_function: Callable[..., Any], **more: Any) -> Any:
+        mask = right(*given, mask_function=mask_function, **more)
+        if (hidden := _hidden(mask_function, positions)) is not None:
+            limiting.append((mask, f"its token {hidden[0]} does not see token {hidden[1]}"))
+        return mask
+
+    def look(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for mask, reason in limiting:
+            if any(value is mask for value in (*given, *named.values())):
+                raise ValueError(f"{reason}: it has a window or chunks")
+
+    layers = [module for module in source.modules() if hasattr(module, "layer_idx")]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    ALL_MASK_ATTENTION_FUNCTIONS[EAGER] = watched
+    try:
+        yield
+    finally:
+        del ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
+        for hook in hooks:
+            hook.remove()
+
+
+def _hidden(mask_function: Callable[..., Any], positions: int) -> tuple[int, int] | None:
+    """A token and an earlier one that it does not see, looked for at powers of two, at the end, and at such
+    distances."""
+    powers = [0, *(1 << bit for bit in range(positions.bit_length()))]
+    for token in sorted({min(power, positions - 1) for power in powers}):
+        for other in sorted({min(power, token) for power in powers} | {max(token - p, 0) for p in powers}):
+            if not bool(mask_function(0, 0, torch.tensor(token), torch.tensor(other))):
+                return token, other
+    return None
+
+
+@contextmanager
+def _lowered(source: Any, positions: int) -> Iterator[None]:
+    """Every limit below `positions` that the model's config and modules name is `LOWERED`."""
+    before: list[tuple[Any, str, int]] = [
+        (holder, name, value)
+        for holder in (source.config.get_text_config(), *source.modules())
+        for name, value in vars(holder).items()
+        if type(value) is int and LOWERED < value < positions and _LIMIT.search(name)
+    ]
+    try:
+        for holder, name, _ in before:
+            setattr(holder, name, LOWERED)
+        yield
+    finally:
+        for holder, name, value in before:
+            setattr(holder, name, value)

@@ -1,0 +1,74 @@
+"""What the engine needs of a model: its shape, its forward pass over the engine's cache, and its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from specops.engine.attention import CPU, KVCache, Layout
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the cache and the attention need to know of a model, as far as it lies here."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    max_positions: int
+    dtype: torch.dtype
+    device: torch.device = CPU
+    kernel: bool = False
+    """Attention by the Triton kernel, in place of PyTorch's."""
+
+    @property
+    def tile(self) -> int:
+        """Query heads that share one KV head."""
+        return self.heads // self.kv_heads
+
+    def cache(self, rows: int, capacity: int) -> KVCache:
+        form = self.layers, rows, capacity, self.kv_heads, self.head_dim
+        return KVCache(*form, self.dtype, self.device, kernel=self.kernel)
+
+
+class Model(Protocol):
+    @property
+    def shape(self) -> Shape: ...
+
+    def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
+        """[n] packed token ids -> float32 logits [n, vocab], or of the `wanted` ones only, [w, vocab].
+
+        The keys and values of all n are written to the cache that `layout` is over.
+        """
+
+
+class FeatureModel(Model, Protocol):
+    """A model that also gives its features: what its output layer reads, one row of `width` for a token."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def output(self) -> Tensor:
+        """[vocab, width], the weight of the output layer."""
+
+    def with_features(
+        self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward`, and the features of all n tokens, [n, width]."""
+
+
+@runtime_checkable
+class LayeredModel(FeatureModel, Protocol):
+    """A model whose layers the engine runs itself, so that it can stop after any of them."""
+
+    def first(self, layers: int, adapter: Tensor | None = None) -> Model:
+        """The same weights without the layers from `layers` on, and with the norm and output layer.
+
+        adapter: [width, width]; the norm then reads x + adapter x.
+        """

@@ -1,0 +1,370 @@
+"""Where the tensors of a checkpoint lie, so that they can be read one by one."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from math import prod
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from specops.checkpoints.source import Folder
+from specops.errors import ModelError, UsageError
+
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+PIECE = 1 << 20
+"""Bytes that are read, and paid for, at once."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One tensor, [shape], row-major, `offset` bytes into a safetensors file."""
+
+    path: Path
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def places(folder: Path) -> dict[str, Place]:
+    """Every tensor of a folder's safetensors files, in one or in shards. Raises ModelError."""
+    source, found = Folder(folder), {}
+    for name in source.names():
+        if not name.endswith(".safetensors"):
+            continue
+        path = folder / name
+        begin = _data(path)
+        for tensor, told in source.header(name).items():
+            if tensor == "__metadata__":
+                continue
+            try:
+                dtype, shape = _DTYPES[told["dtype"]], tuple(map(int, told["shape"]))
+                place = Place(path, begin + int(told["data_offsets"][0]), dtype, shape)
+                complete = int(told["data_offsets"][1]) - int(told["data_offsets"][0]) == place.size
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                raise ModelError(
+                    f"could not read {tensor} of {path}: its header tells {told}",
+                    hint="weights are read from disk in float32, float16 or bfloat16 only",
+                ) from error
+            if not complete or place.offset + place.size > path.stat().st_size:
+                raise ModelError(
+                    f"could not read {tensor} of {path}: the file is damaged",
+                    hint="copy or download the weights again",
+                )
+            found[tensor] = place
+    if not found:
+        raise ModelError(
+            f"could not read weights from {folder}: it has no safetensors file",
+            hint="save the model with transformers, which writes safetensors",
+        )
+    return found
+
+
+def _data(path: Path) -> int:
+    """Where the tensors begin: behind 8 bytes and the header, whose length they tell."""
+    with path.open("rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
+
+
+def read(place: Place, into: Tensor | None = None, pay: Callable[[int], None] | None = None) -> Tensor:
+    """The tensor as it is stored.
+
+    into: at least as many bytes, uint8, which it is then a view of.
+    pay: told of each piece's bytes before they are read; it may wait.
+    Raises ModelError.
+    """
+    raw = torch.empty(place.size, dtype=torch.uint8) if into is None else into[: place.size]
+    buffer, done = raw.numpy().data, 0
+    try:
+        with place.path.open("rb", buffering=0) as file:
+            while done < place.size:
+                piece = buffer[done : done + PIECE]
+                if pay is not None:
+                    pay(len(piece))
+                count = os.preadv(file.fileno(), [piece], place.offset + done)
+                if count == 0:
+                    raise OSError("the file has become shorter")
+                done += count
+    except OSError as error:
+        raise ModelError(f"could not read weights from {place.path}: {error}") from error
+    return raw.view(place.dtype).view(place.shape)
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Where the layers' weights stay, and how fast they may come."""
+
+    source: Literal["disk", "host"]
+
+    bandwidth: float | None = None
+    """Bytes a second, which reading is then held to; None: as fast as they come. A benchmark declares it,
+    since a file that fits the page cache is no disk."""
+
+    def __post_init__(self) -> None:
+        if self.source not in ("disk", "host"):
+            raise UsageError(f"weights cannot be offloaded to {self.source!r}", hint="choose disk or host")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise UsageError(f"a bandwidth must be above 0 bytes a second, not {self.bandwidth}")
+
+
+class Throttle:
+    """Lets bytes through at a rate: a bucket as deep as what comes in `SLACK`, so that late wake-ups of the
+    sleeping thread are made up for and idle time is not saved up."""
+
+    SLACK = 0.005  # seconds
+
+    def __init__(
+        self,
+        rate: float,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._clock, self._sleep = rate, clock, sleep
+        self._paid = clock()  # until when the bytes so far have taken
+
+    def __call__(self, count: int) -> None:
+        """Return when `count` more bytes would have come."""
+        now = self._clock()
+        self._paid = max(self._paid, now - self.SLACK) + count / self._rate
+        if self._paid > now:
+            self._sleep(self._paid - now)
+
+
+class Source(Protocol):
+    def __call__(self, place: Place) -> Tensor:
+        """The stored tensor, valid until the next call."""
+
+
+def make_source(offload: Offload, streamed: list[Place], device: torch.device) -> Source:
+    """`streamed`: all that will ever be asked for. For a GPU, the memory it copies from is pinned."""
+    pay = None if offload.bandwidth is None else Throttle(offload.bandwidth)
+    pinned = device.type == "cuda"
+    if offload.source == "host":
+        return _Host(streamed, pay, pinned)
+    return _Disk(max(place.size for place in streamed), pay, pinned)
+
+
+class _Disk:
+    def __init__(self, largest: int, pay: Callable[[int], None] | None, pinned: bool) -> None:
+        self._buffer, self._pay = torch.empty(largest, dtype=torch.uint8, pin_memory=pinned), pay
+
+    def __call__(self, place: Place) -> Tensor:
+        return read(place, self._buffer, self._pay)
+
+
+class _Host:
+    def __init__(self, streamed: list[Place], pay: Callable[[int], None] | None, pinned: bool) -> None:
+        self._pay = pay
+        self._held = {
+            place: read(place, torch.empty(place.size, dtype=torch.uint8, pin_memory=pinned))
+            for place in streamed
+        }
+
+    def __call__(self, place: Place) -> Tensor:
+        if self._pay is not None:
+            self._pay(place.size)
+        return self._held[place]
+
+
+class Slot(Protocol):
+    """Room for one layer."""
+
+    def fill(self, index: int) -> None:
+        """Bring layer `index` here. It may wait for what still computes with the one before."""
+
+    def used(self) -> None:
+        """All that is to be computed with the layer has been asked for."""
+
+
+S = TypeVar("S", bound=Slot)
+
+
+class Stream(Generic[S]):
+    """Gives the layers in turn, 0, 1, …, 0, 1, …, each read while the one before is computed with."""
+
+    def __init__(self, layers: int, slots: Sequence[S]) -> None:
+        """`slots`: two, or one more for each layer that is to be read further ahead."""
+        self._free: queue.SimpleQueue[S | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[tuple[int, S] | Exception] = queue.SimpleQueue()
+        self._held: S | None = None
+        for slot in slots:
+            self._free.put(slot)
+        # The thread knows the queues alone, so that it ends when nobody holds the stream any more.
+        weakref.finalize(self, self._free.put, None)
+        threading.Thread(
+            target=_read_on, args=(layers, self._free, self._ready), name="offload", daemon=True
+        ).start()
+
+    def take(self, wanted: int) -> S:
+        """The slot with layer `wanted`, until `give_back` or the next `take`. Raises what reading raised."""
+        self.give_back()  # of a pass that was broken off
+        while True:
+            found = self._ready.get()
+            if isinstance(found, Exception):
+                self._ready.put(found)  # nothing will come after it
+                raise found
+            index, self._held = found
+            if index == wanted:
+                return self._held
+            self.give_back()
+
+    def give_back(self) -> None:
+        if self._held is not None:
+            self._held.used()
+            self._free.put(self._held)
+            self._held = None
+
+
+def _read_on(
+    layers: int, free: queue.SimpleQueue[S | None], ready: queue.SimpleQueue[tuple[int, S] | Exception]
+) -> None:
+    for index in cycle(range(layers)):
+        slot = free.get()
+        if slot is None:
+            return
+        try:
+            slot.fill(index)
+        except Exception as error:  # whoever waits for the layer is to hear of it
+            ready.put(error)
+            return
+        ready.put((index, slot))
+
+
+Layer = dict[str, Place]
+"""Where a layer's weights lie, by their names within it."""
+
+
+class _LayerSlot:
+    def __init__(self, layers: list[Layer], source: Source, dtype: torch.dtype, device: torch.device) -> None:
+        self._layers, self._source = layers, source
+        self.data = {
+            name: torch.empty(place.shape, dtype=dtype, device=device) for name, place in layers[0].items()
+        }
+        self._copying = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._computed: torch.cuda.Event | None = None
+
+    def fill(self, index: int) -> None:
+        if self._copying is None:
+            self._copy(index)
+            return
+        if self._computed is not None:
+            self._computed.synchronize()
+        with torch.cuda.stream(self._copying):
+            self._copy(index)
+        self._copying.synchronize()
+
+    def _copy(self, index: int) -> None:
+        for name, place in self._layers[index].items():
+            self.data[name].copy_(self._source(place))
+
+    def used(self) -> None:
+        if self._copying is not None:
+            self._computed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._computed.record()
+
+
+def load_streamed(
+    folder: Path, config: Any, dtype: torch.dtype, offload: Offload, device: torch.device
+) -> Any:
+    """transformers' model, its layers' weights left where `offload` says. Raises ModelError."""
+    from transformers import AutoModelForCausalLM
+
+    # Buffers, such as rotary frequencies, are computed and not stored: they must not be on the meta device.
+    hook = nn.modules.module.register_module_parameter_registration_hook(
+        _without_data  # type: ignore[arg-type]  # what it returns is taken, whatever torch's type says
+    )
+    try:
+        source = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+    finally:
+        hook.remove()
+    found = places(folder)
+    path, modules = _layers(source, config.num_hidden_layers)
+    layers = [
+        {name: _place(folder, found, f"{path}.{i}.{name}", w) for name, w in module.named_parameters()}
+        for i, module in enumerate(modules)
+    ]
+    tied = set(getattr(source, "all_tied_weights_keys", None) or ())
+    for name, weight in list(source.named_parameters(remove_duplicate=False)):
+        if not name.startswith(f"{path}.") and name not in tied:
+            held = read(_place(folder, found, name, weight)).to(dtype)
+            _assign(source, name, nn.Parameter(held, requires_grad=False))
+    source.tie_weights()
+    if len({tuple((name, place.shape) for name, place in layer.items()) for layer in layers}) > 1:
+        raise ModelError(
+            f"could not offload {folder}: its layers are not all of one form", hint="load it whole"
+        )
+    reading = make_source(offload, [place for layer in layers for place in layer.values()], device)
+    stream = Stream(len(layers), [_LayerSlot(layers, reading, dtype, device) for _ in range(2)])
+    for index, module in enumerate(modules):
+        _bind(module, index, stream, dtype, device)
+    return source.to(device)
+
+
+def _bind(
+    module: nn.Module, index: int, stream: Stream[_LayerSlot], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Whenever the layer runs, its parameters are those of the slot that it came in."""
+    parameters = {}
+    for name, _ in list(module.named_parameters()):
+        parameters[name] = nn.Parameter(torch.empty(0, dtype=dtype, device=device), requires_grad=False)
+        _assign(module, name, parameters[name])
+
+    def begin(module: nn.Module, inputs: Any) -> None:
+        slot = stream.take(index)
+        for name, parameter in parameters.items():
+            parameter.data = slot.data[name]
+
+    def end(module: nn.Module, inputs: Any, output: Any) -> None:
+        stream.give_back()
+
+    module.register_forward_pre_hook(begin)
+    module.register_forward_hook(end)
+
+
+def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
+    """The list of its decoder layers, and its name."""
+    for name, module in source.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return name, list(module)
+    raise ModelError(
+        f"could not offload {type(source).__name__}: it has no list of {count} layers", hint="load it whole"
+    )
+
+
+def _place(folder: Path, found: dict[str, Place], name: str, weight: Tensor) -> Place:
+    """ModelError where a weight is missing, or is not of the shape that config.json tells."""
+    if name not in found:
+        raise ModelError(
+            f"could not load a model from {folder}: its weights lack {name}",
+            hint="save it with this version of transformers; config.json must be of the same model",
+        )
+    if found[name].shape != tuple(weight.shape):
+        raise ModelError(
+            f"could not load a model from {folder}: {name} is of the shape {found[name].shape}, where "
+            f"config.json tells of {tuple(weight.shape)}",
+            hint="copy the folder again; config.json and the weights must be of the same model",
+        )
+    return found[name]
+
+
+def _assign(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(module.get_submodule(owner), attribute, parameter)
+
+
+def _without_data(module: nn.Module, name: str, parameter: Tensor) -> nn.Parameter:
+    return nn.Parameter(parameter.to("meta"), requires_grad=False)

@@ -1,0 +1,317 @@
+"""What steps take, by the size of the batch and of its trees: measured once, corrected by every step. Pure.
+
+The first measurement (warm_up.py) gives the form: the target's pass by its tokens at a few batch sizes, the
+draft's passes by their nodes. Every step since says how far off that is where the engine works now: by the
+median of the last few ratios, for each batch and number of tokens, since a median forgets a step that was
+held up. Where nothing was seen the nearest number of tokens, and then the nearest batch, says it.
+
+A machine that slows down slows down every tree, but only the one in use shows it. So ratios are taken over
+how slow the machine is at the time, the median over the last steps of any kind: else the planner would flee
+from every busy minute to the tree that it remembers from a quiet one.
+
+How slow it is cannot be told from how slow the tree in use is, if that was first seen while the machine was
+thought slower than it was: all others would look as much slower for ever. So where the machine is thought
+much slower, or faster, a ratio that is more like what was expected without that is taken as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by a count, linear between the counts that were measured; beyond the last as between the last
+    two, before the first as at the first."""
+
+    points: tuple[tuple[int, float], ...]
+    """At least two, ascending."""
+
+    @staticmethod
+    def rising(found: Mapping[int, Sequence[float]]) -> Curve:
+        """Through the mean at each count, but never falling: more tokens take no less time, and where they
+        seem to, the machine was disturbed. Neighbours that fall are pooled (isotonic regression)."""
+        pools: list[tuple[list[int], list[float]]] = []
+        for count, seconds in sorted(found.items()):
+            pools.append(([count], list(seconds)))
+            while len(pools) > 1 and statistics.fmean(pools[-2][1]) > statistics.fmean(pools[-1][1]):
+                counts, pooled = pools.pop()
+                pools[-1][0].extend(counts)
+                pools[-1][1].extend(pooled)
+        return Curve(tuple((count, statistics.fmean(pooled)) for counts, pooled in pools for count in counts))
+
+    def at(self, count: float) -> float:
+        counts = [point[0] for point in self.points]
+        right = min(max(bisect_right(counts, count), 1), len(counts) - 1)
+        (low, below), (high, above) = self.points[right - 1], self.points[right]
+        return below + max(count - low, 0) / (high - low) * (above - below)
+
+    def towards(self, other: Curve, share: float) -> Curve:
+        pairs = zip(self.points, other.points, strict=True)
+        return Curve(tuple((count, a + share * (b - a)) for (count, a), (_, b) in pairs))
+
+
+REMEMBERED = 9
+"""Ratios of one kind of step."""
+
+KNOWN = 3
+"""Ratios after which a kind of step says how slow the machine is."""
+
+SLOW = 1.25
+"""A slowness, or the inverse of one, beyond which it is asked whether it is mistaken."""
+
+UNSEEN = 0.03
+"""The relative error of what is known of steps that were not seen, or seldom."""
+
+MOST_KINDS = 512
+"""Kinds of steps that are remembered; the one unseen for longest is forgotten."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Seconds at one batch size, by the nodes of each tree (verify) or of its level."""
+
+    verify: tuple[float, ...]
+    first: float
+    level: tuple[float, ...]
+    rest: float
+
+
+@dataclass(frozen=True)
+class Base:
+    """The first measurement, in seconds."""
+
+    target: dict[int, Curve]
+    """By batch: the target's pass and the verification, by the tokens of all its trees with their roots."""
+
+    first: Curve
+    """The draft's first pass, by batch."""
+
+    level: Curve
+    """A further pass of the draft, by its nodes, of all trees."""
+
+    rest: Curve
+    """Committing, by batch."""
+
+    def form(self, batch: int, nodes: int) -> _Form:
+        """All of it at one batch size, for trees of up to `nodes` nodes."""
+        if (batch, nodes) not in self._forms:
+            self._forms[batch, nodes] = _Form(
+                verify=tuple(self.verify(batch, batch * (1 + count)) for count in range(nodes + 1)),
+                first=self.first.at(batch),
+                level=tuple(self.level.at(batch * count) for count in range(nodes + 1)),
+                rest=self.rest.at(batch),
+            )
+        return self._forms[batch, nodes]
+
+    @cached_property
+    def _forms(self) -> dict[tuple[int, int], _Form]:
+        return {}
+
+    def verify(self, batch: int, tokens: float) -> float:
+        below = max((size for size in self.target if size <= batch), default=min(self.target))
+        above = min((size for size in self.target if size >= batch), default=max(self.target))
+        low = self.target[below].at(tokens)
+        if above == below:
+            return low
+        return low + (batch - below) / (above - below) * (self.target[above].at(tokens) - low)
+
+
+ROUGH = Base(
+    target={1: Curve(((1, 1.0), (17, 2.0)))},
+    first=Curve(((1, 0.15), (17, 0.3))),
+    level=Curve(((1, 0.15), (17, 0.3))),
+    rest=Curve(((1, 0.05), (17, 0.2))),
+)
+"""Without a first measurement: the form of some model on some machine. Steps say the rest."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """Seconds at one batch size, as tables: what `plan.ranked` asks a few hundred times."""
+
+    batch: int
+    plain: float
+    verify: tuple[float, ...]
+    """By the nodes of each tree, without the root."""
+
+    first: float
+    level: tuple[float, ...]
+    """By the nodes of each tree on the level; [0] is not used."""
+
+    rest: float
+    look_up: float
+    copied: tuple[float, ...]
+    """As `verify`, of copies: trees of different lengths, which are not verified in one call."""
+
+    def step(self, levels: Sequence[int], batch: int = 1) -> float:
+        """Of this batch, whatever `batch` is."""
+        if not levels:
+            return self.plain
+        drafted = self.first + sum(self.level[nodes] for nodes in levels[:-1])
+        return drafted + self.verify[sum(levels)] + self.rest
+
+    def copying(self, drafted: float, lengths: Sequence[float]) -> float:
+        """A step whose trees have `drafted` copied tokens each, in the mean; lengths[n] of them have n. Of
+        one sequence every length takes its own time: where little is found, most steps are plain ones."""
+        if self.batch == 1:
+            passes = sum(share * verify for share, verify in zip(lengths, self.verify, strict=False))
+            return self.look_up + passes + self.rest
+        low = min(int(drafted), len(self.copied) - 2)
+        share = drafted - low
+        verify = self.copied[low] + share * (self.copied[low + 1] - self.copied[low])
+        return self.look_up + verify + self.rest
+
+
+class _Ratios:
+    """Seen over expected, by batch and a count."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int], deque[float]] = {}
+
+    def add(self, batch: int, count: float, ratio: float) -> None:
+        key = batch, _bucket(count)
+        ratios = self._seen.pop(key, None) or deque(maxlen=REMEMBERED)
+        ratios.append(ratio)
+        self._seen[key] = ratios  # the last one is the one seen last
+        if len(self._seen) > MOST_KINDS:
+            del self._seen[next(iter(self._seen))]
+
+    def error(self, batch: int, count: float) -> float:
+        """Of the median of a kind of step, relative: by the median of the deviations from it."""
+        ratios = self._seen.get((batch, _bucket(count)), ())
+        if len(ratios) < KNOWN:
+            return UNSEEN
+        middle = statistics.median(ratios)
+        spread = statistics.median(abs(ratio - middle) for ratio in ratios)
+        return 1.86 * spread / middle / math.sqrt(len(ratios))  # 1.48 to a deviation, 1.25 for a median
+
+    def known(self, batch: int, count: float) -> float | None:
+        ratios = self._seen.get((batch, _bucket(count)), ())
+        return statistics.median(ratios) if len(ratios) >= KNOWN else None
+
+    def at(self, batch: int) -> _At:
+        """Of this batch; of the nearest one that was seen where it was not."""
+        sizes = {size for size, _ in self._seen}
+        if not sizes:
+            return _At(())
+        nearest = min(sizes, key=lambda size: abs(math.log(size / batch)))
+        found = ((b, statistics.median(r)) for (size, b), r in self._seen.items() if size == nearest)
+        return _At(tuple(sorted(found)))
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+@dataclass(frozen=True)
+class _At:
+    points: tuple[tuple[int, float], ...]
+
+    def __call__(self, count: float) -> float:
+        """Linear between the counts that were seen, and as at the nearest beyond them; 1 without any."""
+        if not self.points:
+            return 1.0
+        place = _bucket(count)
+        before = self.points[0]
+        for point in self.points:
+            if point[0] >= place:
+                span = point[0] - before[0]
+                share = (place - before[0]) / span if span > 0 else 1.0
+                return before[1] + share * (point[1] - before[1])
+            before = point
+        return before[1]
+
+
+def _bucket(count: float) -> int:
+    """Every count up to 8 apart, further up about an eighth apart."""
+    return round(count) if count <= 8 else round(8 * math.log2(count)) - 16
+
+
+class Paid:
+    def __init__(self, base: Base = ROUGH) -> None:
+        self.base = base
+        self._verify, self._copied = _Ratios(), _Ratios()
+        self._draft, self._read = _Ratios(), _Ratios()
+        self._look_up, self._rest = _Ratios(), _Ratios()
+        self._recent: deque[float] = deque(maxlen=REMEMBERED)
+        self.slowness = 1.0
+        """Of the machine, over the last steps; 1 as it was when most of what is known was seen."""
+
+    def verified(self, batch: int, tokens: int, seconds: float, *, ragged: bool) -> None:
+        """A pass over `tokens` of `batch` trees; ragged: of different shapes."""
+        ratios = self._copied if ragged else self._verify
+        ratio = seconds / self.base.verify(batch, tokens)
+        usual = ratios.known(batch, tokens)
+        if usual is not None:
+            self._recent.append(ratio / usual)
+            self.slowness = statistics.median(self._recent)
+        expected = usual or ratios.at(batch)(tokens)
+        now = ratio / self.slowness
+        mistaken = abs(math.log(self.slowness)) > math.log(SLOW) and (
+            abs(math.log(ratio / expected)) < abs(math.log(now / expected))
+        )
+        ratios.add(batch, tokens, ratio if mistaken else now)
+
+    def grew(self, batch: int, levels: Sequence[int], seconds: float) -> None:
+        """Trees with so many nodes on each level were drafted for a batch."""
+        self._draft.add(batch, 1, seconds / self._grow(batch, levels) / self.slowness)
+
+    def caught_up(self, batch: int, levels: Sequence[int], tokens: int, seconds: float) -> None:
+        """Trees were drafted for a batch, and `tokens` read of sequences that the draft had fallen behind
+        with: what that took longer than the trees alone do."""
+        growing = self._grow(batch, levels) * self._draft.at(batch)(1)
+        reading = max(0.0, seconds / self.slowness - growing)
+        self._read.add(1, tokens, reading / self.base.level.at(tokens))
+
+    def looked_up(self, batch: int, seconds: float) -> None:
+        self._look_up.add(batch, 1, seconds / batch / self.slowness)
+
+    def committed(self, batch: int, seconds: float) -> None:
+        self._rest.add(batch, 1, seconds / self.base.rest.at(batch) / self.slowness)
+
+    @property
+    def known(self) -> int:
+        """Kinds of steps that are remembered."""
+        return sum(map(len, (self._verify, self._copied, self._draft, self._read, self._look_up, self._rest)))
+
+    def here(self, batch: int, nodes: int) -> Here:
+        """All that is known of steps with trees of up to `nodes` nodes."""
+        verify, copied, slow = self._verify.at(batch), self._copied.at(batch), self.slowness
+        form = self.base.form(batch, nodes)
+        draft, rest = slow * self._draft.at(batch)(1), slow * form.rest * self._rest.at(batch)(1)
+        counts = [batch * (1 + more) for more in range(nodes + 1)]
+        even = tuple(slow * passed * verify(count) for passed, count in zip(form.verify, counts, strict=True))
+        uneven = even
+        if copied.points and batch > 1:  # one sequence's copies are a chain like any
+            passes = zip(even, form.verify, counts, strict=True)
+            # Never less than even trees take: what was seen of short copies says little of long ones.
+            uneven = tuple(max(least, slow * passed * copied(count)) for least, passed, count in passes)
+        return Here(
+            batch=batch,
+            plain=even[0] + rest,
+            verify=even,
+            first=form.first * draft,
+            level=tuple(seconds * draft for seconds in form.level),
+            rest=rest,
+            look_up=slow * batch * self._look_up.at(batch)(1) if len(self._look_up) else 0.0,
+            copied=(even[0], *uneven[1:]),
+        )
+
+    def read(self, tokens: int) -> float:
+        """The draft's pass over so many tokens of one sequence that it has fallen behind with."""
+        ratio = self._read.at(1)(tokens) if len(self._read) else self._draft.at(1)(1)
+        return self.slowness * self.base.level.at(tokens) * ratio
+
+    def error(self, batch: int, tokens: int) -> float:
+        """Of what a pass over `tokens` of `batch` trees is said to take, relative."""
+        return self._verify.error(batch, tokens)
+
+    def _grow(self, batch: int, levels: Sequence[int]) -> float:
+        further = sum(self.base.level.at(batch * nodes) for nodes in levels[:-1])
+        return self.base.first.at(batch) + further

@@ -1,0 +1,368 @@
+"""The tree of the next step: what is best by what was seen, changed only for a gain that lasts. Pure.
+
+Four things keep a planner honest that learns from its own steps:
+
+- It changes trees when another is predicted to be faster by `MARGIN` at `PATIENCE` reckonings in a row, so
+  that noise in the clock does not make it swing.
+- It drafts only where that is predicted to be faster than none by `CLEAR` and the error of both: no draft is
+  what cannot disappoint. What drafting takes counts whole, the reading of prompts included.
+- What it does not do it does not see. So it asks now and then: a step is drafted one of the next best trees;
+  where the draft reads nothing, one sequence alone is. All of that together may cost `EXPLORED` of the time;
+  what a question costs is what its step took longer than its tokens usually take.
+- Copies are looked up for one sequence at a time even where they are not drafted: whether they were right
+  shows in what is written, and costs no verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from specops.engine.planner import tree_choice
+from specops.engine.planner.acceptance_counts import MEMORY, SELDOM, Copied, Grown, Lengths
+from specops.engine.planner.cost_model import Here, Paid
+from specops.engine.planner.tree_choice import Goal, Option
+from specops.engine.tree import Topology
+from specops.trees import parse_tree
+
+NONE = "none"
+DEPTH = 8
+"""Levels of a tree, at most."""
+
+COPIES = (2, 4, 6, 8)
+"""Tokens copied at most, that are looked at. What a shorter copy brings is read off the longest, which takes
+a long run of right tokens for one step: the more so, the longer the longest is."""
+
+CLEAR = 0.03
+"""Of what none gives: the least that a draft is to gain, beyond the errors of what is known of both."""
+
+MARGIN = 0.03
+PATIENCE = 3
+RECKON, SELDOM_RECKON = 16, 64
+"""Steps between two reckonings, which take some hundreds of microseconds: the second once there were `YOUNG`
+of them and no other tree comes near."""
+
+YOUNG, NEAR = 32, 0.1
+
+RANK = 16
+"""Reckonings after which every tree is looked at again, and not only the `SHORT` best of the last time."""
+
+SHORT = 6
+SETTLING = 4
+"""Steps of one tree after which it takes what it usually does: right after another's, whose weights have
+pushed the target's out of the cache, a plain step takes up to twice as long."""
+
+LASTS = SETTLING + 4
+"""Steps of a question to all sequences."""
+
+EXPLORED = 0.01
+"""Of the time, for asking."""
+
+RARELY = 0.1
+"""Of a plain step: what a question is reckoned to cost at least, so that a cheap one is not asked at each
+step."""
+
+WIDE = ("expand:3,1", "expand:2", "chain:1")
+"""What is asked for to learn of the second and third rank, which chains do not show: the first that fits."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a step is to draft."""
+
+    tree: str
+    """For every sequence."""
+
+    asked: str | None = None
+    """A question: another tree, in place of it."""
+
+    alone: bool = False
+    """Whether it is asked of one sequence only, the one that the draft is least behind of."""
+
+    @property
+    def common(self) -> str:
+        """The tree of every sequence that is not asked alone."""
+        return self.tree if self.asked is None or self.alone else self.asked
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a step was. Of one in which a draft caught up only that is learned; other steps that read a prompt
+    are not shown."""
+
+    batch: int
+    turn: Turn
+    levels: tuple[int, ...] | None
+    """Nodes on each level of the trees that were grown, where all are of this one shape; () where none was
+    grown."""
+
+    tokens: int
+    """Of all trees, with their roots."""
+
+    emitted: int
+    draft: float
+    verify: float
+    rest: float
+    read: int = 0
+    """Tokens that the draft read of sequences that it had fallen behind with."""
+
+    lengths: Lengths = field(default_factory=Lengths)
+
+    @property
+    def seconds(self) -> float:
+        return self.draft + self.verify + self.rest
+
+
+class Plans(Protocol):
+    """What the drafter `auto` asks, and tells."""
+
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+        """For a batch of so many sequences; `behind`: tokens that the draft has not read of the one that it
+        is least behind of. None where this step is none to ask in: a prompt is being read."""
+
+    def learn(self, seen: Seen) -> None: ...
+
+    def grown(self, topology: Topology, path: Sequence[int]) -> None:
+        """A tree was verified."""
+
+    def copied(self, found: int, right: int) -> None:
+        """A look-up of `found` tokens was compared with what was written; the first `right` agree."""
+
+
+@dataclass
+class _Held:
+    """At one batch size."""
+
+    option: Option
+    short: list[str]
+    grown: str
+    """The best that the draft grows."""
+
+    wins: int = 0
+    reckoned: int = 0
+    """At which step."""
+
+    pause: int = RECKON
+    """Steps until it is reckoned again."""
+
+    reckonings: int = 0
+
+
+@dataclass
+class Planner:
+    most_nodes: int
+    grows: bool
+    """Whether there is a draft."""
+
+    goal: Goal = field(default_factory=Goal)
+    paid: Paid = field(default_factory=Paid)
+    accepted: Grown = field(default_factory=lambda: Grown(DEPTH))
+    copies: Copied = field(init=False)
+    lengths: Lengths = field(default_factory=Lengths)
+    """Of the sequences that are decoded."""
+
+    seconds: float = 0.0
+    asked_seconds: float = 0.0
+    """Of these, what asking cost."""
+
+    _held: dict[int, _Held] = field(default_factory=dict)
+    _credit: float = 0.0
+    _saved_for: float = 0.0
+    _asked: int = 0
+    """Questions."""
+
+    _asking: tuple[int, Turn, int] | None = None
+    """At which batch size, what, and for how many steps more."""
+
+    _settled: tuple[int, str, int] = (0, "", 0)
+    """Batch size and tree of the last steps, and how many there were."""
+
+    _steps: int = 0
+    _grows_now: bool = False
+
+    def __post_init__(self) -> None:
+        self.copies = Copied(min(max(COPIES), self.most_nodes))
+
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+        held = self._held.get(batch)
+        if held is None:
+            options = self.options(batch)
+            short, grown = _short(options), _grown(options)
+            best = max(self._to_beat(options, batch), key=self.goal.worth)
+            (best,) = (option for option in options if option.tree == best.tree)
+            held = self._held[batch] = _Held(best, short, grown, reckoned=self._steps)
+        elif self._steps - held.reckoned >= held.pause:
+            self._reckon(batch, held)
+        self._steps += 1
+        self._grows_now = parse_tree(held.option.tree).needs_draft
+        if self._asking is not None:
+            size, turn, left = self._asking
+            self._asking = (size, turn, left - 1) if left > 1 and size == batch else None
+            if size == batch:
+                return turn
+        asks = behind is not None and self._credit >= self._saved_for
+        question = self._question(batch, behind(), held) if behind is not None and asks else None
+        if question is not None and not question.alone:
+            self._asking = batch, question, LASTS - 1
+        return question or Turn(held.option.tree)
+
+    def learn(self, seen: Seen) -> None:
+        self.lengths = seen.lengths
+        if seen.read > 0:
+            if seen.levels:
+                self.paid.caught_up(seen.batch, seen.levels, seen.read, seen.draft)
+            return
+        self.seconds += seen.seconds
+        self._credit += EXPLORED * seen.seconds
+        if seen.turn.asked is not None:
+            usual = self._held[seen.batch].option.tokens_per_second * seen.batch
+            cost = max(0.0, seen.seconds - seen.emitted / usual)
+            self.asked_seconds += cost
+            self._credit -= cost
+        size, tree, steps = self._settled
+        steps = steps + 1 if (size, tree) == (seen.batch, seen.turn.common) and not seen.turn.alone else 0
+        self._settled = seen.batch, seen.turn.common, steps
+        if seen.levels is None or seen.turn.alone or steps < SETTLING:
+            return
+        if seen.levels:
+            self.paid.grew(seen.batch, seen.levels, seen.draft)
+        elif seen.turn.common != NONE:
+            self.paid.looked_up(seen.batch, seen.draft)
+        self.paid.committed(seen.batch, seen.rest)
+        ragged = seen.batch > 1 and not seen.levels and seen.tokens > seen.batch
+        self.paid.verified(seen.batch, seen.tokens, seen.verify, ragged=ragged)
+
+    def grown(self, topology: Topology, path: Sequence[int]) -> None:
+        self.accepted.see(topology, path, MEMORY if self._grows_now else SELDOM)
+
+    def copied(self, found: int, right: int) -> None:
+        self.copies.see(found, right)
+
+    def options(self, batch: int) -> list[Option]:
+        """Every way to decode a batch of so many, the best first."""
+        here = self.paid.here(batch, self.most_nodes)
+        found = tree_choice.ranked(self._rates(), here, batch=batch, most_nodes=self.most_nodes)
+        found = [*self._with_prompts(found, batch), *self._copying(here)]
+        return sorted(found, key=self.goal.worth, reverse=True)  # stable: among equals the smallest first
+
+    def _rates(self) -> list[list[float]]:
+        return self.accepted.rates if self.grows else []
+
+    def _copying(self, here: Here) -> list[Option]:
+        return [self._copy(count, here) for count in COPIES if count <= self.most_nodes]
+
+    def _copy(self, count: int, here: Here) -> Option:
+        tokens, drafted = self.copies.expected(count)
+        return Option(f"ngram:{count}", tokens, here.copying(drafted, self.copies.lengths(count)))
+
+    def _with_prompts(self, options: Sequence[Option], batch: int) -> list[Option]:
+        """With the draft's reading of prompts, spread over what is written: all wait while it reads one."""
+        if self.lengths.prompt == 0 or not self.grows:
+            return list(options)
+        token = batch * self.paid.read(round(self.lengths.prompt)) / self.lengths.written
+        return [
+            option
+            if option.tree == NONE
+            else replace(option, seconds_per_step=option.seconds_per_step + token * option.tokens_per_step)
+            for option in options
+        ]
+
+    def _to_beat(self, options: Sequence[Option], batch: int) -> list[Option]:
+        """As they are to be compared: `none` as if it gave what a draft has to."""
+        error = self.paid.error(batch, batch)
+        return [
+            replace(option, tokens_per_step=option.tokens_per_step * (1 + CLEAR + error))
+            if option.tree == NONE
+            else replace(option, tokens_per_step=option.tokens_per_step * (1 - self._error(option, batch)))
+            for option in options
+        ]
+
+    def _error(self, option: Option, batch: int) -> float:
+        spec = parse_tree(option.tree)
+        drafted = self.copies.expected(spec.nodes)[1] if spec.kind == "ngram" else spec.nodes
+        return self.paid.error(batch, round(batch * (1 + drafted)))
+
+    def _some(self, trees: Sequence[str], batch: int) -> list[Option]:
+        here, rates = self.paid.here(batch, self.most_nodes), self._rates()
+        found = []
+        for tree in trees:
+            spec = parse_tree(tree)
+            if spec.kind == "ngram":
+                found.append(self._copy(spec.nodes, here))
+            else:
+                found += self._with_prompts(
+                    [tree_choice.option(spec.widths, rates, here, batch=batch)], batch
+                )
+        return found
+
+    def _reckon(self, batch: int, held: _Held) -> None:
+        held.reckoned, held.reckonings = self._steps, held.reckonings + 1
+        if held.reckonings % RANK == 0:
+            options = self.options(batch)
+            held.short, held.grown = _short(options), _grown(options)
+        options = self._some([held.option.tree, *held.short], batch)
+        held.option = options[0]
+        current, *rivals = self._to_beat(options, batch)
+        best = max(rivals, key=self.goal.worth)
+        held.wins = held.wins + 1 if self.goal.beats(best, current, MARGIN) else 0
+        near = held.reckonings < YOUNG or self.goal.beats(best, current, -NEAR)
+        held.pause = RECKON if near else SELDOM_RECKON
+        if held.wins >= PATIENCE:
+            held.option, held.wins = next(each for each in options if each.tree == best.tree), 0
+
+    def _question(self, batch: int, behind: int, held: _Held) -> Turn | None:
+        """What is asked in this step, where the credit is enough for it."""
+        asked = self._questions_at(batch, behind, held)
+        if not asked:  # trees of one node, without a draft: copies start at two
+            return None
+        question = asked[self._asked % len(asked)]
+        self._saved_for = self._cost(question, batch, behind, held)
+        # What was not asked for a long time is asked once more, and not often.
+        self._credit = min(self._credit, 2 * self._saved_for)
+        if self._credit < self._saved_for:
+            return None
+        self._asked += 1
+        return question
+
+    def _questions_at(self, batch: int, behind: int, held: _Held) -> list[Turn]:
+        """Of all sequences what can be drafted for all at once; of one alone what needs a draft that reads
+        nothing of the others, and what shows its further ranks."""
+        tree = held.option.tree
+        follows = (batch == 1 and behind <= DEPTH + 1) or parse_tree(tree).needs_draft
+        rivals = [each for each in held.short if each not in (tree, NONE)]
+        if tree != NONE:  # asked as often as all others: what must not be slower than it
+            rivals = [each for rival in rivals for each in (NONE, rival)]
+        asked = [Turn(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
+        if self.grows:
+            wide = next(each for each in WIDE if parse_tree(each).nodes <= self.most_nodes)
+            alone = (wide,) if follows else (wide, held.grown, held.grown)
+            asked += [Turn(tree, each, alone=True) for each in alone]
+        return asked
+
+    def _cost(self, question: Turn, batch: int, behind: int, held: _Held) -> float:
+        """Predicted; of what is asked alone as if nothing of it were accepted."""
+        assert question.asked is not None
+        here = self.paid.here(batch, self.most_nodes)
+        least = RARELY * here.plain
+        if not question.alone:
+            (option,) = self._some([question.asked], batch)
+            usual = option.tokens_per_step / held.option.tokens_per_second
+            return LASTS * max(least, option.seconds_per_step - usual)
+        spec = parse_tree(question.asked)
+        alone = self.paid.here(1, self.most_nodes)
+        drafted = alone.first + sum(alone.level[nodes] for nodes in tree_choice.levels(spec.widths)[:-1])
+        each = (here.verify[-1] - here.verify[0]) / (batch * self.most_nodes)
+        return max(least, drafted + self.paid.read(max(behind, 1)) + each * spec.nodes)
+
+
+def _short(options: Sequence[Option]) -> list[str]:
+    """The best few, and the best of each kind; the smallest first, which is taken where others are no
+    better."""
+    kinds = {parse_tree(option.tree).kind: option.tree for option in reversed(options)}
+    found = {*(option.tree for option in options[:SHORT]), *kinds.values()}
+    return sorted(found, key=lambda tree: (parse_tree(tree).nodes, tree))
+
+
+def _grown(options: Sequence[Option]) -> str:
+    return next((option.tree for option in options if parse_tree(option.tree).needs_draft), NONE)

@@ -1,0 +1,322 @@
+"""What a step costs, measured in the engine's own steady state, on real prompts.
+
+A forward pass timed in a loop of its own is not what a step pays: between two verifications a draft's
+weights have left the cache, and after drafting so have some of the target's (LOG.md). So engines with a few
+different trees, the probes, decode the same text in turn, and what the parts of a step cost is read off
+their clocks. The steps of other trees are put together from the parts:
+
+    the draft's first pass, and one for each further level, by its nodes
+    + the target's pass and verification, by the tree's tokens, and what draft passes cost it in lost cache
+    + committing, which has to gather where a tree branches
+
+All is measured at a short and a long context, and linear in between, as attention is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from specops.engine.load import Pair
+from specops.engine.planner.cost_model import Curve
+from specops.engine.request import Sampling
+from specops.engine.step import Engine
+from specops.errors import UsageError
+from specops.trees import parse_tree
+
+PLAIN, LEAST = "none", "chain:1"
+DEEP, WIDE = "chain:8", "expand:4,1"
+"""Of equally many nodes: what the target's pass takes longer in one is what the draft's passes cost it."""
+
+CHAINS = (LEAST, "chain:2", "chain:3", "chain:4", "chain:5", "chain:6", DEEP)
+"""Nearly all there are: matrix kernels take rows in blocks, so that the cost of a pass rises in steps."""
+
+BRANCHING = ("expand:2,1", WIDE, "expand:8,1")
+DRAFTED = (*CHAINS, *BRANCHING)
+COPYING = "ngram:8"
+PROBES = (PLAIN, *DRAFTED, COPYING)
+
+MOST_NODES = 16
+"""Of a tree whose cost is still between measured ones."""
+
+STEPS = 12
+"""Timed of each probe on a prompt."""
+
+SETTLED_S, SETTLED_TOKENS = 0.05, 16
+"""After so long, or so many tokens, a probe's steps take what they usually do. Right after a prompt, or after
+another probe's trees, those of autoregressive decoding take half as long again."""
+
+ROOM = SETTLED_TOKENS + (1 + STEPS) * 9
+"""Tokens that the deepest probe may write on a prompt, at most."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one step took, in seconds."""
+
+    draft: float
+    forward: float
+    """The target's pass and the verification."""
+
+    commit: float
+    """And the rest of it."""
+
+    drafted: int
+    """Tokens."""
+
+    @property
+    def whole(self) -> float:
+        return self.draft + self.forward + self.commit
+
+    def over(self, slowness: float) -> Taken:
+        return Taken(self.draft / slowness, self.forward / slowness, self.commit / slowness, self.drafted)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Of one probe over one prompt, in seconds."""
+
+    opening: float
+    """The first steps, from the prompt on until they take what they usually do. A head reads the prompt in
+    the second."""
+
+    opening_steps: int
+    steps: tuple[Taken, ...]
+
+    def mean(self, part: Callable[[Taken], float]) -> float:
+        """Not the median: on a machine that is busy otherwise, long steps are held up more often than short
+        ones, so that the median of the short ones alone would be that of a machine at rest."""
+        return statistics.fmean(map(part, self.steps))
+
+    def over(self, slowness: float) -> Reading:
+        steps = tuple(step.over(slowness) for step in self.steps)
+        return Reading(self.opening / slowness, self.opening_steps, steps)
+
+
+Readings = Mapping[str, Reading]
+"""By probe, over one prompt."""
+
+
+class Probes:
+    """Engines over one pair, one for each probe's tree."""
+
+    def __init__(self, pair: Pair, temperature: float, longest: int) -> None:
+        """`longest`: tokens of the longest prompt that will be read."""
+        room = min(longest + ROOM, pair.positions)
+        self._engines = {tree: pair.engine(tree, room) for tree in PROBES}
+        self._temperature = temperature
+
+    def read(self, prompt: list[int], seed: int) -> Readings:
+        """Every probe in turn decodes a little after `prompt`."""
+        sampling = Sampling(temperature=self._temperature, seed=seed, max_tokens=ROOM, ignore_eos=True)
+        return {tree: _read(engine, prompt, sampling) for tree, engine in self._engines.items()}
+
+
+def _read(engine: Engine, prompt: list[int], sampling: Sampling) -> Reading:
+    """Without steps where the prompt leaves too little room for them."""
+    sequence = engine.submit(prompt, sampling)
+    started, opening_steps, tokens = perf_counter(), 0, 0
+    settled = math.inf
+    while not engine.idle and tokens < SETTLED_TOKENS and perf_counter() < settled:
+        for emission in engine.step():  # none while the prompt is being read
+            settled = min(settled, perf_counter() + SETTLED_S)
+            opening_steps += 1
+            tokens += len(emission.tokens)
+    opening = perf_counter() - started
+    taken: list[Taken] = []
+    while not engine.idle and len(taken) < STEPS:
+        taken.append(_timed(engine))
+    engine.cancel(sequence)
+    return Reading(opening, opening_steps, tuple(taken) if len(taken) == STEPS else ())
+
+
+def _timed(engine: Engine) -> Taken:
+    counters = engine.counters
+    draft, forward, drafted = counters.draft_seconds, counters.verify_seconds, counters.draft_tokens
+    began = perf_counter()
+    engine.step()
+    whole = perf_counter() - began
+    draft, forward = counters.draft_seconds - draft, counters.verify_seconds - forward
+    return Taken(draft, forward, whole - draft - forward, counters.draft_tokens - drafted)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, at one length of context."""
+
+    plain: float
+    """A whole step of autoregressive decoding."""
+
+    first_pass: float
+    """The draft's, of a step."""
+
+    level: Curve
+    """A further pass of the draft, by its nodes."""
+
+    target: Curve
+    """The target's pass and the verification, by the tokens of the tree with its root."""
+
+    crowding: float
+    """What each further pass of the draft adds to the target's."""
+
+    commit: float
+    gather: float
+    """What committing takes longer where the tree branches."""
+
+    prompt: float
+    """Reading the prompt, over what its step would take without; autoregressively."""
+
+    prompt_drafted: float
+    """The same with a draft, which reads it too. Of a head it is the whole of the first step, which has no
+    draft."""
+
+    def step(self, levels: Sequence[int], batch: int = 1) -> float:
+        """Of `batch` sequences, each with a tree of so many nodes on each level below the root.
+
+        A batch is one packed row of tokens, and costs what as many tokens of one sequence do.
+        """
+        if not levels:
+            return self.plain if batch == 1 else self.target.at(batch) + self.commit
+        passes = self.first_pass + self.level.at(batch) - self.level.at(1)
+        passes += sum(self.level.at(batch * nodes) for nodes in levels[:-1])
+        forward = self.target.at(batch * (1 + sum(levels))) + self.crowding * (len(levels) - 1)
+        return passes + forward + self.commit + (self.gather if max(levels) > 1 else 0.0)
+
+    def towards(self, other: Costs, share: float) -> Costs:
+        """Between this (0) and `other` (1)."""
+
+        def mixed(part: Callable[[Costs], float]) -> float:
+            return part(self) + share * (part(other) - part(self))
+
+        return Costs(
+            plain=mixed(lambda costs: costs.plain),
+            first_pass=mixed(lambda costs: costs.first_pass),
+            level=self.level.towards(other.level, share),
+            target=self.target.towards(other.target, share),
+            crowding=mixed(lambda costs: costs.crowding),
+            commit=mixed(lambda costs: costs.commit),
+            gather=mixed(lambda costs: costs.gather),
+            prompt=mixed(lambda costs: costs.prompt),
+            prompt_drafted=mixed(lambda costs: costs.prompt_drafted),
+        )
+
+
+def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
+    """The parts, from what the probes took: means over the steps of a round, medians over the rounds.
+
+    Whatever else the machine did in a round slowed down all its probes, so that a round's times are divided
+    by how slow it was as a whole. opens_bare: whether the step that reads a prompt has no draft. Raises
+    UsageError where a probe never had room.
+    """
+    rounds = _levelled(rounds)
+
+    def median(tree: str, part: Callable[[Taken], float]) -> float:
+        found = [readings[tree].mean(part) for readings in rounds if readings[tree].steps]
+        if not found:
+            raise UsageError(
+                f"could not measure what {tree} costs: no prompt leaves it room for its steps",
+                hint="give shorter prompts, or a pair with more positions",
+            )
+        return statistics.median(found)
+
+    def draft(tree: str) -> float:
+        return median(tree, lambda step: step.draft)
+
+    def forward(tree: str) -> float:
+        return median(tree, lambda step: step.forward)
+
+    def commit(trees: Sequence[str]) -> float:
+        return statistics.median(median(tree, lambda step: step.commit) for tree in trees)
+
+    def opening(tree: str, without: int) -> float:
+        step = median(tree, lambda step: step.whole)
+        found = (readings[tree] for readings in rounds)
+        over = [reading.opening - (reading.opening_steps - without) * step for reading in found]
+        return max(0.0, statistics.median(over))
+
+    crowding = max(0.0, (forward(DEEP) - forward(WIDE)) / (_passes(DEEP) - _passes(WIDE)))
+    level = {1: [(draft(DEEP) - draft(LEAST)) / (_passes(DEEP) - 1)]}
+    level |= {_widest(tree): [draft(tree) - draft(LEAST)] for tree in BRANCHING}
+    target: dict[int, list[float]] = defaultdict(list, {1: [forward(PLAIN)]})
+    for tree in DRAFTED:
+        target[1 + parse_tree(tree).nodes].append(forward(tree) - crowding * (_passes(tree) - 1))
+    return Costs(
+        plain=median(PLAIN, lambda step: step.whole),
+        first_pass=draft(LEAST),
+        level=Curve.rising(level),
+        target=Curve.rising(target),
+        crowding=crowding,
+        commit=commit(CHAINS),
+        gather=max(0.0, commit(BRANCHING) - commit(CHAINS)),
+        prompt=opening(PLAIN, 0),
+        prompt_drafted=statistics.median(opening(tree, 1 if opens_bare else 0) for tree in DRAFTED),
+    )
+
+
+def _levelled(rounds: Sequence[Readings]) -> list[Readings]:
+    """By the probes that every round has steps of."""
+    whole = [tree for tree in PROBES if all(readings[tree].steps for readings in rounds)]
+    totals = [sum(readings[tree].mean(lambda step: step.whole) for tree in whole) for readings in rounds]
+    if not whole:
+        return list(rounds)
+    usual = statistics.median(totals)
+    return [
+        {tree: reading.over(total / usual) for tree, reading in readings.items()}
+        for readings, total in zip(rounds, totals, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Costs by context, and of copied drafts, whose number changes from step to step."""
+
+    short: int
+    """Tokens of context."""
+
+    long: int
+    at_short: Costs
+    at_long: Costs
+    copied: Curve | None
+    """A whole step, by how many tokens it had drafted; None where there was too little to copy."""
+
+    @property
+    def ends(self) -> tuple[tuple[int, Costs], tuple[int, Costs]]:
+        return (self.short, self.at_short), (self.long, self.at_long)
+
+    def at(self, context: float) -> Costs:
+        """Beyond `long` costs go on as between the two; below `short` they are as there."""
+        share = (context - self.short) / max(self.long - self.short, 1)
+        return self.at_short.towards(self.at_long, max(share, 0.0))
+
+
+def sheet_of(
+    contexts: tuple[int, int], rounds: Sequence[tuple[Readings, Readings]], *, opens_bare: bool
+) -> Sheet:
+    """`rounds`: what the probes took after a short and after a long prompt, of so many tokens."""
+    short, long = (costs_of([pair[end] for pair in rounds], opens_bare=opens_bare) for end in (0, 1))
+    return Sheet(*contexts, short, long, _copied(rounds))
+
+
+def _copied(rounds: Sequence[tuple[Readings, Readings]]) -> Curve | None:
+    """From steps that copied as much as they may, and steps that found nothing."""
+    found: dict[int, list[float]] = {0: [], parse_tree(COPYING).nodes: []}
+    for readings in (readings for pair in rounds for readings in pair):
+        for count, means in found.items():
+            times = [step.whole for step in readings[COPYING].steps if step.drafted == count]
+            means += [statistics.fmean(times)] if times else []
+    if not all(found.values()):
+        return None
+    return Curve.rising({count: [statistics.median(means)] for count, means in found.items()})
+
+
+def _passes(tree: str) -> int:
+    return len(parse_tree(tree).widths)
+
+
+def _widest(tree: str) -> int:
+    """Nodes of the one level of an expansion that its further pass runs."""
+    return parse_tree(tree).widths[0]

@@ -1,0 +1,215 @@
+"""The planner's first measurement: a few trees at a few batch sizes, in the steps of an engine like its own.
+
+An engine with a short cache decodes random tokens. What they are does not matter: a step takes what its
+shapes take, and nothing of what is accepted here is remembered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specops.engine.draft import Level, MakeGrower
+from specops.engine.drafters.auto import Auto
+from specops.engine.models.model import FeatureModel
+from specops.engine.planner.cost_model import Base, Curve
+from specops.engine.planner.planner import NONE, SETTLING, Planner, Seen, Turn
+from specops.engine.request import Sampling
+from specops.engine.sequence import Sequence as Decoded
+from specops.engine.step import Engine
+from specops.engine.tree import Draw, Topology
+from specops.engine.verifiers import best_verifier
+from specops.trees import parse_tree
+
+LEAST, LONGER = "chain:1", "chain:3"
+BROAD = ("expand:4,1", "expand:8,1")
+TREES = (NONE, LEAST, LONGER, *BROAD)
+
+PROMPT, LEAST_PROMPT = 48, 8
+"""Tokens, read before anything is timed; fewer where a target has few positions."""
+
+ROUNDS, FEWEST = 3, 1
+"""In which every tree has its steps, one after the other, of which the first are not counted."""
+
+TIMED = 3
+
+ROOM = (SETTLING + TIMED + 1) * (1 + parse_tree(LONGER).depth)
+"""Tokens that the steps of one tree may bring, the one that reads the prompt included."""
+
+BUDGET_S = 10.0
+"""Half of what is left of it is for the next batch size; without any left there is no further one."""
+
+
+class _Rehearsal:
+    """Plans what is to be timed, and remembers the times alone."""
+
+    def __init__(self) -> None:
+        self.tree = NONE
+        self.seen: list[Seen] = []
+
+    def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
+        return Turn(self.tree)
+
+    def learn(self, seen: Seen) -> None:
+        self.seen.append(seen)
+
+    def grown(self, topology: Topology, path: Sequence[int]) -> None: ...
+
+    def copied(self, found: int, right: int) -> None: ...
+
+
+class _Blank:
+    """A grower that runs nothing: where there is no draft, what copies cost to verify is that of any tree."""
+
+    reads_features = False
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+
+    def read(self, sequences: Sequence[Decoded]) -> tuple[list[int], Tensor]:
+        ready = [index for index, sequence in enumerate(sequences) if not sequence.reading]
+        return ready, torch.zeros(len(ready), self._vocabulary)
+
+    def grow(self, levels: Sequence[Level]) -> Tensor:
+        return torch.zeros(sum(len(level.tokens) for level in levels), self._vocabulary)
+
+    def commit(self, sequence: Decoded, places: list[int], features: Tensor | None) -> None: ...
+
+    def move(self, sequence: Decoded, row: int) -> None: ...
+
+    def release(self, sequence: Decoded) -> None: ...
+
+
+def warm_up(engine: Engine, auto: Auto) -> None:
+    """Measure what steps take with what `engine` and its drafter `auto` are made of; seconds, once.
+
+    A target with hardly any positions is not measured: the planner begins with what is usual.
+    """
+    if isinstance(auto.planner, Planner) and engine.target.shape.max_positions >= LEAST_PROMPT + ROOM:
+        auto.planner.paid.base = _measure(
+            engine.target, auto.draft_of, engine.tokenizer, auto.nodes, engine.max_batch
+        )
+
+
+def _measure(
+    target: FeatureModel, draft: MakeGrower | None, tokenizer: Any, nodes: int, max_batch: int
+) -> Base:
+    trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
+    sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
+    length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
+    rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[Seen]](list)
+    blank: MakeGrower = lambda rows, length, nodes: _Blank(target.shape.vocab)  # noqa: E731
+    auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, draft or blank, max_batch, length)
+    auto.planner = rehearsal
+    engine = Engine(
+        target,
+        auto,
+        best_verifier(auto.draws),
+        tokenizer,
+        frozenset(),
+        max_batch=max_batch,
+        max_length=length,
+        prefill_chunk=PROMPT * max_batch,
+    )
+    began = perf_counter()
+    for batch in sizes:
+        left = BUDGET_S - (perf_counter() - began)
+        if times and left < 0:
+            break
+        for tree, seen in _timed(engine, rehearsal, trees, batch, left / 2):
+            times[batch, tree].append(seen)
+    return _base(times, trees)
+
+
+def _timed(
+    engine: Engine, rehearsal: _Rehearsal, trees: Sequence[str], batch: int, seconds: float
+) -> list[tuple[str, Seen]]:
+    """Every tree in turn, once they all have read their prompts; not longer than so many seconds."""
+    generator = random.Random(batch)
+    prompt = min(PROMPT, engine.max_length - ROOM)
+    once = engine.max_length >= prompt + ROUNDS * len(trees) * ROOM
+
+    def begin() -> list[int]:
+        rehearsal.seen.clear()
+        rehearsal.tree = trees[-1]  # so that the draft reads the prompts too
+        sampling = Sampling(max_tokens=engine.max_length - prompt, ignore_eos=True)
+        ids = [
+            engine.submit([generator.randrange(engine.target.shape.vocab) for _ in range(prompt)], sampling)
+            for _ in range(batch)
+        ]
+        while engine.waiting or not rehearsal.seen:
+            engine.step()
+        return ids
+
+    def end(ids: list[int]) -> None:
+        for sequence in ids:
+            engine.cancel(sequence)
+        rehearsal.seen.clear()
+
+    found: list[tuple[str, Seen]] = []
+    ids = begin()
+    began = perf_counter()
+    for number in range(ROUNDS):
+        if number >= FEWEST and perf_counter() - began > seconds:
+            break
+        for tree in trees:
+            if not once:  # the sequences would end on the way
+                end(ids)
+                ids = begin()
+            rehearsal.tree = tree
+            rehearsal.seen.clear()
+            for _ in range(SETTLING + TIMED):
+                if engine.running == batch:
+                    engine.step()
+            timed = [seen for seen in rehearsal.seen[-TIMED:] if seen.batch == batch]
+            found += [(tree, seen) for seen in timed]
+    end(ids)
+    return found
+
+
+def _base(times: dict[tuple[int, str], list[Seen]], trees: Sequence[str]) -> Base:
+    sizes = sorted({batch for batch, _ in times})
+
+    def usual(batch: int, tree: str, part: Callable[[Seen], float]) -> float:
+        ordered = sorted(map(part, times[batch, tree]))
+        return ordered[len(ordered) // 4]  # what a busy machine adds is no part of the form
+
+    def draft(batch: int, tree: str) -> float:
+        return usual(batch, tree, lambda seen: seen.draft)
+
+    level: dict[int, list[float]] = defaultdict(list)
+    for batch in sizes:
+        further = draft(batch, LONGER) - draft(batch, LEAST) if LONGER in trees else 2 * draft(batch, LEAST)
+        level[batch].append(max(0.0, further) / 2)
+        for tree in BROAD:
+            if tree in trees:
+                wide = parse_tree(tree).widths[0]
+                level[batch * wide].append(max(0.0, draft(batch, tree) - draft(batch, LEAST)))
+    return Base(
+        target={
+            batch: Curve.rising(
+                {
+                    batch * (1 + parse_tree(tree).nodes): [usual(batch, tree, lambda seen: seen.verify)]
+                    for tree in trees
+                }
+            )
+            for batch in sizes
+        },
+        first=_curve({batch: [draft(batch, LEAST)] for batch in sizes}),
+        level=_curve(level),
+        rest=_curve({batch: [usual(batch, NONE, lambda seen: seen.rest)] for batch in sizes}),
+    )
+
+
+def _curve(found: dict[int, list[float]]) -> Curve:
+    """Level where there is one point only."""
+    if len(found) == 1:
+        ((count, seconds),) = found.items()
+        found = {count: seconds, 2 * count: seconds}
+    return Curve.rising(found)

@@ -1,0 +1,102 @@
+"""Where the engine's randomness comes from: one source for each sequence.
+
+Drafters and verifiers ask only these questions of it, so that a test can put in a source that walks
+through every possible answer with its weight, and so computes the output distribution exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specops.engine.cpu import ops
+from specops.engine.request import Sampling
+
+
+class Chance(Protocol):
+    def accept(self, probability: float) -> bool:
+        """True with the given probability."""
+
+    def sample(self, weights: Tensor) -> int:
+        """An index of [V], in proportion to its weight; at least one weight is positive."""
+
+    def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
+        """`count` successive draws from q, [V]; without replacement, as long as something is left."""
+
+
+class Dice:
+    """The real thing, reproducible by its seed."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._random = random.Random(seed)
+
+    def accept(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def several(self, count: int) -> list[float]:
+        """Random numbers in [0, 1): what `accept` and `sample` would have asked for one by one."""
+        return [self._random.random() for _ in range(count)]
+
+    def sample(self, weights: Tensor) -> int:
+        # By the inverse of the cumulated weights: one random number, where a race of all tokens takes V of
+        # them and six times as long. In float64, or a token far out in the tail would fall between two steps.
+        if weights.is_cpu and weights.dtype == torch.float32 and weights.is_contiguous():
+            return ops.sample(weights, self._random.random())
+        cumulated = weights.cumsum(0, dtype=torch.float64)
+        aimed = self._random.random() * float(cumulated[-1])
+        index = int(torch.searchsorted(cumulated, aimed, right=True))
+        return index if index < len(weights) else int(weights.nonzero()[-1])  # the product was rounded up
+
+    def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
+        if replace or count == 1:
+            return [self.sample(q) for _ in range(count)]
+        left, drawn = q.clone(), []
+        for _ in range(min(count, int(q.count_nonzero()))):
+            token = self.sample(left)
+            drawn.append(token)
+            left[token] = 0.0
+        return drawn
+
+
+class Distributions:
+    """The target's distribution after each node of a tree.
+
+    Of a large tree verification walks one path: the softmax, and the sort of top-p, of the other nodes would
+    be wasted. Of a few nodes it asks for most, and one call for all takes less time than two.
+    """
+
+    def __init__(self, logits: Tensor, sampling: Sampling) -> None:
+        self._logits = logits  # [n, V]
+        self._sampling = sampling
+        self._all = distribution(logits, sampling) if len(logits) <= FEW else None
+        """[n, V], of few nodes."""
+
+    def __getitem__(self, node: int) -> Tensor:
+        """[V]"""
+        if self._all is not None:
+            return self._all[node]
+        return distribution(self._logits[node : node + 1], self._sampling)[0]
+
+
+FEW = 8
+
+
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """[n, V] logits -> [n, V] probabilities after temperature, top-k and top-p (temperature > 0)."""
+    if sampling.temperature != 1:
+        logits = logits / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < least, float("-inf"))
+    probabilities = logits.softmax(-1)
+    if sampling.top_p < 1.0:
+        ordered, order = probabilities.sort(dim=-1, descending=True)
+        # Kept while the mass before a token is short of top_p; the most likely one is always kept.
+        dropped = ordered.cumsum(-1) - ordered >= sampling.top_p
+        dropped[..., 0] = False
+        probabilities = probabilities.masked_fill(dropped.scatter(-1, order, dropped), 0.0)
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    return probabilities

@@ -1,0 +1,43 @@
+"""Multi-step speculative sampling (SpecInfer, arXiv 2305.09781, VerifyStochastic, theorems 4.2 and 4.3).
+
+Children are tried in the order they were drawn, each against what the target's distribution has left after
+the rejections before it. Drawn without replacement, a child's q is what was left of the draft's (Sequoia,
+arXiv 2402.12374); in any other order, or with duplicates dropped, the output would be wrong.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from specops.engine.rng import Chance
+from specops.engine.tree import Draw, TokenTree
+from specops.engine.verifiers.verifier import Proposals, Target, Verified
+
+
+class MultiStep:
+    name = "mss"
+    lossless_for = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
+    prefers = Draw.WITHOUT_REPLACEMENT
+
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
+        node = 0
+        path: list[int] = []
+        while True:
+            accepted, left = _try(Proposals(tree, node), p[node], chance)
+            if accepted is None:
+                return Verified(path, chance.sample(left))
+            node = accepted
+            path.append(node)
+
+
+def _try(children: Proposals, p: Tensor, chance: Chance) -> tuple[int | None, Tensor]:
+    """The accepted child, or None and the residual that the next token is to be sampled from."""
+    while children.next():
+        if chance.accept(min(1.0, float(p[children.token]) / children.chance)):
+            return children.child, p
+        residual = children.reject(p)
+        total = float(residual.sum())
+        if total <= 0:  # p equals q to the last bit, where a rejection has probability zero
+            return children.child, p
+        p = residual / total
+    return None, p

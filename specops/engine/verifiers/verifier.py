@@ -1,0 +1,118 @@
+"""What a verifier is, and the children of a node as verifiers try them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from specops.engine.rng import Chance
+from specops.engine.tree import Draw, TokenTree
+from specops.errors import LosslessError
+
+
+class Target(Protocol):
+    def __getitem__(self, node: int, /) -> Tensor:
+        """[V], the target's distribution after a node. A tensor [n, V] is one."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    path: list[int]  # accepted nodes (their numbers in the tree) from below the root downward
+    bonus: int  # the token that the target puts after them
+
+
+class Verifier(Protocol):
+    name: str
+    lossless_for: frozenset[Draw]
+    prefers: Draw  # what a drafter that can choose should draw
+
+    def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
+        """p[node]: the target's distribution after the node. Call `check` first."""
+
+
+def check(verifier: Verifier, draw: Draw) -> None:
+    if draw not in verifier.lossless_for:
+        able = " or ".join(sorted(d.value for d in verifier.lossless_for))
+        raise LosslessError(
+            f"the {verifier.name} verifier would change the output's distribution for a tree drawn "
+            f"{draw.value}: it is lossless only for {able}",
+            hint="use the naive verifier, which is lossless for every tree, or a drafter that samples",
+        )
+
+
+class Proposals:
+    """The children of a node, in the order in which they are tried, each beside what it was drawn from then.
+
+    A child that is sure, the top of a draft or a copied token, is as if drawn from a one-hot distribution.
+    """
+
+    def __init__(self, tree: TokenTree, node: int) -> None:
+        self.draw = tree.draw
+        self._tokens = tree.tokens
+        self._left = deque(tree.turns(node))
+        self._q = list(tree.q[node]) if tree.q is not None else []
+        self.child = -1
+        self.token = -1
+        self._source: int | None = None
+
+    def next(self) -> bool:
+        """Whether there is another child, which `child` and `token` then are."""
+        if not self._left:
+            return False
+        self.child, self._source = self._left.popleft()
+        self.token = self._tokens[self.child]
+        if self._source is not None and self._source >= len(self._q):
+            raise ValueError(f"a tree drawn {self.draw.value} has no draft distribution at a node")
+        return True
+
+    def siblings(self, most: int | None = None) -> list[tuple[int, int]]:
+        """The child in turn and its token, and those behind it, `most` in all, that were drawn from the same
+        distribution; a child that is sure is alone."""
+        found = [(self.child, self.token)]
+        for child, source in self._left:
+            if self._source is None or source != self._source or len(found) == most:
+                break
+            found.append((child, self._tokens[child]))
+        return found
+
+    def skip(self, count: int) -> None:
+        """So many children were tried already."""
+        for _ in range(count):
+            self._left.popleft()
+
+    @property
+    def q(self) -> Tensor:
+        """[V], what the child in turn was drawn from."""
+        if self._source is not None:
+            return self._q[self._source]
+        raise ValueError("a child that is sure was not drawn")
+
+    @property
+    def chance(self) -> float:
+        """That this token was drawn."""
+        return 1.0 if self._source is None else float(self.q[self.token])
+
+    def reject(self, p: Tensor, weight: float = 1.0) -> Tensor:
+        """max(0, weight * p - q), [V], q being what the child was drawn from; on to the next one."""
+        if self._source is None:
+            rest = weight * p
+            rest[self.token] = 0  # of a one-hot q
+            return rest
+        rest = (weight * p - self.q).clamp_(min=0)
+        self.forget([self.token])
+        return rest
+
+    def forget(self, tokens: list[int]) -> None:
+        """They were rejected, being drawn from what the child in turn was: draws that follow know."""
+        if self._left and self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
+            self._q[self._source] = _without(self.q, tokens)
+
+
+def _without(q: Tensor, tokens: list[int]) -> Tensor:
+    q = q.clone()
+    q[tokens] = 0
+    total = q.sum()
+    return q / total if total > 0 else q
