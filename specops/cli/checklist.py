@@ -59,7 +59,7 @@ def attest(
     from pydantic import ValidationError
 
     from specops.errors import UsageError
-    from specops.phases.checklist.attestations import attest
+    from specops.phases.checklist.item import attest
     from specops.phases.checklist.items import ITEMS
 
     attestable = [spec.name for spec in ITEMS if spec.attestable]

@@ -19,8 +19,7 @@ from faulty import Servers
 from specops import results
 from specops.errors import Exit
 from specops.phases.canary import conformance
-from specops.phases.canary.finding import Conformance, Finding
-from specops.phases.canary.pair import Check
+from specops.phases.canary.pair import Check, Conformance, Finding
 
 FEW = json.dumps([{"text": "def f(self):\n    return self", "id": "a"}, {"text": "import os\n", "id": "b"}])
 
@@ -72,7 +71,7 @@ def test_a_failure_shows_its_request(servers: Servers, tmp_path: Path) -> None:
 def test_what_cannot_be_asked(
     words: tuple[str, ...], code: Exit, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specops.phases.canary.asking.BACKOFF_S", 0.01)
+    monkeypatch.setattr("specops.phases.canary.client.BACKOFF_S", 0.01)
     done = specops("canary", *words, "--out", str(tmp_path), "--quiet")
     assert (done.returncode, done.stdout) == (code, "")
     assert told in done.stderr

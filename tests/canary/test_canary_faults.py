@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faulty import FAULTS, Servers, found
 
-from specops.phases.canary.checks import CHECKS, cancelling
+from specops.phases.canary.checks import CHECKS, endings
 
 LACKING = {
     "min_p": "min_p",
@@ -40,7 +40,7 @@ def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> 
 def test_a_fault_is_found(
     fault: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "SETTLE_S", 1.0)  # a slot that leaked is never freed
+    monkeypatch.setattr(endings, "SETTLE_S", 1.0)  # a slot that leaked is never freed
     result = found(servers, fault, tmp_path, samples=32, prompts=6)
     check = result.data["checks"][0]
     assert (result.verdict, check["name"], check["status"]) == ("no", FAULTS[fault], "fail"), check

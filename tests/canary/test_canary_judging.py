@@ -15,18 +15,9 @@ from specops.load.arrivals import Level
 from specops.load.settings import Endpoint
 from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary import conformance
-from specops.phases.canary.asking import COMPLETIONS, Ask
-from specops.phases.canary.checks import (
-    CHECKS,
-    distribution,
-    endings,
-    logprobs,
-    parity,
-    penalties,
-    structured,
-)
-from specops.phases.canary.finding import Finding, Side, held
-from specops.phases.canary.paste import pasted
+from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured
+from specops.phases.canary.client import COMPLETIONS, Ask, pasted
+from specops.phases.canary.pair import Finding, Side, held
 from specops.phases.canary.reply import Call, Choice, Reply, Token, Usage, streamed, whole
 from specops.phases.canary.two_samples import Drawn
 
@@ -171,17 +162,17 @@ def test_counted_tokens(reply: Reply, state: str | None) -> None:
 
 def test_log_probabilities_by_themselves() -> None:
     def side(*tokens: Token, counted: int = 1) -> str:
-        return logprobs.sound(Reply({0: Choice("x", "length", tokens)}, Usage(1, counted, 1)), ASK).state
+        return sampling.sound(Reply({0: Choice("x", "length", tokens)}, Usage(1, counted, 1)), ASK).state
 
     assert side(Token("x", -0.5, (-0.5, -2.0))) == "ok"
     assert side(Token("x", -3.0, (-0.5, -2.0))) == "wrong", "no greedy token"
     assert side(Token("x", 0.5)) == "wrong"
     assert side(Token("x", -0.5), counted=2) == "wrong"
-    assert logprobs.sound(completion("x"), ASK).state == "ignored"
+    assert sampling.sound(completion("x"), ASK).state == "ignored"
     # As llama.cpp answers: of tokens that were drafted, a logprob of 0 and no others beside it.
     assert side(Token("a", -0.5, (-0.5, -2.0)), Token("b", 0.0), counted=2) == "wrong"
     assert side(Token("a", -0.5), Token("b", -1.0), counted=2) == "ok", "a server that tells none at all"
-    assert logprobs.apart([Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]) == [0.5]
+    assert sampling.apart([Token("a", -1.0), Token("b", -1.0)], [Token("a", -1.5), Token("c", -9.0)]) == [0.5]
 
 
 def test_answers_without_all_log_probabilities_are_compared_by_their_text_alone() -> None:
@@ -196,7 +187,7 @@ def test_a_penalty_that_is_ignored_by_one_pool() -> None:
     plain, changed = [completion("a")] * 6, [completion("b")] * 6
 
     def states(*replies: list[Reply]) -> tuple[str, str]:
-        standard, speculative = penalties.judge("presence_penalty", *replies)
+        standard, speculative = sampling.judge("presence_penalty", *replies)
         return standard.state, speculative.state
 
     assert states(plain, changed, changed, changed) == ("ok", "ok")

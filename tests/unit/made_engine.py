@@ -159,7 +159,7 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.launch.reading import command_of, judge
     from specops.load.counters import drafts_between
     from specops.load.server_identity import GENERATED
-    from specops.phases.canary.checks.cancelling import in_flight
+    from specops.phases.canary.checks.endings import in_flight
     from specops.phases.launch import render
     from specops.phases.monitor.check import needs
     from specops.phases.sweep.choice import method_of

@@ -17,11 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_checklists import NOW, Made, write
 
-from specops.phases.checklist.attestations import FILE, VALID_DAYS, attest, latest, read
-from specops.phases.checklist.crontab import fires_within
-from specops.phases.checklist.evidence import Open
-from specops.phases.checklist.looking import Look
-from specops.phases.checklist.scheduled import FRESH, Places, Scheduled, by, scheduled
+from specops.phases.checklist.evidence import Look, Open
+from specops.phases.checklist.item import FILE, VALID_DAYS, attest, latest, read
+from specops.phases.checklist.report_schedule import FRESH, Places, Scheduled, by, fires_within, scheduled
 
 
 def test_an_attestation_is_by_name_and_date_and_ends(tmp_path: Path) -> None:

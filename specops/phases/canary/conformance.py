@@ -18,11 +18,9 @@ from specops.launch.process import Server
 from specops.load.arrivals import Pace
 from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet
-from specops.phases.canary.asking import Gone, Pool
 from specops.phases.canary.checks import CHECKS
-from specops.phases.canary.finding import Conformance, Finding, Outcome, Unsupported
-from specops.phases.canary.pair import Check, Pair, spread
-from specops.phases.canary.paste import pasted
+from specops.phases.canary.client import Gone, Pool, pasted
+from specops.phases.canary.pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
 from specops.phases.inputs import changed, inputs_of_settings, settings_of
 from specops.phases.measurement import checked
 from specops.progress import Progress

@@ -11,12 +11,10 @@ from typing import get_args
 from specops import results
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
-from specops.phases.checklist import attestations
-from specops.phases.checklist.attestations import Attestation
-from specops.phases.checklist.evidence import Evidence, Open, Refused
-from specops.phases.checklist.item import Checked, Item, Spec, Status
+from specops.phases.checklist import item
+from specops.phases.checklist.evidence import CLOCK_SKEW, FRESH_DAYS, Evidence, Look, Open, Refused
+from specops.phases.checklist.item import Attestation, Checked, Item, Spec, Status
 from specops.phases.checklist.items import ITEMS
-from specops.phases.checklist.looking import CLOCK_SKEW, FRESH_DAYS, Look
 from specops.phases.inputs import identity
 from specops.results import Result, Verdict
 
@@ -30,7 +28,7 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
     A damaged result, or a server that does not answer, leaves its item open; a damaged attestations.json
     raises FileError. The result is the caller's to write, as `FILE` in the run folder.
     """
-    said = attestations.read(folder)
+    said = item.read(folder)
     look = Look(rollout, path, folder, now)
     try:
         items = [_item(spec, look, said) for spec in ITEMS]
@@ -57,7 +55,7 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         decide = spec.command(look)
         refused = isinstance(error, FileError)
     if status == "open" and spec.attestable and not refused:
-        one = attestations.latest(list(said), spec.name)
+        one = item.latest(list(said), spec.name)
         if one is not None:
             why_not = _why_not(one, look)
             told = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
@@ -90,7 +88,7 @@ def _why_not(one: Attestation, look: Look) -> str | None:
 
 
 def _of(one: Attestation, look: Look) -> Evidence:
-    return look.file(look.folder / attestations.FILE, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
+    return look.file(look.folder / item.FILE, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
 
 
 def _result(look: Look, items: list[Item]) -> Result:

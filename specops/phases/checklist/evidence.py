@@ -1,10 +1,29 @@
-"""What an answer rests on; and Open, raised where there is nothing that it could rest on."""
+"""The evidence in the run folder: results of this rollout as it is now, finished, unedited and fresh."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import getpass
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.config import Pool, Rollout
+from specops.errors import FileError
+from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.canary import inputs as asked_by_canary
+from specops.phases.commands import Commands
+from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
+from specops.phases.sweep.grid import endpoints_in
+from specops.phases.sweep.wanted import Wanted, wanted_of
+from specops.prometheus.api import Api
+from specops.results import Result
 
 
 class Evidence(BaseModel):
@@ -38,3 +57,202 @@ class Open(Exception):
 class Refused(Open):
     """A file that is damaged, was changed after it was written, or is dated in the future. No attestation
     takes its place."""
+
+
+COMMANDS: Mapping[str, str] = {
+    "baseline": "run {rollout} --only baseline",
+    "drafts": "run {rollout} --only drafts",
+    "ab": "run {rollout} --only ab",
+    "canary": "canary {rollout}",
+    "guard-drill": "guard drill {rollout}",
+    "route": "route render {rollout}",
+    "monitor": "monitor render {rollout}",
+}
+"""What makes the result of a phase; `sweep` depends on the pools."""
+REUSED = ("baseline", "ab", "sweep", "canary")
+"""Phases whose command reuses an earlier result, unless it is given --fresh."""
+
+CLOCK_SKEW = timedelta(minutes=5)
+FRESH_DAYS = 30
+"""Older results are no evidence: engines come out every few weeks, and traffic changes."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result that is evidence."""
+
+    result: Result
+    path: Path
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Look:
+    rollout: Rollout
+    path: Path
+    """Of the rollout file."""
+
+    folder: Path
+    now: datetime
+
+    @property
+    def commands(self) -> Commands:
+        return Commands(self.rollout, self.path, self.folder)
+
+    def command(self, phase: str, *, fresh: bool = False) -> str:
+        """The complete command that makes the result of `phase`, whatever result there is with `fresh`."""
+        fresh = fresh and phase in REUSED
+        if phase == "sweep":
+            return self.commands.sweep(fresh=fresh)
+        return self.commands.of(COMMANDS[phase], fresh=fresh)
+
+    def attest(self, item: str) -> str:
+        """The command by which the user of this process attests an item."""
+        try:
+            name = getpass.getuser()
+        except (OSError, KeyError):
+            name = "NAME"
+        return self.commands.of(f"checklist attest {item} {{rollout}} --by {shlex.quote(name)}")
+
+    @cached_property
+    def api(self) -> Api | None:
+        """None where the rollout file names no Prometheus."""
+        url = self.rollout.addresses.prometheus
+        return Api(url) if url else None
+
+    def close(self) -> None:
+        asked: Api | None = vars(self).get("api")
+        if asked is not None:
+            asked.close()
+
+    def probed(self, source: str, figure: str) -> Evidence:
+        return Evidence(source=source, sha256=None, created=self.now, age_s=0.0, figure=figure)
+
+    def file(self, path: Path, created: datetime, figure: str) -> Evidence:
+        inside = path.is_relative_to(self.folder)
+        return Evidence(
+            source=path.relative_to(self.folder).as_posix() if inside else str(path),
+            sha256=results.sha256(path),
+            created=created,
+            age_s=round((self.now - created).total_seconds(), 1),
+            figure=figure,
+        )
+
+    def baseline(self) -> Found:
+        pool = self.rollout.pools.standard
+        here = pool.own is not None
+        return self.measured("baseline", lambda: inputs_of(settings_of(self.rollout, pool), pool), here=here)
+
+    def ab(self) -> Found:
+        pools = self.rollout.pools
+        arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
+        asked = settings_of(self.rollout, pools.standard)
+        settings = AbSettings(**self.rollout.ab.model_dump())
+        return self.measured(
+            "ab", lambda: inputs_of_arms(arms, asked, settings, asked.prompt_set()), here=self._here
+        )
+
+    def sweep(self) -> Found:
+        return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
+
+    def wanted(self) -> Wanted:
+        """What a sweep of this rollout measures: of endpoints, those of sweep.json."""
+        return wanted_of(self.rollout, self.path.parent, self._attached())
+
+    def _attached(self) -> dict[int, Pool] | None:
+        """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""
+        if self.rollout.pools.speculative.endpoint is None:
+            return None
+        found = self.result("sweep")
+        swept: Mapping[str, Any] = found.result.settings.get("settings") or {}
+        try:
+            return endpoints_in(swept)
+        except ValueError:  # pydantic's ValidationError is one
+            raise Open(
+                "sweep.json is of pools that specops started, not of endpoints", found.evidence
+            ) from None
+
+    def canary(self) -> Found:
+        return self.measured("canary", lambda: asked_by_canary(self.rollout), here=self._here)
+
+    def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> Found:
+        """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):
+        who drives the load changes little, and a checklist may be made elsewhere."""
+        found = self.result(phase)
+        now, then = dict(inputs()), dict(found.result.inputs)
+        if not here:
+            now.pop("machine", None)
+            then.pop("machine", None)
+        unlike = changed(found.result.model_copy(update={"inputs": then}), now)
+        if unlike:
+            raise Open(
+                f"{found.path.name} does not count: {unlike} changed since",
+                found.evidence,
+                decide=self.command(phase),
+            )
+        return found
+
+    def set_up(self, phase: str, parts: Mapping[str, Any], reads: Sequence[str]) -> Found:
+        """A result whose settings have the rollout's `parts` by these names, and that knows the results of
+        the phases that it `reads` as they are now."""
+        found = self.result(phase)
+        for name, part in parts.items():
+            if found.result.settings.get(name) != part:
+                raise Open(
+                    f"{found.path.name} is of another rollout file: {name} changed since",
+                    found.evidence,
+                    decide=self.command(phase),
+                )
+        for name in reads:
+            if self._unknown(found.result, self.folder / f"{name}.json"):
+                raise Open(
+                    f"{found.path.name} is stale: {name}.json has changed since",
+                    found.evidence,
+                    decide=self.command(phase),
+                )
+        return found
+
+    def _unknown(self, result: Result, path: Path) -> bool:
+        """Whether `result` was made without what is at `path` now. What it could not use it did not read."""
+        if not path.exists():
+            return path.stem in result.inputs
+        if path.stem in result.inputs:
+            return result.inputs[path.stem] != results.sha256(path)
+        return results.read(path).created > result.created
+
+    def result(self, phase: str) -> Found:
+        """A finished one that is not too old, whatever it says; Open or Refused otherwise."""
+        path = self.folder / f"{phase}.json"
+        if not path.exists():
+            raise Open(f"there is no {path.name}", decide=self.command(phase))
+        again = self.command(phase, fresh=True)
+        try:
+            result = results.read(path)
+        except FileError as error:
+            raise Refused(error.message, decide=again) from error
+        evidence = self.file(path, result.created, result.reason)
+        self.refuse_future(evidence, again)
+        if result.verdict == "partial":
+            raise Open(
+                f"{path.name} was stopped before its end: {result.reason}",
+                evidence,
+                decide=self.command(phase),
+            )
+        if self.now - result.created > timedelta(days=FRESH_DAYS):
+            old = (self.now - result.created).days
+            raise Open(f"{path.name} is {old} days old, and counts for {FRESH_DAYS}", evidence, decide=again)
+        return Found(result, path, evidence)
+
+    def refuse_future(self, evidence: Evidence, decide: str) -> None:
+        """Refused for evidence dated later than now. Clocks of two machines may differ by CLOCK_SKEW."""
+        if evidence.created - self.now > CLOCK_SKEW:
+            raise Refused(
+                f"{evidence.source} is dated {evidence.created:%Y-%m-%d}, in the future",
+                evidence,
+                decide=decide,
+            )
+
+    @property
+    def _here(self) -> bool:
+        pools = self.rollout.pools
+        return pools.standard.own is not None or pools.speculative.own is not None

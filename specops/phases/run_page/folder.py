@@ -21,7 +21,7 @@ from specops.load.record import CellRecord
 from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
 from specops.phases.ab import visits as ab_visits
-from specops.phases.canary.finding import Conformance
+from specops.phases.canary.pair import Conformance
 from specops.phases.checklist.item import Checked
 from specops.phases.measurement import cells_of, checked
 from specops.phases.measurement import read as read_measurement

@@ -5,12 +5,12 @@ What has ended servers comes last.
 
 from __future__ import annotations
 
-from specops.phases.canary.checks import endings, penalties, sampling, structured
-from specops.phases.canary.checks.cancelling import CANCEL
+from specops.phases.canary.checks import endings, sampling, structured
 from specops.phases.canary.checks.distribution import DISTRIBUTION
-from specops.phases.canary.checks.logprobs import LOGPROBS
+from specops.phases.canary.checks.endings import CANCEL
 from specops.phases.canary.checks.parity import MIXED, PARITY
 from specops.phases.canary.checks.prompts import LONG, TOO_LONG
+from specops.phases.canary.checks.sampling import LOGPROBS
 from specops.phases.canary.pair import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -22,7 +22,7 @@ CHECKS: tuple[Check, ...] = (
     CANCEL,
     LONG,
     TOO_LONG,
-    *penalties.CHECKS,
+    *sampling.PENALTY_CHECKS,
     *structured.CHECKS,
     *sampling.CHECKS,
 )

@@ -20,9 +20,8 @@ from specops.phases.ab.parity import (
     margins_needed,
     with_margins,
 )
-from specops.phases.canary.asking import Ask, Pool
-from specops.phases.canary.finding import Outcome, Status, trouble
-from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair
+from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
 from specops.phases.canary.reply import Reply
 
 CHALLENGER = "speculative"

@@ -7,9 +7,8 @@ from itertools import cycle
 
 from specops.errors import PromptsError
 from specops.load.workload import Prompt
-from specops.phases.canary.asking import Ask, Pool
-from specops.phases.canary.finding import Outcome, Side, held, trouble
-from specops.phases.canary.pair import Check, Pair, of_each
+from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.pair import Check, Outcome, Pair, Side, held, of_each, trouble
 from specops.phases.canary.reply import Reply
 
 TOKENS = 32

@@ -8,11 +8,23 @@ the parameter changes nearly all.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from specops.phases.canary.asking import Ask, Pool
-from specops.phases.canary.finding import Side, trouble
-from specops.phases.canary.pair import Check, Look, Pair, of_each, same_texts
-from specops.phases.canary.reply import Choice
+from specops.phases.ab.parity import NEAR_TIE
+from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.pair import (
+    PLAIN_TOKENS,
+    Check,
+    Look,
+    Outcome,
+    Pair,
+    Side,
+    held,
+    of_each,
+    same_texts,
+    trouble,
+)
+from specops.phases.canary.reply import Choice, Reply, Token
 
 TOKENS = 24
 HOT = 1.5
@@ -107,3 +119,140 @@ CHECKS: tuple[Check, ...] = (
     of_each("top_p", "top_p is applied", leaves_one("top_p", 0.001), "top_p"),
     of_each("top_k", "top_k is applied", leaves_one("top_k", 1), "top_k"),
 )
+
+PROMPTS = 6
+PENALTIES = {"presence_penalty": 2.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5}
+
+
+def judge(
+    parameter: str, plain: list[Reply], once: list[Reply], again: list[Reply], other: list[Reply]
+) -> tuple[Side, Side]:
+    """How the standard and the speculative pool did. `plain` is the standard's without the penalty, `once`
+    and `again` with it, `other` the speculative pool's with it; all of the same prompts."""
+    changed = [i for i, reply in enumerate(once) if reply.text != plain[i].text]
+    steady = [i for i in changed if once[i].text == again[i].text]
+    if not changed:
+        return Side("ignored", f"{parameter} changes none of {len(once)} answers"), Side("ok")
+    if not steady:
+        return Side("unsure", "the standard differs from itself at temperature 0"), Side("ok")
+    unlike = [i for i in steady if other[i].text != once[i].text]
+    if 2 * len(unlike) <= len(steady):
+        return Side("ok"), Side("ok")
+    if all(other[i].text == plain[i].text for i in unlike):
+        return Side("ok"), Side(
+            "ignored", f"{parameter} changes nothing in {len(unlike)} of {len(steady)} answers"
+        )
+    return Side("ok"), Side("wrong", f"{len(unlike)} of {len(steady)} answers are not the standard's")
+
+
+def penalty(parameter: str, value: float) -> Check:
+    async def run(pair: Pair) -> Outcome:
+        prompts = pair.prompts[:PROMPTS]
+
+        async def ask(pool: Pool) -> tuple[list[Reply], Side | None]:
+            fields = {await pool.called(parameter): value}
+            asks = [pool.greedy(prompt, PLAIN_TOKENS).having(**fields) for prompt in prompts]
+            replies = await pool.ask_all(asks)
+            troubles = (trouble(reply, one) for reply, one in zip(replies, asks, strict=True))
+            return replies, next((side for side in troubles if side), None)
+
+        (once, bad), (other, worse) = await asyncio.gather(ask(pair.standard), ask(pair.speculative))
+        shown = {await pair.speculative.called(parameter): value}
+        shows = pair.speculative.greedy(prompts[0], PLAIN_TOKENS).having(**shown)
+        if bad or worse:
+            return held(bad or Side("ok", ask=shows), worse or Side("ok", ask=shows), "")
+        again, _ = await ask(pair.standard)
+        asks = [pair.standard.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
+        plain = [await pair.standard.plain(one) for one in asks]
+        standard, speculative = judge(parameter, plain, once, again, other)
+        if standard.state == "ignored":  # then so it does for the speculative pool, or it is told apart there
+            own = [await pair.speculative.plain(pair.speculative.greedy(p, PLAIN_TOKENS)) for p in prompts]
+            same = all(a.text == b.text for a, b in zip(own, other, strict=True))
+            speculative = Side("ignored", standard.told) if same else Side("ok")
+        outcome = held(standard, speculative, f"{parameter} changes answers as the standard's")
+        return Outcome(
+            outcome.status,
+            outcome.told,
+            shows,
+            (),
+            outcome.standard,
+            outcome.speculative,
+            {"prompts": len(prompts)},
+        )
+
+    return Check(parameter, f"{parameter} works as on the standard pool", run, parameter)  # type: ignore[arg-type]
+
+
+PENALTY_CHECKS = tuple(penalty(parameter, value) for parameter, value in PENALTIES.items())
+
+OFF = 0.1
+"""Nats, on average: in bfloat16 a verification rounds otherwise than a single step, by a few hundredths."""
+ROUNDING = 1e-4
+
+
+def sound(reply: Reply, ask: Ask) -> Side:
+    """Of one greedy answer by itself."""
+    tokens = reply.first.tokens
+    if tokens is None:
+        return Side("ignored", "logprobs were requested, and none came", ask)
+    counted = reply.usage.completion if reply.usage else len(tokens)
+    if len(tokens) != counted:
+        return Side("wrong", f"it gave {len(tokens)} logprobs for {counted} tokens", ask)
+    if any(token.logprob > ROUNDING for token in tokens):
+        return Side("wrong", "a log-probability is above 0", ask)
+    bare = sum(not token.top for token in tokens)
+    if 0 < bare < len(tokens):
+        told = f"{bare} of {len(tokens)} tokens have no top log-probabilities, such as {_first_bare(tokens)}"
+        return Side("wrong", told, ask)
+    below = [token for token in tokens if token.top and token.top[0] - token.logprob > NEAR_TIE]
+    if below:
+        nats = below[0].top[0] - below[0].logprob
+        told = f"a greedy token {below[0].text!r} is {nats:.2f} nats below the likeliest"
+        return Side("wrong", told, ask)
+    return Side("ok", ask=ask)
+
+
+def _first_bare(tokens: Sequence[Token]) -> str:
+    return next(f"{token.text!r} with a logprob of {token.logprob:g}" for token in tokens if not token.top)
+
+
+def apart(ours: Sequence[Token], theirs: Sequence[Token]) -> list[float]:
+    """How far the log-probabilities are apart, in nats, as long as the tokens are the same."""
+    found = []
+    for one, other in zip(ours, theirs, strict=False):
+        if one.text != other.text:
+            break
+        found.append(abs(one.logprob - other.logprob))
+    return found
+
+
+async def _logprobs(pair: Pair) -> Outcome:
+    async def ask(pool: Pool) -> tuple[list[Reply], Side]:
+        asks = [pool.greedy(prompt, TOKENS).telling(2) for prompt in pair.few]
+        replies = await pool.ask_all(asks)
+        sides = [trouble(reply, one) or sound(reply, one) for reply, one in zip(replies, asks, strict=True)]
+        return replies, next((side for side in sides if side.state != "ok"), sides[0])
+
+    (ours, standard), (theirs, speculative) = await asyncio.gather(ask(pair.standard), ask(pair.speculative))
+    if standard.state != "ok" or speculative.state != "ok":
+        return held(standard, speculative, "")
+    again, _ = await ask(pair.standard)
+
+    def off(others: list[Reply]) -> list[float]:
+        found = (apart(a.first.tokens or (), b.first.tokens or ()) for a, b in zip(ours, others, strict=True))
+        return [value for values in found for value in values]
+
+    control, between = off(again), off(theirs)
+    if not between or not control:
+        return Outcome(
+            "undecided", "the answers share no token, so that nothing can be compared", speculative.ask
+        )
+    mean, own = sum(between) / len(between), sum(control) / len(control)
+    told = f"{mean:.2g} nats apart on average over {len(between)} tokens; the standard from itself, {own:.2g}"
+    evidence = {"nats": mean, "control_nats": own, "tokens": len(between)}
+    if own > OFF / 2:
+        return Outcome("undecided", f"the standard is not steady: {told}", speculative.ask, evidence=evidence)
+    return Outcome("fail" if mean > OFF else "pass", told, speculative.ask, evidence=evidence)
+
+
+LOGPROBS = Check("logprobs", "log-probabilities are the standard's", _logprobs, "logprobs")
