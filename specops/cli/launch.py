@@ -44,7 +44,7 @@ def lint(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", help="A shell script, Compose file, Kubernetes manifest or YAML file of flags."
+            "--file", help="A script, Dockerfile, Compose file, manifest, Helm values or YAML of flags."
         ),
     ] = None,
     engine_version: Annotated[

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import UsageError
+from specops.launch.command_files import command_of, judge
 from specops.launch.pools import contained
-from specops.launch.reading import command_of, judge
 from specops.phases.capacity import capacity
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.progress import Progress

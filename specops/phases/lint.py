@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specops import results
-from specops.launch.reading import command_of, commands_in, judge
+from specops.launch.command_files import command_of, commands_in, judge
 from specops.results import Result
 from specops.serving import Judged
 

@@ -55,8 +55,8 @@ class Call:
         return None if found is None else found[1] or ""
 
 
-UNKNOWN = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
-"""What a shell or a template still has to fill in: $NAME, ${NAME}, $(NAME)."""
+UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{[^}]*\}|\([^)]*\))|\{\{[^}]*\}\}")
+"""What a shell or a template still has to fill in: $NAME, ${NAME}, $(NAME), {{ .Values.name }}."""
 
 
 def is_unknown(value: object) -> bool:
@@ -253,3 +253,6 @@ class CommandLine:
 
     flag: Callable[[str], bool] | None = None
     """Whether a release has this flag. None: a YAML file of flags cannot start it."""
+
+    usual_in: tuple[str, ...] = ()
+    """Kinds of files in which it is the engine where they name none: production-stack, llm-d, KServe, Ray."""

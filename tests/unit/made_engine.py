@@ -156,7 +156,7 @@ def walk(file: Path) -> dict[str, Any]:
 
     from specops.cli.app import app
     from specops.config import Rollout, load
-    from specops.launch.reading import command_of, judge
+    from specops.launch.command_files import command_of, judge
     from specops.load.counters import drafts_between
     from specops.load.server_identity import GENERATED
     from specops.phases.canary.checks.endings import in_flight

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.errors import FileError, UsageError
-from specops.launch.reading import command_of, commands_in, judge
+from specops.launch.command_files import command_of, commands_in, judge
 from specops.serving.vllm.given import Given
 
 PLAYBOOK = """\
@@ -88,7 +88,7 @@ def commands(folder: Path, name: str, text: str) -> list[tuple[str, str, str | N
 
 def test_a_script_is_read_as_a_shell_would(tmp_path) -> None:
     keys = '{"method": "ngram",\n        "num_speculative_tokens": 3}'
-    module = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "$MODEL"]
+    module = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", "org/m"]
     run = ["docker", "run", "--gpus", "all", "-v", "/m:/m", "vllm/vllm-openai:v0.12.0", "--model", "org/o"]
     assert commands(tmp_path, "start.sh", SCRIPT) == [
         ("start.sh, line 4", "vllm", None, [*module, "--speculative-config", keys, "--port", "8000"]),
@@ -142,7 +142,8 @@ def test_a_file_of_flags_has_switches_lists_and_mappings(tmp_path) -> None:
         "speculative_config: {method: ngram}\n"
     )
     words = commands(tmp_path, "flags.yaml", text)[0][3]
-    assert words[:6] == ["--model", "m", "--enforce-eager", "--allowed-origins", "a", "b"]
+    assert words[:4] == ["--model", "m", "--enforce-eager", "--no-enable-lora"]
+    assert words[4:7] == ["--allowed-origins", "a", "b"]
     assert Given.parse(words).keys == {"method": "ngram"}
 
 

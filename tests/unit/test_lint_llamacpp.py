@@ -14,7 +14,7 @@ import llamacpp_table
 from calling import specops
 
 from specops.errors import ConfigError
-from specops.launch.reading import command_of, commands_in, judge
+from specops.launch.command_files import command_of, commands_in, judge
 from specops.serving.llamacpp.builds import table
 from specops.serving.llamacpp.lint import corrected, lint
 

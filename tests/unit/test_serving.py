@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specops.launch.reading import command_of, judge
+from specops.launch.command_files import command_of, judge
 from specops.serving import ENGINES, USUAL, parameter, tables
 
 SPECOPS = Path(__file__).parents[2] / "specops"

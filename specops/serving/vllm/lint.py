@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
+from specops.errors import ConfigError
 from specops.serving import known_issues
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.correction import by_level, settled
@@ -60,6 +61,9 @@ def _version(command: Command, asked: str | None) -> tuple[Version, str]:
     if asked is None and command.version is None and found is None:
         newest = "the newest known: no version was given, and the program is not on this machine"
         return table().newest, newest
+    if asked is None and command.version is not None and not _is_release(command.version):
+        other = f"the newest known: the image's tag, {command.version}, is no release of vLLM"
+        return table().newest, other
     version = found or Version.parse(asked or command.version or "")
     read = "as the image's tag says" if command.version else "as the program says"
     source = "as requested" if asked else read
@@ -73,6 +77,15 @@ def _version(command: Command, asked: str | None) -> tuple[Version, str]:
     return version, source
 
 
+def _is_release(tag: str) -> bool:
+    """Builds of others have numbers of their own: lmcache/vllm-openai:v0.3.9, a year, a driver's version."""
+    try:
+        version = Version.parse(tag)
+    except ConfigError:
+        return False
+    return version.numbers[0] == 0 and version >= table().versions[0]
+
+
 def _text(words: Sequence[str], flags_file: bool) -> str:
     """For a shell, a flag a line; for `--config FILE`, as YAML."""
     given = Given.parse(words)
@@ -82,7 +95,10 @@ def _text(words: Sequence[str], flags_file: bool) -> str:
     for option in given.options:
         name = option.flag.removeprefix("--")
         values = [as_json(value) for value in option.values]
-        keys[name] = (values[0] if len(values) == 1 else values) if values else True
+        if not values and name.startswith("no-"):
+            keys[name.removeprefix("no-")] = False
+        else:
+            keys[name] = (values[0] if len(values) == 1 else values) if values else True
     if given.keys is not None:
         keys[CONFIG.removeprefix("--")] = given.as_words().value(CONFIG)
     return yaml.safe_dump(keys, sort_keys=False, width=1000)
@@ -93,4 +109,5 @@ COMMAND_LINE = CommandLine(
     example="vllm serve MODEL …",
     judge=judge,
     flag=lambda flag: table().history("flags", flag) is not None,
+    usual_in=("production-stack", "llm-d", "KServe", "Ray"),
 )

@@ -16,7 +16,7 @@ from specops.errors import ConfigError, SpecopsError
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import history
 from specops.guard.signals.criteria import deployed_setting
-from specops.launch.reading import command_of, judge
+from specops.launch.command_files import command_of, judge
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import Challenger, OfParity
 from specops.phases.ab.speedups import Shown

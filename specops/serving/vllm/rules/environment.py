@@ -33,21 +33,26 @@ V0_GONE = Version((0, 11, 1))
 def secrets(given: Given, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         value = given.value(flag)
-        if given.has(flag) and not is_unknown(value):
+        if given.has(flag) and not _is_placeholder(value or ""):
             variable = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}.get(flag)
             where = f"the environment variable {variable}" if variable else "the file that it protects"
             yield of_flag("warning", flag, _VISIBLE, where, methodcaller("without", flag))
     for word in given.program:
         name, _, value = word.partition("=")
-        if SECRET_VARIABLE.search(name) and value and not is_unknown(value):
+        if SECRET_VARIABLE.search(name) and value and not _is_placeholder(value):
             fix = methodcaller("without_value", word)
             yield of_flag("warning", name, _VISIBLE, f"{name} set in the environment, and not here", fix)
     for name, value in given.around.items():
-        if SECRET_VARIABLE.search(name) and value and not is_unknown(value):
+        if SECRET_VARIABLE.search(name) and value and not _is_placeholder(value):
             why = "it stands in the file in plain text: whoever reads the file has the secret"
             yield of_flag(
                 "warning", name, why, "a Secret that the file names, or the environment of who starts it"
             )
+
+
+def _is_placeholder(value: str) -> bool:
+    """A variable, or what a reader is to fill in: <YOUR TOKEN>."""
+    return is_unknown(value) or value.startswith("<")
 
 
 def variables(given: Given, release: Release) -> Iterator[Found]:

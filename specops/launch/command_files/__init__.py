@@ -1,0 +1,74 @@
+"""Commands that start a serving engine, in the files where people keep them.
+
+shell.py        scripts: variables, arrays, functions, here documents
+dockerfile.py   ENTRYPOINT and CMD, with the stage's ENV and ARG
+documents.py    YAML: which reader a document is for; the readers:
+compose.py      Compose services
+kubernetes.py   pods of any kind, LeaderWorkerSet and ConfigMaps among them
+kserve.py       InferenceService, LLMInferenceService
+helm.py         values of vLLM's production-stack and of llm-d's modelservice
+ray_serve.py    Ray Serve LLM configurations, also inside a RayService
+flags_file.py   YAML files of flags, as `vllm serve --config` reads them
+recognition.py  which engine words call
+
+Nothing is run. A value that only a shell, a cluster or a template has stays a variable, such as $MODEL.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from specops.errors import FileError, UsageError
+from specops.launch.command_files import dockerfile, documents, shell
+from specops.launch.command_files.recognition import command_lines, recognised, titles
+from specops.serving import Command, Judged
+
+YAML = (".yaml", ".yml", ".json")
+KINDS = (
+    "scripts, Dockerfiles, Compose files, Kubernetes manifests (KServe and Ray too), Helm values and YAML "
+    "files of flags are read"
+)
+
+
+def judge(command: Command, asked: str | None = None) -> Judged:
+    """`asked`: a version that the operator names. ConfigError for one that is none, or is too old."""
+    return command_lines()[command.engine].judge(command, asked)
+
+
+def command_of(words: Sequence[str]) -> Command:
+    """What was given on the command line: as words, or quoted as one.
+
+    UsageError where it calls no engine that is known. Flags alone are taken for the first engine's.
+    """
+    if len(words) == 1 and " " in words[0]:
+        found = list(shell.commands(words[0], "the command"))
+        if found:
+            return found[0]
+        words = shlex.split(words[0])
+    command = recognised(words, "the command")
+    if command is None and words and words[0].startswith("-"):
+        return Command("the command", next(iter(command_lines())), tuple(words))
+    if command is None:
+        examples = ", or ".join(line.example for line in command_lines().values())
+        raise UsageError(f"this is no command of {titles()}", hint=f"begin with the program: {examples}")
+    return command
+
+
+def commands_in(path: Path) -> list[Command]:
+    """FileError for a file that is not there, UsageError for one without a command of an engine."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise FileError(f"could not read {path}: {reason}", hint="give a text file") from error
+    if path.suffix in YAML:
+        found = list(documents.commands(text, path))
+    elif dockerfile.is_one(path):
+        found = list(dockerfile.commands(text, path.name))
+    else:
+        found = list(shell.commands(text, path.name))
+    if not found:
+        raise UsageError(f"there is no command of {titles()} in {path}", hint=KINDS)
+    return found

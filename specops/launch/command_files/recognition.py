@@ -1,0 +1,84 @@
+"""Which engine words call, and in which version as an image's tag says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from specops.serving import ENGINES, Command, CommandLine
+
+SHELLS = ("sh", "bash", "dash", "zsh")
+
+
+def command_lines() -> dict[str, CommandLine]:
+    """The command lines of engines that have one, by the engine's name."""
+    found = {name: engine.command_line for name, engine in ENGINES.items()}
+    return {name: line for name, line in found.items() if line is not None}
+
+
+def titles() -> str:
+    return " or ".join(ENGINES[name].title for name in command_lines())
+
+
+def recognised(
+    words: Sequence[str],
+    where: str,
+    *,
+    image: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Command | None:
+    """`image`: of the container that the words run in. `environment`: set around the words. `files`: that the
+    same file writes or holds. None: the words call no engine."""
+    engine, length = program_of(words)
+    tags = [engine_of_image(word) for word in (image or "", *words[:length])]
+    tag = next((tag for tag in tags if tag is not None), None)
+    if engine is None and tag is not None and image is not None:
+        engine = tag[0]  # the words are arguments of the image's own program
+    if engine is None:
+        return None
+    return Command(
+        where,
+        engine,
+        tuple(words),
+        tag[1] if tag else None,
+        environment=dict(environment or {}),
+        files=dict(files or {}),
+    )
+
+
+def program_of(words: Sequence[str]) -> tuple[str | None, int]:
+    """Which engine `words` call, and how many of them call it; (None, 0): none that is known.
+
+    `vllm serve`, `python -m vllm.entrypoints…`, `docker run … IMAGE` and their like.
+    """
+    lines = command_lines()
+    called = [(line.call.program(words), name) for name, line in lines.items()]
+    run = [(line.call.container(words), name) for name, line in lines.items()]
+    for found in (called, run):
+        lengths = [(length, name) for length, name in found if length is not None]
+        if lengths:
+            length, engine = min(lengths)
+            return engine, length
+    return None, 0
+
+
+def engine_of_image(image: str) -> tuple[str, str | None] | None:
+    """The engine of a container's image, and the version that its tag says."""
+    tags = {name: line.call.tag(image) for name, line in command_lines().items()}
+    return next(((name, tag or None) for name, tag in tags.items() if tag is not None), None)
+
+
+def inner_script(words: Sequence[str]) -> str | None:
+    """What `bash -c` and its like run, wherever in the words they are."""
+    for index, word in enumerate(words[:-2]):
+        option = words[index + 1]
+        if word.rsplit("/", 1)[-1] in SHELLS and re.fullmatch(r"-\w*c", option):
+            return words[index + 2]
+    return None
+
+
+def usual_in(kind: str) -> tuple[str, list[str]]:
+    """The engine of a kind of file that names none, and the words that call it."""
+    name, line = next((name, line) for name, line in command_lines().items() if kind in line.usual_in)
+    return name, list(line.call.programs[0])
