@@ -20,6 +20,15 @@ from enum import IntEnum
 from pathlib import Path
 
 
+def install_command(extra: str, *more: str) -> str:
+    """The command that adds an extra, and `more` packages, to this installation of specops: for a checkout
+    that was installed as editable, the checkout's own."""
+    package = Path(__file__).parent
+    packed = (package / "_assets").is_dir()  # as in a wheel
+    what = f"'specops[{extra}]'" if packed else f"-e '{package.parent}[{extra}]'"
+    return " ".join(["pip install", what, *more])
+
+
 class Exit(IntEnum):
     """Exit codes of every command."""
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from specops.checkpoints.source import Checkpoint, read_json
-from specops.errors import ModelError
+from specops.errors import ModelError, install_command
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "spiece.model", "tekken.json", "vocab.json", "vocab.txt")
@@ -139,7 +139,7 @@ def _converted(checkpoint: Checkpoint, name: str) -> str:
     except ImportError:
         raise ModelError(
             f"could not read the tokenizer of {checkpoint.name}: it has {name} and no {FAST}",
-            hint='transformers can convert it: pip install "specops[engine]" sentencepiece tiktoken',
+            hint=f"transformers can convert it: {install_command('engine', 'sentencepiece', 'tiktoken')}",
         ) from None
     path = checkpoint.file(name)
     for beside in BESIDE:  # of a repository, so that they lie in the same folder

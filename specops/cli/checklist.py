@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import typer
 
@@ -25,21 +27,31 @@ checklist = typer.Typer(
 
 @checklist.command()
 @shared_options()
-def show(call: OnRollout) -> Answer:
+def show(
+    call: OnRollout,
+    form: Annotated[
+        Literal["text", "junit", "github"],
+        typer.Option("--format", help="Form of the answer: text, or junit or github for CI."),
+    ] = "text",
+) -> Answer:
     """Decide every item from results and live probes.
 
-    It writes checklist.json.
+    It writes checklist.json. For CI, --format prints JUnit XML, or annotations of GitHub Actions.
 
     Exit 0 where all are passed or attested, 1 where one failed, 4 where some are open. Nothing else changes.
     """
     from datetime import UTC, datetime
 
     from specops import results
+    from specops.errors import UsageError
     from specops.phases.checklist.checklist import FILE, checklist
 
+    if call.as_json and form != "text":
+        raise UsageError(f"--json and --format {form} are two forms of one answer", hint="give one of them")
     result = checklist(call.file, call.path, call.folder, datetime.now(UTC))
     results.write(call.folder / FILE, result)
-    return Answer(result, page(result, call.folder))
+    pages = {"text": page, "junit": junit, "github": github}
+    return Answer(result, pages[form](result, call.folder))
 
 
 @checklist.command()
@@ -80,10 +92,7 @@ HASH_DIGITS = 12
 
 def page(result: Result, folder: Path) -> list[str]:
     """The page's lines. All that is on it is in checklist.json."""
-    from specops.phases.checklist.checklist import FILE
-    from specops.phases.checklist.item import Checked
-
-    items = checked(Checked, result.data, f"{FILE} is damaged: data").items
+    items = _items(result)
     counts = ", ".join(f"{count} {status}" for status, count in result.summary.items() if count)
     lines = [f"checklist · {result.settings['rollout']} · {folder} · {counts}"]
     told = aligned([[f"  {item.status}", item.name, _age(item), _evidence(item)] for item in items])
@@ -92,6 +101,74 @@ def page(result: Result, folder: Path) -> list[str]:
     lines.append(sentence(result.reason))
     lines += _next(items)
     return lines
+
+
+def junit(result: Result, folder: Path) -> list[str]:
+    """The items as test cases in JUnit's XML: a failed item is a failure, an open one is skipped."""
+    items = _items(result)
+    counts = Counter(item.status for item in items)
+    suite = Element(
+        "testsuite",
+        name=f"specops checklist {result.settings['rollout']}",
+        tests=str(len(items)),
+        failures=str(counts["failed"]),
+        skipped=str(counts["open"]),
+        errors="0",
+        timestamp=f"{result.created:%Y-%m-%dT%H:%M:%S}",
+    )
+    for item in items:
+        case = SubElement(suite, "testcase", name=item.name, classname="specops.checklist")
+        if item.status in OUTCOMES:
+            outcome = SubElement(case, OUTCOMES[item.status], message=_printable(item.found))
+            outcome.text = _printable("\n".join(_to_do(item)))
+        SubElement(case, "system-out").text = _printable(f"{item.asks}: {item.found}")
+    document = Element("testsuites")
+    document.append(suite)
+    indent(document)
+    return ['<?xml version="1.0" encoding="UTF-8"?>', tostring(document, encoding="unicode")]
+
+
+OUTCOMES = {"failed": "failure", "open": "skipped"}
+LEVELS = {"failed": "error", "open": "warning", "attested": "notice"}
+
+
+def github(result: Result, folder: Path) -> list[str]:
+    """An annotation of GitHub Actions for each item that is not passed, and the verdict."""
+    lines = []
+    for item in _items(result):
+        if item.status in LEVELS:
+            message = "\n".join([item.found, *_to_do(item)])
+            title = f"{item.name} {item.status}"
+            lines.append(f"::{LEVELS[item.status]} title={_property(title)}::{_data(message)}")
+    return [*lines, sentence(result.reason)]
+
+
+def _items(result: Result) -> list[Item]:
+    from specops.phases.checklist.checklist import FILE
+    from specops.phases.checklist.item import Checked
+
+    return checked(Checked, result.data, f"{FILE} is damaged: data").items
+
+
+def _to_do(item: Item) -> Iterator[str]:
+    if item.change:
+        yield f"change: {item.change}"
+    if item.decide:
+        yield f"next: {item.decide}"
+
+
+def _printable(text: str) -> str:
+    """Without the control characters that XML 1.0 cannot hold."""
+    return "".join(char for char in text if char in "\t\n" or ord(char) >= 0x20)
+
+
+def _data(text: str) -> str:
+    """Escaped as a message of a workflow command of GitHub Actions."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _evidence(item: Item) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.errors import EnvironmentFailure, UsageError
+from specops.errors import EnvironmentFailure, UsageError, install_command
 
 if TYPE_CHECKING:
     pass
@@ -73,5 +73,5 @@ def extra(name: str, what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise EnvironmentFailure(
             f"could not {what}: {error.name} is not installed",
-            hint=f"install the {name} extra: pip install 'specops[{name}]'",
+            hint=f"install the {name} extra: {install_command(name)}",
         ) from error

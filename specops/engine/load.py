@@ -28,7 +28,7 @@ from specops.engine.text import load_tokenizer
 from specops.engine.tree import Draw
 from specops.engine.verifiers import best_verifier, make_verifier
 from specops.engine.verifiers.verifier import Verifier
-from specops.errors import EnvironmentFailure, UsageError
+from specops.errors import EnvironmentFailure, UsageError, install_command
 from specops.trees import parse_tree
 
 PREFILL_CHUNK = 256
@@ -79,7 +79,7 @@ def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True
     if kernel and find_spec("triton") is None:
         raise EnvironmentFailure(
             "could not take the kernel for attention: triton is not installed",
-            hint="install the kernels extra: pip install 'specops[kernels]'",
+            hint=f"install the kernels extra: {install_command('kernels')}",
         )
     if kernel and kind == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UsageError(

@@ -410,7 +410,7 @@ def token_counter(path: Path) -> CountTokens:
     except ImportError:
         raise UsageError(
             "counting tokens needs the tokenizers package, which is not installed",
-            hint='pip install "specops[engine]", or pip install tokenizers',
+            hint="pip install tokenizers",
         ) from None
     file = tokenizer_file(path)
     try:

@@ -20,6 +20,7 @@ from calling import specops
 
 from specops.engine import load_engine
 from specops.engine.request import Sampling
+from specops.errors import install_command
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
@@ -87,5 +88,5 @@ def test_without_the_edge_extra(command: str, monkeypatch: pytest.MonkeyPatch) -
     assert end.returncode == 3
     assert end.stderr == (
         "error: could not draft here: grpc is not installed\n"
-        "hint: install the edge extra: pip install 'specops[edge]'\n"
+        f"hint: install the edge extra: {install_command('edge')}\n"
     )

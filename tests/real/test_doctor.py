@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +25,13 @@ EXPOSITION = "".join(f"# TYPE {name} counter\n{name} 0\n" for name in METRICS)
 
 
 @contextmanager
-def endpoint(answers: dict[str, Answer], key: str | None = None) -> Iterator[str]:
+def endpoint(
+    answers: dict[str, Answer], key: str | None = None, clock: Callable[[], float] = time.time
+) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string(clock())
+
         def do_GET(self) -> None:
             status, body = answers.get(self.path, (404, "{}"))
             if key and self.path.startswith("/v1") and self.headers["Authorization"] != f"Bearer {key}":
@@ -84,6 +90,38 @@ def test_an_endpoint_that_lists_no_models_fails(answer) -> None:
     assert found["endpoint"].status == "fail"
     assert found["endpoint"].fix
     assert "metrics" not in found
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "fix"),
+    [
+        ((200, "\n<!doctype html><title>Log in</title>"), "answered with a page", "up to /v1"),
+        ((429, "{}"), "answered 429", "measure.max_rps"),
+        ((403, "{}"), "answered 403", "export SPECOPS_API_KEY="),
+    ],
+)
+def test_what_stands_in_the_way_of_an_api_has_its_own_fix(answer: Answer, says: str, fix: str) -> None:
+    with endpoint({"/v1/models": answer}) as url:
+        found = checks(url)["endpoint"]
+    assert found.status == "fail"
+    assert says in found.found
+    assert fix in str(found.fix)
+
+
+def test_the_root_of_a_server_is_corrected_to_its_api() -> None:
+    with endpoint({"/models": (200, "<html>")}) as url:
+        root = url.removesuffix("/v1")
+        assert checks(root)["endpoint"].fix == f"specops doctor --base-url {url}"
+
+
+@pytest.mark.parametrize(("ahead_s", "says"), [(0, None), (90, "ahead of"), (-3600, "behind")])
+def test_clocks_that_differ_are_found(ahead_s: int, says: str | None) -> None:
+    at = time.time() + ahead_s
+    with endpoint({"/v1/models": MODELS, "/metrics": (200, EXPOSITION)}, clock=lambda: at) as url:
+        found = checks(url).get("clock")
+    assert (found and found.status) == (says and "warn")
+    if found is not None and says is not None:
+        assert says in found.found
 
 
 @pytest.mark.parametrize(

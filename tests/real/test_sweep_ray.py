@@ -248,4 +248,4 @@ def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     with pytest.raises(EnvironmentFailure, match="Ray is not installed") as caught:
         OnRay("local", sweep_of(tmp_path, jobs=1), ASKED, PROMPTS, Notes()).__enter__()
     assert caught.value.hint is not None
-    assert "specops[ray]" in caught.value.hint
+    assert "[ray]" in caught.value.hint

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 
+from specops import stats
 from specops.actions.http_client import ask
 from specops.config import Pool, Rollout
 from specops.errors import EndpointError, SpecopsError
@@ -44,13 +46,23 @@ def _prompts(rollout: Rollout) -> Check:
         prompts = settings_of(rollout, rollout.pools.standard).prompt_set()
     except SpecopsError as error:
         return Check(name="prompts", status="fail", found=error.message, fix=error.hint)
-    classes = len({prompt.traffic_class for prompt in prompts.prompts})
+    classes = Counter(prompt.traffic_class for prompt in prompts.prompts)
+    name, number = min(classes.items(), key=lambda one: one[1])
+    found = f"{len(prompts.prompts)} in {len(classes)} traffic classes"
+    few = stats.shortage(number * rollout.measure.repeats, 0.95)
+    if few:
+        return Check(
+            name="prompts",
+            status="warn",
+            found=f"{found}; too few of {name} to decide for it: {number}, each sent"
+            f" {rollout.measure.repeats} times ({few})",
+            fix="add prompts of that class to the file of prompts in ROLLOUT, or raise measure.repeats",
+        )
     return Check(
         name="prompts",
         status="ok" if rollout.prompts else "warn",
-        found=f"{len(prompts.prompts)} in {classes} traffic classes"
-        + ("" if rollout.prompts else ", those that ship with specops"),
-        fix="give prompts of your own traffic: acceptance depends on the prompts",
+        found=found + ("" if rollout.prompts else ", those that ship with specops"),
+        fix="write prompts: FILE in ROLLOUT, with prompts of your own traffic: acceptance depends on them",
     )
 
 

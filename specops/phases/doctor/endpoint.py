@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator
+from email.utils import parsedate_to_datetime
 
 from specops.errors import EndpointError, UsageError
 from specops.load.settings import checked_base_url
@@ -48,14 +50,18 @@ def endpoint(
     )
     try:
         with exposition.opener(base_url).open(request, timeout=ANSWER_S) as answer:
-            models = [str(model["id"]) for model in json.load(answer)["data"]]
+            body, sent = answer.read(), answer.headers.get("Date")
+        if body.lstrip()[:1] == b"<":
+            yield _page(base_url)
+            return
+        models = [str(model["id"]) for model in json.loads(body)["data"]]
     except urllib.error.HTTPError as error:
         error.close()
         yield Check(
             name="endpoint",
             status="fail",
             found=f"{base_url}/models answered {error.code}",
-            fix=_fix(error.code),
+            fix=_fix(base_url, error.code),
         )
         return
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
@@ -71,15 +77,63 @@ def endpoint(
         name="endpoint",
         status="fail" if lacking else "ok",
         found=f"{base_url} serves {', '.join(models) or 'no model'}" + f", not {model}" * lacking,
-        fix="write the model as the endpoint calls it",
+        fix=f"write model: {models[0]} for this pool in ROLLOUT"
+        if models
+        else "load a model into the server",
     )
+    yield from clock(base_url, _seconds(sent))
     yield from _metrics(base_url, series, speculates=speculates)
 
 
-def _fix(status: int) -> str:
+def _fix(base_url: str, status: int) -> str:
     if status in (401, 403):
-        return "set SPECOPS_API_KEY to a key that it accepts"
-    return "its log says why" if status >= 500 else "give its URL up to /v1"
+        return "export SPECOPS_API_KEY=KEY, with a key that it accepts"
+    if status == 429:
+        return "it limits requests: set measure.max_rps in ROLLOUT below its limit, then run doctor again"
+    return "its log says why" if status >= 500 else _up_to_v1(base_url)
+
+
+def _up_to_v1(base_url: str) -> str:
+    if base_url.endswith("/v1"):
+        return "give the address of the API's server, up to /v1"
+    return f"specops doctor --base-url {base_url}/v1"
+
+
+def _page(base_url: str) -> Check:
+    """A login page of a proxy, a server's own page, or the wrong path."""
+    return Check(
+        name="endpoint",
+        status="fail",
+        found=f"{base_url}/models answered with a page (HTML or XML), not with an API's JSON",
+        fix=_up_to_v1(base_url),
+    )
+
+
+SKEW_S = 5.0
+"""A difference of clocks beyond this shifts live figures against the journal and the results."""
+
+
+def clock(where: str, theirs: float | None) -> Iterator[Check]:
+    """`theirs`: seconds since the epoch by that machine's clock, now; None: it did not say."""
+    if theirs is None:
+        return
+    skew = theirs - time.time()
+    if abs(skew) > SKEW_S:
+        yield Check(
+            name="clock",
+            status="warn",
+            found=f"the clock of {where} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this"
+            f" machine's (threshold {SKEW_S:.0f} s)",
+            fix="timedatectl set-ntp true, on both machines",
+        )
+
+
+def _seconds(date: str | None) -> float | None:
+    """Of a Date header, which has whole seconds."""
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
 
 
 def _metrics(base_url: str, series: Series | None, *, speculates: bool) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.assets import asset
-from specops.errors import FileError
+from specops.errors import FileError, install_command
 from specops.phases.doctor.check import ANSWER_S, Check, Status
 
 DISK_WARN_GB = 1.0
@@ -34,7 +34,7 @@ def packages() -> Iterator[Check]:
                 name=name,
                 status="warn" if extra == "serve" else "ok",
                 found=f"not installed; {use}",
-                fix=f'pip install "specops[{extra}]"',
+                fix=install_command(extra),
             )
 
 

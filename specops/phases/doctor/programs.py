@@ -12,6 +12,7 @@ from pathlib import Path
 from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.phases.doctor.check import ANSWER_S, Check
+from specops.phases.doctor.endpoint import clock
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.progress import Silent
 from specops.prometheus.api import Api
@@ -80,6 +81,7 @@ def prometheus_at(url: str, rollout: Rollout | None = None) -> Iterator[Check]:
         api.ready()
         watched = api.instant("count(up) or vector(0)")
         yield _watching(url, int(watched[0].value))
+        yield from clock(url, api.instant("vector(time())")[0].value)
         yield _named(check(rollout, api, Silent()), rollout)
     except SpecopsError as error:
         fix = error.hint or "give its root, such as http://HOST:9090"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from specops.errors import EnvironmentFailure, UsageError
+from specops.errors import EnvironmentFailure, UsageError, install_command
 from specops.phases.sweep.on_ray import testbed
 
 LOCAL = "local"
@@ -92,7 +92,7 @@ def _imported(settings: Mapping[str, str]) -> Any:
     except ImportError as error:
         raise EnvironmentFailure(
             "could not sweep on many machines: Ray is not installed",
-            hint="pip install 'specops[ray]', the cluster's version of Ray with it",
+            hint=f"{install_command('ray')}, and the cluster's version of Ray",
         ) from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     # By value: a node may have another specops, or none, which is for the testbed to tell.
