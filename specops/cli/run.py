@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specops.cli.call import Answer, OnRollout, shared_options
+from specops.cli.progress import duration
 from specops.phases import Phase
 
 if TYPE_CHECKING:
-    pass
+    from specops.phases.playbook.forecast import WalkForecast
 
 
 @shared_options()
@@ -58,7 +60,6 @@ def run(
 def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
-    from specops.cli.walk_plan_page import plan_page
     from specops.phases.playbook.forecast import forecast
     from specops.phases.playbook.step import Given
     from specops.progress import Silent
@@ -67,3 +68,23 @@ def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
     planned = forecast(given, only)
     value = asdict(planned) | {"total_s": planned.total_s}
     return Answer(value, plan_page(planned, call.commands.of("run {rollout}")))
+
+
+def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
+    from specops.phases.playbook.forecast import ASSUMED_START_S, ASSUMED_TOKEN_S
+
+    yield "phase         starts  requests   about"
+    for one in plan.phases:
+        if one.reused:
+            yield f"{one.phase:12}       -         -       -   reused: its inputs have not changed"
+            continue
+        time = "-" if not one.seconds else duration(one.seconds)
+        yield f"{one.phase:12}  {one.starts:6}  {one.requests:8}  {time:>12}   {one.note}".rstrip()
+    yield ""
+    yield f"In all about {duration(plan.total_s)}; a comparison that is decided early takes less."
+    if plan.assumed:
+        yield (
+            f"Nothing is measured yet: a token is assumed to take {ASSUMED_TOKEN_S * 1000:.0f} ms, "
+            f"a server start {ASSUMED_START_S:.0f} s."
+        )
+    yield f"next: {run_command}"

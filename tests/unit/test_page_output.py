@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from specops.cli.page_output import coloured, folded
+from specops.cli.output import coloured, folded
 
 CODE = """
-from specops.cli.page_output import print_lines
+from specops.cli.output import print_lines
 print_lines(["  baseline     passed     measured 256 requests in 4 cells and many words more than fit",
             "next: specops run a/very/long/path/to/a/rollout.yaml --continue --only baseline --out a/folder"])
 """

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from specops.assets import asset
-from specops.cli.walk_plan_page import plan_page
+from specops.cli.run import plan_page
 from specops.config import load
 from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
