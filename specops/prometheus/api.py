@@ -158,6 +158,8 @@ class _Session(requests.Session):
             raise self._error(type(error).__name__) from error
         if response.status_code != 200:
             self._refuse(response)
+        if warning := _warning(response):
+            raise self._error(f"its answer may be incomplete: {warning}")
         return response
 
     def timed_out(self) -> EndpointError:
@@ -241,6 +243,15 @@ def _message(response: requests.Response) -> str:
         return str(response.json()["error"])[:300]
     except (ValueError, KeyError, TypeError):
         return " ".join(response.text.split())[:100] or str(response.reason)
+
+
+def _warning(response: requests.Response) -> str | None:
+    """The first warning of an answer: a part of the data could not be read, as with Thanos or remote read."""
+    try:
+        warnings = response.json().get("warnings")
+        return str(warnings[0])[:300] if warnings else None
+    except (ValueError, AttributeError, LookupError, TypeError):
+        return None
 
 
 def _samples(result: Any) -> list[Sample]:

@@ -130,6 +130,7 @@ def test_one_that_is_slow_is_given_up_in_time(answer: Answer) -> None:
         (says(200, '{"status": "success"}'), "no answer of a Prometheus"),
         (says(200, '{"data": {"result": [{"metric": {}}]}}'), "no answer of a Prometheus"),
         (says(200, '{"data": {"result": 3}}'), "no answer of a Prometheus"),
+        (says(200, json.dumps(ONE | {"warnings": ["s3: timeout"]})), "may be incomplete: s3: timeout"),
         (says(302, "", Location="http://127.0.0.1:1/login"), "it redirects"),
         (says(401, "who are you?"), r"refused access \(401\)"),
         (says(422, '{"error": "too many samples"}'), "422: too many samples"),
