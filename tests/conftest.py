@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteReport(config.getoption("--slowest-files")), "suite_report")
 
 
-WAITING = ("serve", "real", "load", "faults")
+WAITING = ("serve", "real", "load", "faults", "llamacpp")
 """Folders whose tests wait for servers more than they compute, those with the longest files first."""
 
 LONGEST = (

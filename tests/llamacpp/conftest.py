@@ -55,7 +55,7 @@ def drafting(pair: dict[str, Path]) -> dict[str, Any]:
 def serve(tmp_path: Path) -> Serve:
     @contextmanager
     def up(settings: Mapping[str, Any]) -> Iterator[Server]:
-        log = tmp_path / "server.log"
+        log = tmp_path / f"server-{len(list(tmp_path.iterdir()))}.log"
         with serving(pool_of(settings), "tested", model="", log=log, progress=Silent()) as server:
             yield server
 
