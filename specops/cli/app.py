@@ -40,6 +40,7 @@ COMMANDS = {
         "checklist": "Decide whether it may go live, item by item.",
         "diagnose": "Find why serving is slow or odd, from metrics and results.",
         "report": "Report what speculation did over the last week.",
+        "compare": "Compare two runs: settings, and what surely changed.",
         "issues": "List known issues of serving engines with speculation.",
     },
     "Embedded engine": {

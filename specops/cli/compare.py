@@ -1,0 +1,33 @@
+"""`specops compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specops.cli.call import Answer, Call, shared_options
+
+PageOption = Annotated[Path | None, typer.Option("--out", help="HTML file that the page is written to.")]
+
+
+@shared_options(out=PageOption)
+def compare(
+    call: Call,
+    run_a: Annotated[Path, typer.Argument(help="Run folder, such as runs/last-month.")],
+    run_b: Annotated[Path, typer.Argument(help="Run folder that is compared with it.")],
+) -> Answer:
+    """Exit code 0: nothing is surely worse in RUN_B. 1: something is. 4: nothing can be compared.
+
+    A change is sure if its interval excludes 1. Other prompts, loads or models are not compared.
+    """
+    from specops.phases.run_comparison.comparison import compared
+    from specops.phases.run_comparison.document import document, lines
+    from specops.render import files
+    from specops.render.report.html import html
+
+    result = compared(run_a, run_b)
+    if call.out is not None:
+        files.write(call.out.parent, {call.out.name: html(document(result))})
+    return Answer(result, lines(result))

@@ -1,0 +1,356 @@
+"""Two runs side by side: what changed in settings, what surely changed in results, what is not compared.
+
+Only speed-ups are compared. Both arms of a run are measured in turn on one machine, so its load cancels in
+the ratio. Between two runs it does not, and no interval of a latency covers that. The interval of the ratio
+of two speed-ups is MOVER's (Zou and Donner 2008, on logarithms), from the two stored intervals. Those hold
+together over all classes, loads and looks of their run. A change is sure if its interval excludes 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.errors import UsageError
+from specops.load.arrivals import Level
+from specops.phases import Phase
+from specops.phases.ab.confounders import Lengths
+from specops.phases.ab.report import Report
+from specops.phases.ab.speedups import Shown, Speedups
+from specops.phases.ab.verdict import Basis
+from specops.phases.measurement import checked
+from specops.phases.run_page.conclusion import challenger_of
+from specops.phases.run_page.folder import RunFolder, read
+from specops.results import Result, Verdict, sha256
+from specops.stats import Interval
+
+PHASE = "compare"
+ALL = "all classes"
+CONDITIONS = ("endpoint", "temperature", "top_p", "ignore_eos", "max_tokens", "arrivals")
+"""Settings of ab.json that must be equal: they change what a request costs."""
+GATES: tuple[Phase, ...] = ("drafts", "canary")
+"""Phases whose no is sure, and does not depend on noise."""
+Outcome = Literal["better", "worse", "no sure change"]
+Figure = Literal["end to end", "per output token"]
+Key = tuple[str, Level]
+"""A traffic class and a load."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Setting(_Part):
+    """A setting, a version, a part of the environment or the hash of an input that differs; null: not set."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+class Change(_Part):
+    """A speed-up over the standard, by class and load, in both runs."""
+
+    figure: Figure
+    traffic_class: str
+    load: str
+    a: Shown
+    b: Shown
+    change: Shown
+    """The speed-up of B over that of A."""
+
+    outcome: Outcome
+
+
+class Gate(_Part):
+    phase: str
+    a: Verdict
+    b: Verdict
+    outcome: Outcome
+
+
+class Unknown(_Part):
+    """Something that cannot be compared."""
+
+    what: str
+    why: str
+
+
+class Comparison(_Part):
+    """`data` of the result."""
+
+    a: str
+    b: str
+    same: bool
+    """Both folders hold the same measurement."""
+
+    settings: list[Setting]
+    changes: list[Change]
+    gates: list[Gate]
+    unknown: list[Unknown]
+
+
+def compared(a: Path, b: Path) -> Result:
+    """The comparison of two run folders, from A to B. Reads both.
+
+    The verdict is no if something is surely worse, undecided if nothing could be compared, else yes.
+    Raises UsageError for a path that is no run folder.
+    """
+    return compare(_folder(a), _folder(b))
+
+
+def _folder(path: Path) -> RunFolder:
+    if not path.is_dir():
+        raise UsageError(f"there is no run folder {path}", hint="give the folders of two runs: runs/NAME")
+    found = read(path)
+    if not found.results and not found.unreadable:
+        raise UsageError(
+            f"{path} is not a run folder: it has no result of a phase",
+            hint="give the folders of two runs: runs/NAME",
+        )
+    return found
+
+
+def compare(a: RunFolder, b: RunFolder) -> Result:
+    """The same of folders that were read. Pure."""
+    data = _comparison(a, b)
+    found: list[Change | Gate] = [*data.changes, *data.gates]
+    worse = [one for one in found if one.outcome == "worse"]
+    better = [one for one in found if one.outcome == "better"]
+    runs = (("a", a), ("b", b))
+    verdict: Verdict = "no" if worse else "yes" if data.changes or data.same else "undecided"
+    return Result(
+        phase=PHASE,
+        inputs={f"{name} {phase}": _hash(one) for name, run in runs for phase, one in run.results.items()},
+        settings={"a": data.a, "b": data.b},
+        environment=results.environment(),
+        verdict=verdict,
+        reason=_reason(data, len(worse), len(better)),
+        summary={
+            "worse": len(worse),
+            "better": len(better),
+            "compared": len(data.changes),
+            "settings_changed": len(data.settings),
+            "unknown": len(data.unknown),
+        },
+        data=data.model_dump(mode="json"),
+    )  # fmt: skip
+
+
+def read_comparison(result: Result) -> Comparison:
+    return checked(Comparison, result.data, "the comparison is damaged: data")
+
+
+def _hash(result: Result) -> str:
+    return sha256(result.model_dump(mode="json", by_alias=True))
+
+
+def _reason(data: Comparison, worse: int, better: int) -> str:
+    if data.same:
+        return "both folders hold the same measurement"
+    if worse:
+        return f"{worse} of {len(data.changes) + len(data.gates)} results are surely worse in {data.b}"
+    if not data.changes:
+        return "no result can be compared: " + "; ".join(dict.fromkeys(one.why for one in data.unknown))
+    found = f"{better} surely better" if better else "no sure change"
+    return f"nothing is surely worse in {data.b}; {found}, of {len(data.changes) + len(data.gates)} results"
+
+
+def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
+    one, other = a.comparison, b.comparison
+    same = one is not None and other is not None and _hash(a.results["ab"]) == _hash(b.results["ab"])
+    unknown = [
+        Unknown(what=f"{run.path}/{each.name}", why=each.why) for run in (a, b) for each in run.unreadable
+    ]
+    changes: list[Change] = []
+    if one is None or other is None:
+        missing = [run.path for run, found in ((a, one), (b, other)) if found is None]
+        why = " and ".join(f"{path} has no finished comparison (ab.json)" for path in missing)
+        unknown.append(Unknown(what="speed-ups", why=why))
+    elif unlike := _unlike(a, b):
+        unknown.append(Unknown(what="speed-ups", why=unlike))
+    elif not same:
+        changes = list(_changes(one, other))
+        unknown += _left(one, other)
+    return Comparison(
+        a=str(a.path), b=str(b.path), same=same, settings=list(_settings(a, b)), changes=changes,
+        gates=[] if same or _other_model(a, b) else list(_gates(a, b)), unknown=unknown,
+    )  # fmt: skip
+
+
+def _unlike(a: RunFolder, b: RunFolder) -> str | None:
+    """Why the speed-ups of the two runs are not of the same thing."""
+    one, other = a.results["ab"], b.results["ab"]
+    ours, theirs = _prompts(one), _prompts(other)
+    if ours != theirs or ours is None:
+        return f"the prompts differ: {_short(ours)} and {_short(theirs)}"
+    for name in CONDITIONS:
+        if one.settings.get(name) != other.settings.get(name):
+            return f"{name} differs: {one.settings.get(name)} and {other.settings.get(name)}"
+    return _other_model(a, b)
+
+
+def _other_model(a: RunFolder, b: RunFolder) -> str | None:
+    """Which models the two runs served, if not the same; None without comparisons."""
+    one, other = a.results.get("ab"), b.results.get("ab")
+    if one is None or other is None:
+        return None
+    target = "standard target"
+    if target in one.inputs and target in other.inputs and one.inputs[target] != other.inputs[target]:
+        return f"the target models differ: {_short(one.inputs[target])} and {_short(other.inputs[target])}"
+    models = [_model(run) for run in (one, other)]
+    if models[0] != models[1]:
+        return f"the models differ: {models[0]} and {models[1]}"
+    return None
+
+
+def _prompts(result: Result) -> str | None:
+    found = result.data.get("prompts")
+    return str(found["sha256"]) if isinstance(found, dict) and "sha256" in found else None
+
+
+def _model(result: Result) -> str | None:
+    """What the standard serves: its model or target, else the name under which it serves."""
+    arm = result.environment.get("arms", {}).get("standard", {})
+    pool = arm.get("pool") or {}
+    name = pool.get("model") or pool.get("target") or arm.get("model")
+    return None if name is None else _shown(name)
+
+
+def _changes(one: Report, other: Report) -> Iterator[Change]:
+    """End-to-end speed-ups count only if both runs decided on them: otherwise answers differ in length."""
+    ours, theirs = _cells(one), _cells(other)
+    for key in (key for key in ours if key in theirs):
+        before, after = ours[key], theirs[key]
+        if before.end_to_end and after.end_to_end:
+            yield from _change("end to end", key, before.speedups.e2e, after.speedups.e2e)
+        if {before.basis, after.basis} <= {"e2e", "tpot"}:
+            yield from _change("per output token", key, before.speedups.tpot, after.speedups.tpot)
+
+
+def _change(figure: Figure, key: Key, a: Interval | None, b: Interval | None) -> Iterator[Change]:
+    if a is not None and b is not None:
+        change = ratio(b, a)
+        outcome: Outcome = "worse" if change.high < 1 else "better" if change.low > 1 else "no sure change"
+        name, level = key
+        yield Change(
+            figure=figure, traffic_class=name, load=str(level), a=a, b=b, change=change, outcome=outcome
+        )
+
+
+@dataclass(frozen=True)
+class _Cell:
+    speedups: Speedups
+    basis: Basis
+    lengths: Lengths | None
+
+    @property
+    def end_to_end(self) -> bool:
+        """Whether the end-to-end time says something: answers are as long as the standard's."""
+        return self.basis == "e2e" and (self.lengths is None or not self.lengths.differ)
+
+
+def _cells(report: Report) -> dict[Key, _Cell]:
+    """By class and load, from the lightest load; all classes together first."""
+    challenger = report.challengers[challenger_of(report)]
+    found: dict[Key, _Cell] = {}
+    for number, level in enumerate(challenger.levels):
+        if len(challenger.classes) != 1:
+            found[ALL, level.speedups.level] = _Cell(level.speedups, level.decision.basis, level.lengths)
+        for name, of in challenger.classes.items():
+            one = of.levels[number]
+            found[name, level.speedups.level] = _Cell(one, one.decision.basis, one.lengths)
+    return found
+
+
+def _left(one: Report, other: Report) -> Iterator[Unknown]:
+    """What was measured in one run only, and what has no interval or answers of other lengths."""
+    ours, theirs = _cells(one), _cells(other)
+    alone: dict[tuple[str, Level], list[str]] = {}
+    for key in dict.fromkeys([*ours, *theirs]):
+        name, level = key
+        if key not in ours or key not in theirs:
+            alone.setdefault(("A" if key in ours else "B", level), []).append(name)
+        elif ours[key].speedups.e2e is None or theirs[key].speedups.e2e is None:
+            yield Unknown(what=f"{name} at {level}", why="too few prompts for an interval")
+        elif not (ours[key].end_to_end and theirs[key].end_to_end):
+            why = "answers differ in length from the standard's, so the end-to-end time says nothing"
+            yield Unknown(what=f"{name} at {level}", why=why)
+    for (run, level), names in alone.items():
+        yield Unknown(what=f"{', '.join(names)} at {level}", why=f"measured in {run} only")
+
+
+def ratio(after: Interval, before: Interval) -> Interval:
+    """The interval of a ratio of two independent estimates, on logarithms (MOVER).
+
+    >>> ratio(Interval(2.0, 1.8, 2.2, 64, 0.95), Interval(2.0, 1.8, 2.2, 64, 0.95)).low < 1
+    True
+    """
+    a, la, ua = (math.log(value) for value in (before.estimate, before.low, before.high))
+    b, lb, ub = (math.log(value) for value in (after.estimate, after.low, after.high))
+    low = b - a - math.hypot(b - lb, ua - a)
+    high = b - a + math.hypot(ub - b, a - la)
+    return Interval(
+        math.exp(b - a), math.exp(low), math.exp(high), min(after.n, before.n), min(after.level, before.level)
+    )
+
+
+def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:
+    for phase in GATES:
+        one, other = a.results.get(phase), b.results.get(phase)
+        if one is not None and other is not None:
+            pair = (one.verdict, other.verdict)
+            outcome: Outcome = (
+                "worse" if pair == ("yes", "no") else "better" if pair == ("no", "yes") else "no sure change"
+            )
+            yield Gate(phase=phase, a=one.verdict, b=other.verdict, outcome=outcome)  # fmt: skip
+
+
+def _settings(a: RunFolder, b: RunFolder) -> Iterator[Setting]:
+    one, other = _known(a), _known(b)
+    for name in dict.fromkeys([*one, *other]):
+        if one.get(name) != other.get(name):
+            yield Setting(name=name, a=one.get(name), b=other.get(name))
+
+
+def _known(run: RunFolder) -> dict[str, str]:
+    """Settings, versions, environment and inputs by name; addresses and times are left out."""
+    found: dict[str, str] = {}
+    first = run.results.get("ab") or next(iter(run.results.values()), None)
+    if first is None:
+        return found
+    found["specops"] = first.specops
+    _flat("", first.environment, found)
+    _flat("settings", {name: value for name, value in first.settings.items() if name != "arms"}, found)
+    found |= {f"input {name}": _short(sha) for name, sha in first.inputs.items() if name != "settings"}
+    prompts = first.data.get("prompts")
+    if isinstance(prompts, dict):
+        found["prompts"] = f"{prompts.get('count')} ({_shown(prompts.get('path'))})"
+    return found
+
+
+def _flat(prefix: str, value: Mapping[str, Any], found: dict[str, str]) -> None:
+    for name, inner in value.items():
+        if name in ("base_url", "identity"):
+            continue
+        full = f"{prefix} {name}".strip()
+        if isinstance(inner, dict):
+            _flat(full, inner, found)
+        elif inner not in (None, [], ()):
+            found[full] = _shown(inner)
+
+
+def _shown(value: object) -> str:
+    """Without the folders of a path: they are of one machine."""
+    text = str(value)
+    return Path(text).name if text.startswith("/") else text
+
+
+def _short(sha: str | None) -> str:
+    return "none" if sha is None else sha[:12]
