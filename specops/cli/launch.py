@@ -119,6 +119,9 @@ def _findings(name: str, pool: RenderedPool) -> Iterator[str]:
     for found in pool.findings:
         instead = f"; instead: {found.replacement}" if found.replacement else ""
         yield f"{found.level:8}  {name}: {found.flag}: {found.why}{instead}"
+    if pool.conditions:
+        chosen = ", ".join(f"{one.name} {one.value or 'not known'}" for one in pool.conditions)
+        yield f"chosen    {name}: {chosen} (by {pool.engine} {pool.version})"
     for what, why in pool.left_out.items():
         yield f"left out  {name}: {what}: {why}"
 

@@ -25,7 +25,7 @@ from specops.render.compose import compose
 from specops.render.kubernetes import manifests
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
-from specops.serving import Finding, Startable
+from specops.serving import Condition, Finding, Startable
 
 POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
 
@@ -41,6 +41,7 @@ class _Work:
     server: Server | None = None
     findings: list[Finding] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    conditions: list[Condition] = field(default_factory=list)
 
 
 def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
@@ -50,6 +51,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
     an engine's version does not have, FileError where nothing can be written.
     """
     works = [_rendered(rollout, name, getattr(rollout.pools, name)) for name in POOLS]
+    _compare(works)
     files = _files(rollout, works)
     rendered_files.write(folder, files)
     progress.note(f"rendered into {folder / RENDERED}")
@@ -64,6 +66,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
                 in_a_container=list(work.server.command) if work.server else [],
                 findings=work.findings,
                 left_out=work.left_out,
+                conditions=work.conditions,
             )
             for work in works
         },
@@ -82,11 +85,26 @@ def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
     script = pool.rendering(port, rollout.rollout)
     work.version, work.command = script.version, script.words
     work.findings += [*script.notes, *script.findings]
+    work.conditions = script.conditions
     if script.judged is None:
         with suppress(UsageError):  # a program that no lint knows
             work.findings += judge(command_of(work.command)).findings
     _in_a_container(work, rollout)
     return work
+
+
+def _compare(works: list[_Work]) -> None:
+    """What the engine chooses for one pool alone is a warning of the speculative one."""
+    standard, speculative = works
+    for one, other in zip(standard.conditions, speculative.conditions, strict=False):
+        if one.value == other.value or None in (one.value, other.value):
+            continue
+        because = f" ({other.why})" if other.why else ""
+        why = (
+            f"{other.value} here{because} and {one.value} in the standard pool: the comparison would "
+            "include it"
+        )
+        speculative.findings.append(Finding("warning", other.name, why, f"{other.pin} in both pools"))
 
 
 def _in_a_container(work: _Work, rollout: Rollout) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from specops.phases.capacity import Capacity
-from specops.serving import Finding
+from specops.serving import Condition, Finding
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
@@ -25,6 +25,9 @@ class RenderedPool(BaseModel):
     findings: list[Finding]
     left_out: dict[str, str]
     """What was not rendered, and why."""
+
+    conditions: list[Condition] = []
+    """What the engine chooses by itself."""
 
 
 class Rendered(BaseModel):

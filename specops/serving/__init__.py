@@ -13,7 +13,7 @@ from specops.serving import command, embedded, endpoint, llamacpp, sglang, vllm
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
-from specops.serving.engine import Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
+from specops.serving.engine import Condition, Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
 from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
@@ -30,6 +30,7 @@ __all__ = [
     "USUAL",
     "Command",
     "CommandLine",
+    "Condition",
     "Container",
     "DraftSupport",
     "Drafts",

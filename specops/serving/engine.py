@@ -65,6 +65,22 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """What an engine chooses by itself for a command, and what may differ between two pools that differ in
+    speculation alone."""
+
+    name: str
+    value: str | None
+    """None: it depends on what is not known here."""
+
+    why: str
+    """Empty where it is the engine's usual."""
+
+    pin: str
+    """Settings of a pool that make it so, for a sentence."""
+
+
+@dataclass(frozen=True)
 class Rendering:
     """The command that a person starts a server with, for the version that is to serve."""
 
@@ -76,6 +92,8 @@ class Rendering:
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     """About how the version was chosen."""
+
+    conditions: list[Condition] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from specops.config import load
+from specops.phases.launch import render
+from specops.progress import Silent
 from specops.serving.vllm.execution import PIN, Model, execution
 from specops.serving.vllm.given import Given
 from specops.serving.vllm.versions import Version, table
@@ -87,3 +90,32 @@ def test_every_method_with_every_flag_is_decided_as_vllm_does(asked) -> None:
                 wrong.append(f"{version} {method or 'none'} {flag} {pin} {listed}: {got}, vLLM {wanted}")
     assert count > 10_000
     assert not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong[:20])
+
+
+ROLLOUT = """\
+rollout: made
+pools:
+  standard: &vllm {engine: vllm, model: org/m, version: 0.33.0%s}
+  speculative:
+    <<: *vllm
+    speculation: {method: suffix}
+"""
+
+
+@pytest.mark.parametrize(("pin", "differ"), [("", True), (f', environment: {{{PIN}: "0"}}', False)])
+def test_rendering_names_what_differs_between_the_pools_and_the_pin(pin, differ, tmp_path) -> None:
+    file = tmp_path / "made.yaml"
+    file.write_text(ROLLOUT % pin)
+    data = render(load(file), tmp_path / "out", Silent()).data
+    chosen = {
+        name: {one["name"]: one["value"] for one in pool["conditions"]}
+        for name, pool in data["pools"].items()
+    }
+    assert chosen["speculative"]["model runner"] == "V1"
+    assert chosen["standard"]["model runner"] == ("V2" if differ else "V1")
+    findings = {found["flag"]: found for found in data["pools"]["speculative"]["findings"]}
+    assert ("model runner" in findings) == differ
+    if differ:
+        assert PIN in findings["model runner"]["replacement"]
+    # Suffix decoding is without async scheduling on V1, pinned or not.
+    assert findings["async scheduling"]["replacement"] == "arguments: [--no-async-scheduling] in both pools"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.serving.argv import is_unknown
+from specops.serving.engine import Condition
 from specops.serving.vllm.given import Given, as_json
 from specops.serving.vllm.settings import plain
 from specops.serving.vllm.versions import Release, Span, Version, spans_of
@@ -123,6 +124,25 @@ def execution(given: Given, release: Release, model: Model | None = None) -> Exe
     settings = _Settings(given, release, model)
     runner = settings.runner()
     return Execution(runner, settings.asynchronous(runner), settings.graphs(runner))
+
+
+def conditions(given: Given, release: Release, model: Model | None = None) -> list[Condition]:
+    """The same, for the two pools of a rollout, which should not differ in them."""
+    found = execution(given, release, model)
+    runner, scheduling, graphs = found.runner.value, found.asynchronous.value, found.graphs.value
+    switch = "--async-scheduling" if scheduling == "on" else "--no-async-scheduling"
+    return [
+        Condition(
+            "model runner", runner, found.runner.why, f'environment: {{{PIN}: "{int(runner == "V2")}"}}'
+        ),
+        Condition("async scheduling", scheduling, found.asynchronous.why, f"arguments: [{switch}]"),
+        Condition(
+            "CUDA graphs",
+            graphs,
+            found.graphs.why,
+            f'arguments: ["--compilation-config.{GRAPHS}", "{graphs}"]',
+        ),
+    ]
 
 
 class _Settings:

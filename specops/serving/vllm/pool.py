@@ -8,6 +8,8 @@ from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
 from specops.serving.metrics import Series
 from specops.serving.vllm.command import command
+from specops.serving.vllm.execution import conditions, model_in
+from specops.serving.vllm.given import Given
 from specops.serving.vllm.lint import lint
 from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
 from specops.serving.vllm.settings import VllmSettings
@@ -36,8 +38,11 @@ class VllmPool(VllmSettings):
             words,
             str(version),
             judged=f"vLLM {version}",
-            findings=lint(words, version),
+            findings=lint(words, version, self.environment),
             notes=[] if chosen else [Finding(level="note", flag="version", why=why)],
+            conditions=conditions(
+                Given.parse(words, self.environment), table().release(version), model_in(self.model)
+            ),
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
