@@ -1,7 +1,7 @@
-"""Tree attention over a slotted KV cache: compiled loops for trees, SDPA with a mask for prompts.
+"""The KV cache, and tree attention over it: compiled loops for trees, SDPA with a mask for prompts.
 
-A forward pass takes the tokens of many sequences packed in one row of n tokens, without padding: linear
-layers see [n, hidden], and only attention looks at which sequence a token is of. The compiled loops take a
+A forward pass takes the tokens of many sequences packed in one row of n tokens, without padding. Linear
+layers get [n, hidden], and only attention needs to know the sequence of a token. The compiled loops take a
 table of the sequences. For SDPA, adjacent cache rows that feed equally many tokens under one mask form a
 group, which is one call over a view of the cache.
 """
@@ -21,10 +21,10 @@ from specops.engine.cpu import ops
 
 
 class Mask:
-    """What n new tokens see of the last m slots; all slots before those are seen by every token.
+    """Which of the last m slots each of n new tokens sees. All slots before those are visible to every token.
 
-    The additive form of a mask that comes again lies in the middle of a wide buffer, zeros to its left and
-    -inf to its right, so that the mask for any prefix length, padded to any width, is a view of it.
+    The additive form of a repeated mask lies in the middle of a wide buffer, with zeros to its left and -inf
+    to its right. So the mask for any prefix length, padded to any width, is a view of that buffer.
     """
 
     def __init__(self, sees: Tensor) -> None:
@@ -35,11 +35,11 @@ class Mask:
 
     @cached_property
     def words(self) -> Tensor:
-        """[n, ceil(m / 64)] int64: `sees`, a bit a slot, as the kernel reads it."""
+        """`sees` as the Triton kernel reads it: [n, ceil(m / 64)] int64, one bit a slot."""
         return pack(self.sees)
 
     def over(self, prefix: int, width: int, tile: int, dtype: torch.dtype) -> Tensor:
-        """[tile * n, width] additive, for `prefix` slots before the m and padding after them."""
+        """The additive mask, [tile * n, width], for `prefix` slots before the m and padding after them."""
         if not self._used or prefix > LONGEST_WIDE:
             self._used = True  # most shapes of dynamic trees and prompts are seen once
             return self._buffer(prefix, width - prefix - self.sees.shape[1], tile, dtype)
@@ -60,17 +60,17 @@ class Mask:
 
 
 LONGEST_WIDE = 4096
-"""Slots; a wide buffer beyond this would cost more memory than building each mask costs time."""
+"""Slots of a prefix. A wider buffer would cost more memory than building each mask costs time."""
 
 
 @lru_cache(maxsize=64)
 def causal(n: int) -> Mask:
-    """n tokens in a line."""
+    """The mask of n tokens in a line."""
     return Mask(torch.ones(n, n, dtype=torch.bool).tril())
 
 
 def causal_then(n: int, tail: Tensor) -> Mask:
-    """n tokens in a line, whose last t see each other as `tail`, [t, t] bool, says."""
+    """The mask of n tokens in a line, of which the last t see each other as `tail`, [t, t] bool, says."""
     sees = torch.ones(n, n, dtype=torch.bool).tril()
     sees[n - len(tail) :, n - len(tail) :] = tail
     return Mask(sees)
@@ -88,6 +88,7 @@ class Span:
 
     @property
     def stop(self) -> int:
+        """The slot after the last token."""
         return self.start + self.count
 
 
@@ -103,12 +104,12 @@ class Group:
 
 
 SHORT = 32
-"""Tokens that a sequence feeds; with more of them SDPA's matrix products are faster than compiled loops."""
+"""Most tokens of a sequence for which compiled loops are faster than SDPA's matrix products."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """What a pass by the kernel reads beside its tokens, in tensors: spans, spelled out."""
+    """Tensors that the Triton kernel reads in place of the spans of a pass."""
 
     positions: Tensor  # [n] int64
     slots: Tensor  # [n] int64, of the rows laid end to end, where new keys and values go
@@ -116,13 +117,13 @@ class Addresses:
 
 
 class Layout:
-    """Where the tokens of one packed forward pass go, and what each of them sees."""
+    """Where the tokens of one packed forward pass go in the cache, and what each of them sees."""
 
     def __init__(
         self, spans: Sequence[Span], cache: KVCache, tile: int, addresses: Addresses | None = None
     ) -> None:
-        """`spans` in the order of their rows; `tile`: query heads that share a KV head; `addresses`: for the
-        kernel, tensors to read in place of what the spans say, which may differ from pass to pass."""
+        """spans: in the order of their rows. tile: query heads that share a KV head. addresses: for the
+        kernel, tensors to read in place of the spans; their values may change from pass to pass."""
         self.spans, self.cache, self._tile = spans, cache, tile
         here = cache.data.device.type == "cpu" and cache.data.dtype == torch.float32 and not cache.kernel
         self.short = here and all(span.count <= SHORT for span in spans)
@@ -131,13 +132,13 @@ class Layout:
 
     @cached_property
     def positions(self) -> Tensor:
-        """[n] int64, on the cache's device."""
+        """The position of each token, [n] int64, on the cache's device."""
         positions = [span.positions for span in self.spans]
         joined = positions[0] if len(positions) == 1 else torch.cat(positions)
         return joined.contiguous().to(self.cache.data.device)
 
     def layer(self, index: int) -> Tensor:
-        """[rows, capacity, 2 * kv_heads, head_dim], of the cache."""
+        """The cache of one layer, [rows, capacity, 2 * kv_heads, head_dim]."""
         return self.cache.layers[index]
 
     @cached_property
@@ -147,7 +148,8 @@ class Layout:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """For all layers at once: making views of the cache layer by layer costs as much as the attention."""
+        """The SDPA calls of each layer. They are made for all layers at once, since views of the cache, made
+        layer by layer, cost as much as the attention."""
         groups, first, spans = [], 0, self.spans
         for index in range(1, len(spans) + 1):
             if index == len(spans) or not _together(spans[index - 1], spans[index]):
@@ -157,7 +159,7 @@ class Layout:
 
     @cached_property
     def _slots(self) -> Tensor | slice:
-        """Of the rows laid end to end, where new keys and values go."""
+        """Where new keys and values go, in the rows laid end to end."""
         starts = [span.row * self.cache.capacity + span.start for span in self.spans]
         if len(starts) == 1:
             return slice(starts[0], starts[0] + self.spans[0].count)
@@ -168,7 +170,7 @@ class Layout:
 
     @cached_property
     def ragged(self) -> Ragged:
-        """As the kernel reads it."""
+        """The spans as the Triton kernel reads them."""
         device = self.cache.data.device
         reaches = [span.mask.sees.shape[1] for span in self.spans]
         return Ragged.of(
@@ -180,10 +182,11 @@ class Layout:
 
     @property
     def kernel(self) -> bool:
+        """Whether attention is the Triton kernel's."""
         return self.cache.kernel
 
     def write(self, layer: int, kv: Tensor) -> None:
-        """kv: [n, 2 * kv_heads, head_dim]."""
+        """Write keys and values of a layer to the cache. kv: [n, 2 * kv_heads, head_dim], keys first."""
         self.layer(layer).flatten(0, 1)[self._slots] = kv
 
 
@@ -219,17 +222,19 @@ def _mask(spans: Sequence[Span], width: int, tile: int, dtype: torch.dtype) -> T
 def attend(layout: Layout, layer: int, q: Tensor, kv: Tensor, scale: float | None = None) -> Tensor:
     """Write the new keys and values of a layer, then let every token attend to what it sees.
 
-    q:  [n, heads, head_dim]
-    kv: [n, 2 * kv_heads, head_dim], keys before values
-    returns [n, heads * head_dim]
+    q: [n, heads, head_dim]. kv: [n, 2 * kv_heads, head_dim], keys before values. scale: of the scores; None
+    for head_dim ** -0.5. Returns [n, heads * head_dim].
     """
     layout.write(layer, kv)
     return _attended(layout, layer, q.contiguous() if layout.short else q, q.size(1), scale)
 
 
 def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope: Tensor) -> Tensor:
-    """As `attend`, of factor * qkv, [n, heads + 2 * kv_heads, head_dim] float32, queries first, with queries
-    and keys rotated by `rope` at their positions; qkv is overwritten."""
+    """As `attend`, of factor * qkv, with queries and keys rotated by `rope` at their positions.
+
+    qkv: [n, heads + 2 * kv_heads, head_dim] float32, queries first; overwritten. rope: [positions, 1,
+    head_dim / 2] complex.
+    """
     cache = layout.layer(layer)
     ops.store(qkv, factor, rope, layout.positions, cache, layout.table)
     heads = qkv.size(1) - cache.size(2)
@@ -237,7 +242,8 @@ def attend_rotated(layout: Layout, layer: int, qkv: Tensor, factor: float, rope:
 
 
 def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | None) -> Tensor:
-    """q: [n, heads or more, head_dim], the queries first; exactly `heads` where the layout is not short."""
+    """Attention without the write. q: [n, heads or more, head_dim], the queries first; exactly `heads` if the
+    layout is not short."""
     dim = q.size(2)
     if layout.short:
         scale = dim**-0.5 if scale is None else scale
@@ -272,10 +278,10 @@ CPU = torch.device("cpu")
 
 
 class KVCache:
-    """[layers, rows, capacity, 2 * kv_heads, head_dim]; keys before values.
+    """The KV cache: one tensor, [layers, rows, capacity, 2 * kv_heads, head_dim], keys before values.
 
-    `rows` sequences of up to `capacity` slots, which must leave room for a tree behind the longest
-    sequence. The cache does not know how much of a row is in use: its owner does.
+    It has `rows` sequences of up to `capacity` slots, which must leave room for a tree behind the longest
+    sequence. Rows are dense, so that a batch is a view. Its owner knows how much of a row is in use.
     """
 
     def __init__(
@@ -290,13 +296,14 @@ class KVCache:
         *,
         kernel: bool = False,
     ) -> None:
-        """kernel: attention over it is the Triton kernel's (attention.py)."""
+        """kernel: whether attention over it is the Triton kernel's."""
         self.capacity, self.kernel = capacity, kernel
         self.data = torch.zeros(layers, rows, capacity, 2 * kv_heads, head_dim, dtype=dtype, device=device)
         self.layers = self.data.unbind()
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
-        """Move `slots` (ascending, each >= its destination) to `start`, start + 1, …: commit by gather."""
+        """Move `slots` of a row to `start`, start + 1, …: commit by gather. Each slot is at or behind its
+        destination, and they ascend."""
         first = 0
         while first < len(slots) and slots[first] == start + first:
             first += 1  # already in place: all of a chain, and the first children of a tree
@@ -305,5 +312,5 @@ class KVCache:
             self.data[:, row, start + first : start + len(slots)] = kept
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` slots of a row over another row."""
+        """Copy the first `length` slots of row `source` over row `target`."""
         self.data[:, target, :length] = self.data[:, source, :length]

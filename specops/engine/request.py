@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what comes back: plain data."""
+"""Requests to an engine and its results, as plain data; and the interface that every engine has."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specops.errors import ServerError, UsageError
 FinishReason = Literal["stop", "length", "cancelled"]
 
 LEAST_TEMPERATURE = 1e-5
-"""Above 0, and vLLM's: a much lower one takes logits, divided by it, out of float32, and with this one the
-likeliest token is all but certain."""
+"""The least temperature above 0, as in vLLM. A much lower one takes the divided logits out of float32's
+range; at this one the most likely token is all but certain."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one sequence is sampled and when it ends. Defaults are greedy."""
+    """How one sequence is sampled, and when it ends. The defaults are greedy."""
 
     temperature: float = 0.0
     top_k: int = 0  # 0: all
@@ -32,7 +32,7 @@ class Sampling:
 
 
 def refuse_bad(prompt: list[int], sampling: Sampling, *, room: int, vocabulary: int) -> None:
-    """UsageError for what cannot be decoded by a model of that vocabulary in `room` tokens."""
+    """Raises UsageError for a request that a model with that vocabulary cannot decode in `room` tokens."""
     if not prompt:
         raise UsageError("a prompt must have at least one token")
     if len(prompt) >= room:
@@ -54,7 +54,8 @@ def refuse_bad(prompt: list[int], sampling: Sampling, *, room: int, vocabulary: 
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """log P of one emitted token under the target's unmodified distribution, and the top alternatives."""
+    """The log-probability of an emitted token under the target's unmodified distribution, and the top
+    alternatives."""
 
     token: int
     logprob: float
@@ -63,7 +64,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class Emission:
-    """What one step gave one sequence. `text` holds back what may yet become a stop string."""
+    """The result of one step for one sequence. `text` lacks characters that may yet become a stop string."""
 
     sequence_id: int
     tokens: list[int]
@@ -85,7 +86,7 @@ class StepTimes:
 
 @dataclass
 class Counters:
-    """Totals since the engine was made; acceptance is computed from differences of these."""
+    """Totals since the engine was made. Acceptance is computed from differences of these."""
 
     steps: int = 0
     prompt_tokens: int = 0
@@ -101,7 +102,7 @@ class Counters:
     steps_by_tree: dict[str, int] = field(default_factory=dict)  # that a planner chose; empty without one
 
     def add(self, times: StepTimes) -> None:
-        """A step has been made."""
+        """Count a step that took `times`."""
         self.steps += 1
         self.draft_seconds += times.draft
         self.verify_seconds += times.verify
@@ -110,6 +111,8 @@ class Counters:
 
 @dataclass(frozen=True)
 class Completion:
+    """The whole output of one sequence."""
+
     tokens: list[int]
     text: str
     finish_reason: FinishReason
@@ -117,7 +120,8 @@ class Completion:
 
 
 class Streaming(ABC):
-    """What all engines are asked, and what one adds to `submit`, `step` and `cancel`."""
+    """The interface of every engine, and decoding of a single sequence on top of `submit`, `step` and
+    `cancel`."""
 
     tokenizer: Any
     max_length: int  # prompt and output tokens of one sequence
@@ -140,43 +144,45 @@ class Streaming(ABC):
 
     @property
     def model(self) -> str | None:
-        """What generates, where whoever made the engine cannot know."""
+        """The name of the model, if only the engine knows it."""
         return None
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be generated at the moment."""
+        """Why nothing can be generated at the moment; None if it can."""
         return None
 
     @property
     def looks_up(self) -> float | None:
-        """Seconds after which even an idle engine wants a step, to see what became of what it stands on."""
+        """Seconds after which even an idle engine needs a step, to check on what it depends on; None for
+        never."""
         return None
 
     @property
     def extra(self) -> object:
-        """What only this kind of engine counts."""
+        """Counters that only this kind of engine has."""
         return None
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """There is nothing to step for."""
+        """Whether no sequence needs a step."""
 
     @abstractmethod
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
-        """Queue a sequence -> its id."""
+        """Queue a sequence and return its id. Raises UsageError for a request that cannot be decoded."""
 
     @abstractmethod
     def step(self) -> list[Emission]:
-        """What came of one iteration."""
+        """Run one iteration and return its results."""
 
     @abstractmethod
     def cancel(self, sequence_id: int) -> None:
         """Drop a sequence; unknown ids are ignored."""
 
     def stream(self, prompt: str | list[int], sampling: Sampling) -> Iterator[Emission]:
-        """Decode one sequence, an emission a step. For several at a time there are `submit` and `step`."""
+        """Decode one sequence, with one emission a step. Raises UsageError if the engine is busy: use
+        `submit` and `step` to decode several sequences together."""
         if not self.idle:
             raise UsageError(
                 "an engine streams one sequence at a time",
@@ -194,7 +200,7 @@ class Streaming(ABC):
             self.cancel(wanted)
 
     def generate(self, prompt: str | list[int], sampling: Sampling) -> Completion:
-        """The whole of one sequence. ServerError where it could not be ended: what verifies is elsewhere."""
+        """Decode one sequence to its end. Raises ServerError if it was cut off by a verifier elsewhere."""
         tokens: list[int] = []
         logprobs: list[TokenLogprob] = []
         text = ""

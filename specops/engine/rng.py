@@ -1,7 +1,7 @@
-"""Where the engine's randomness comes from: one source for each sequence.
+"""The engine's randomness: one source for each sequence.
 
-Drafters and verifiers ask only these questions of it, so that a test can put in a source that walks
-through every possible answer with its weight, and so computes the output distribution exactly.
+Drafters and verifiers use only `Chance`. So a test can replace it by a source that enumerates every possible
+answer with its weight, and compute the distribution of the output exactly.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from specops.engine.request import Sampling
 
 
 class Chance(Protocol):
+    """A source of random decisions."""
+
     def accept(self, probability: float) -> bool:
         """True with the given probability."""
 
@@ -24,20 +26,21 @@ class Chance(Protocol):
         """An index of [V], in proportion to its weight; at least one weight is positive."""
 
     def draw(self, q: Tensor, count: int, *, replace: bool) -> list[int]:
-        """`count` successive draws from q, [V]; without replacement, as long as something is left."""
+        """`count` successive draws from q, [V]. Without replacement there are fewer if q has fewer tokens."""
 
 
 class Dice:
-    """The real thing, reproducible by its seed."""
+    """A source of pseudo-random numbers, reproducible by its seed."""
 
     def __init__(self, seed: int | None) -> None:
+        """seed: None for fresh entropy."""
         self._random = random.Random(seed)
 
     def accept(self, probability: float) -> bool:
         return self._random.random() < probability
 
     def several(self, count: int) -> list[float]:
-        """Random numbers in [0, 1): what `accept` and `sample` would have asked for one by one."""
+        """`count` random numbers in [0, 1): those that as many calls of `accept` or `sample` would use."""
         return [self._random.random() for _ in range(count)]
 
     def sample(self, weights: Tensor) -> int:
@@ -62,20 +65,21 @@ class Dice:
 
 
 class Distributions:
-    """The target's distribution after each node of a tree.
+    """The target's distribution after each node of a tree, computed when it is needed.
 
-    Of a large tree verification walks one path: the softmax, and the sort of top-p, of the other nodes would
-    be wasted. Of a few nodes it asks for most, and one call for all takes less time than two.
+    In a large tree, verification walks one path, so that softmax and the sort of top-p of other nodes would
+    be wasted. In a small one it needs most nodes, and one call for all takes less time than two.
     """
 
     def __init__(self, logits: Tensor, sampling: Sampling) -> None:
+        """logits: [n, V], after each of n nodes."""
         self._logits = logits  # [n, V]
         self._sampling = sampling
         self._all = distribution(logits, sampling) if len(logits) <= FEW else None
         """[n, V], of few nodes."""
 
     def __getitem__(self, node: int) -> Tensor:
-        """[V]"""
+        """The distribution after `node`, [V]."""
         if self._all is not None:
             return self._all[node]
         return distribution(self._logits[node : node + 1], self._sampling)[0]
@@ -85,7 +89,8 @@ FEW = 8
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """[n, V] logits -> [n, V] probabilities after temperature, top-k and top-p (temperature > 0)."""
+    """Probabilities [n, V] of logits [n, V], after temperature, top-k and top-p. The temperature must be
+    above 0."""
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:

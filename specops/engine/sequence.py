@@ -1,4 +1,4 @@
-"""One sequence on its way through the engine."""
+"""One sequence in the engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from specops.engine.text import TextStream
 
 
 class Sequence:
-    """`tokens` holds the prompt and what was generated; the first `cached` are in the target's KV cache.
+    """A prompt and its output so far.
 
-    At least the last token is never cached: it is the root of the next tree.
+    `tokens` holds both; the first `cached` of them are in the target's KV cache. At least the last token is
+    never
+    cached: it is the root of the next tree.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Sequence:
 
     @property
     def greedy(self) -> bool:
+        """Whether it is decoded at temperature 0."""
         return self.sampling.temperature == 0
 
     @property
@@ -53,25 +56,27 @@ class Sequence:
 
     @property
     def depth_left(self) -> int:
-        """How deep a draft is worth while: the token after it is the target's own."""
+        """Levels of a draft that can be of use: the token after the draft is the target's own."""
         return self.remaining - 1
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens that end it."""
+        """Token ids that end it."""
         return self._eos | self._stop_ids
 
     @property
     def uncached(self) -> int:
+        """Tokens that are not in the target's KV cache."""
         return len(self.tokens) - self.cached
 
     @property
     def reading(self) -> bool:
-        """Its prompt does not end within this step, so that nothing is drafted or verified."""
+        """Whether its prompt does not end within this step, so that nothing is drafted or verified."""
         return self.uncached > self.chunk
 
     def extend(self, tokens: list[int], logprobs: list[TokenLogprob]) -> Emission:
-        """Append verified tokens, as far as the sequence goes: the end may lie in the middle of them."""
+        """Append verified tokens up to the sequence's end, which may lie in the middle of them. Returns the
+        emission."""
         taken, text = 0, ""
         for token in tokens:
             taken += 1

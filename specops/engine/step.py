@@ -95,7 +95,7 @@ class Engine(Streaming):
         return emissions
 
     def _schedule(self) -> list[Sequence]:
-        """Who has a turn: every decoding sequence, and as many prompts as fit in one chunk."""
+        """The sequences of this step: all that decode, and as many prompts as fit in one chunk."""
         while self._waiting and (len(self._running) < self.max_batch or self._evict()):
             sequence = self._waiting.popleft()
             sequence.row = len(self._running)
@@ -111,9 +111,9 @@ class Engine(Streaming):
         return sorted(turn, key=lambda s: s.row)
 
     def _forward(self, sequences: list[Sequence], trees: list[TokenTree]) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run what is uncached, and the trees, through the target.
+        """Run uncached tokens and trees through the target.
 
-        Returns [nodes of the trees, V] logits and, where the drafter reads them, each row's features.
+        Returns [nodes of all trees, V] logits and, if the drafter reads them, the features of each row.
         """
         spans: list[Span] = []
         tokens: list[int] = []
@@ -144,6 +144,7 @@ class Engine(Streaming):
     def _verify(
         self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor
     ) -> list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]:
+        """Each sequence with its tree, the verdict on it, and the log-probabilities of its new tokens."""
         greedy = any(sequence.greedy for sequence, _ in pairs)
         choices = logits.argmax(-1).tolist() if greedy else []
         bounds = pairwise(accumulate((len(tree) for _, tree in pairs), initial=0))
@@ -166,6 +167,7 @@ class Engine(Streaming):
         logprobs: list[TokenLogprob],
         features: Tensor | None,  # of what was fed: what was uncached, up to the root, and the tree's nodes
     ) -> Emission:
+        """Append the verdict's tokens to the sequence, and move the accepted nodes' KV behind the root."""
         root, path = len(sequence.tokens) - 1, verified.path
         if features is not None:
             kept = [*range(uncached := root - sequence.cached + 1), *(uncached + node - 1 for node in path)]
@@ -188,7 +190,7 @@ class Engine(Streaming):
         return emission
 
     def _leave(self, sequence: Sequence) -> None:
-        """Free the row; the last one moves into it, so that the rows in use stay dense."""
+        """Free the row. The last row moves into it, so that the used rows stay dense."""
         self._drafter.release(sequence)
         last = self._running.pop()
         if last is not sequence:
@@ -201,8 +203,10 @@ class Engine(Streaming):
     # --- sequences that wait for somebody else -------------------------------------------------
 
     def hold(self, sequence_id: int) -> None:
-        """No turn for this one until `resume`; where rows are short it lends out its own, the one that was
-        last held longest ago before others. Unknown ids are ignored."""
+        """Give a sequence no turn until `resume`. Unknown ids are ignored.
+
+        If rows are short, a held sequence lends its row; the one that was last held longest ago is the first.
+        """
         if (sequence := self._by_id.get(sequence_id)) is not None:
             self._holds += 1
             if sequence.held is None and sequence.row < 0:
@@ -210,7 +214,7 @@ class Engine(Streaming):
             sequence.held = self._holds
 
     def resume(self, sequence_id: int) -> None:
-        """It may have its turns again. One that has no row, or lost it, reads all that it has."""
+        """Give a held sequence its turns again. One without a row reads all its tokens again."""
         sequence = self._by_id.get(sequence_id)
         if sequence is not None and sequence.held is not None:
             sequence.held = None
@@ -218,11 +222,11 @@ class Engine(Streaming):
                 self._waiting.append(sequence)
 
     def unread(self, sequence_id: int) -> int:
-        """Tokens before its last one that it has yet to read, or to read again."""
+        """Tokens before the last one that a sequence still has to read, or to read again."""
         return self._by_id[sequence_id].uncached - 1
 
     def _evict(self) -> bool:
-        """Whether a row could be taken from a sequence that is held."""
+        """Take a row from a held sequence. Returns whether there was one."""
         held = [sequence for sequence in self._running if sequence.held is not None]
         if not held:
             return False
@@ -235,7 +239,11 @@ class Engine(Streaming):
     # --- asking for work ----------------------------------------------------------------------
 
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
-        """Queue a sequence -> its id. Output ends at `max_tokens` or at `max_length`, whatever is first."""
+        """Queue a sequence and return its id. Output ends at `max_tokens` or at `max_length`, whichever is
+        first.
+
+        Raises UsageError for a request that cannot be decoded.
+        """
         refuse_bad(prompt, sampling, room=self.max_length, vocabulary=self.target.shape.vocab)
         sequence = Sequence(
             self._next_id,
@@ -252,7 +260,7 @@ class Engine(Streaming):
         return sequence.id
 
     def cancel(self, sequence_id: int) -> None:
-        """Drop a sequence and free its row; nothing more is emitted for it. Unknown ids are ignored."""
+        """Drop a sequence and free its row. Nothing more is emitted for it. Unknown ids are ignored."""
         sequence = self._by_id.pop(sequence_id, None)
         if sequence is None:
             return
@@ -276,7 +284,7 @@ class Engine(Streaming):
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for a step: there are no sequences, or all are held."""
+        """Whether no sequence needs a step: there are none, or all are held."""
         return not self._waiting and all(sequence.held is not None for sequence in self._running)
 
     @property
@@ -286,7 +294,7 @@ class Engine(Streaming):
 
 
 def _logprobs(sampling: Sampling, tree: TokenTree, verified: Verified, logits: Tensor) -> list[TokenLogprob]:
-    """Under the target's own distribution, before temperature and cuts, of each token that was decided."""
+    """Log-probabilities of new tokens under the target's own distribution, before temperature and cuts."""
     if sampling.logprobs is None:
         return []
     nodes = [0, *verified.path]

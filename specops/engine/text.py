@@ -1,4 +1,8 @@
-"""From tokens to text while they arrive: incremental decoding, and stop strings across token borders."""
+"""Text and tokens: a model folder's tokenizer, and text that is decoded while tokens arrive.
+
+A plain tokenizer is read from its files, any other by transformers, whose import takes a second of CPU: a
+third of the time in which a server starts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ class TextStream:
         self.stopped_by: str | None = None
 
     def push(self, token: int) -> str:
-        """Text that became final with `token`. After a stop string was met, `stopped_by` names it."""
+        """The text that became final with `token`. Once a stop string is complete, `stopped_by` names it."""
         if self._decoder is None:
             self._decoder = self._after_prompt()
         try:
@@ -56,14 +60,16 @@ class TextStream:
         return final
 
     def _after_prompt(self) -> DecodeStream:
-        """What follows a prompt may begin with a space that a text of its own would lose."""
+        """A decoder that continues the prompt: its output may begin with a space that separate text would
+        lose."""
         text = self._tokenizer.decode(self._before, skip_special_tokens=True)
         # A prompt that ends within a character: the stream would repeat what stands before it.
         whole = not text.endswith("\N{REPLACEMENT CHARACTER}")
         return DecodeStream(ids=self._before if whole else [], skip_special_tokens=True)
 
     def finish(self) -> str:
-        """What was held back, when the sequence ended otherwise; a broken last character as U+FFFD."""
+        """The text that was held back, when the sequence ended without a stop string; a broken last character
+        is U+FFFD."""
         rest = self._held
         if self._pending:
             rest += self._tokenizer.decode(self._pending, skip_special_tokens=True)
@@ -72,7 +78,7 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that `stop` begins with (and is not whole)."""
+    """Length of the longest end of `text` that is a beginning of `stop`, and not all of it."""
     for size in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:size]):
             return size
@@ -81,14 +87,17 @@ def _overlap(text: str, stop: str) -> int:
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""One class by two names: transformers 5 saves the second."""
+"""Two names of one class; transformers 5 saves the second."""
 
 _HARMLESS = {"tokenizer_class", "backend", "model_max_length", "padding_side", "truncation_side"}
-"""Entries of tokenizer_config.json that change neither tokens nor texts; `_SPECIAL` and chat_template are
-read, clean_up_tokenization_spaces must be off, and any other makes a tokenizer that is not plain."""
+"""Entries of tokenizer_config.json that change neither tokens nor texts.
+
+`_SPECIAL` and chat_template are read, and clean_up_tokenization_spaces must be off. Any other entry makes a
+tokenizer that is not plain.
+"""
 
 _ELSEWHERE = ("special_tokens_map.json", "added_tokens.json", "additional_chat_templates")
-"""Files of older or richer tokenizers, which are transformers' to read."""
+"""Files of older or richer tokenizers, which transformers reads."""
 
 _LARGE = 100_000
 """Entries of a vocabulary above which transformers looks for a fault of one family, and fixes it."""
@@ -96,11 +105,11 @@ _LARGE = 100_000
 
 @dataclass
 class PlainTokenizer:
-    """What the engine and the server need of a tokenizer, with the names that transformers gives it."""
+    """A tokenizer for the engine and the server, with transformers' names."""
 
     backend_tokenizer: Tokenizer
     special_tokens_map: Mapping[str, str]
-    """bos_token and its like, where there are such: chat templates may use them."""
+    """Special tokens by name, such as bos_token, which chat templates may use."""
 
     chat_template: str | None
 
@@ -119,7 +128,8 @@ class PlainTokenizer:
     def apply_chat_template(
         self, messages: Sequence[Mapping[str, Any]], *, tokenize: bool, add_generation_prompt: bool = False
     ) -> str:
-        """The text of at least one message. `tokenize` must be False. Raises what the template raises."""
+        """The text of at least one message. `tokenize` must be False. Raises ValueError otherwise, and what
+        the template raises."""
         if tokenize or not messages or self.chat_template is None:
             raise ValueError("only a text can be made, of at least one message, by a chat template")
         render = _rendering(self.chat_template, tuple(self.special_tokens_map.items()))
@@ -132,12 +142,13 @@ def _rendering(template: str, special: tuple[tuple[str, str], ...]) -> Render:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's fast tokenizer: a PlainTokenizer, or transformers' own. Raises ModelError."""
+    """The folder's fast tokenizer: a PlainTokenizer, or transformers' own. Raises ModelError if there is
+    none."""
     return read_plain(folder) or _load_by_transformers(folder)
 
 
 def read_plain(folder: Path) -> PlainTokenizer | None:
-    """A tokenizer whose files leave nothing to transformers; None for any other, and for damaged files."""
+    """The tokenizer if its files need nothing of transformers; None for any other, and for damaged files."""
     if any((folder / name).exists() for name in _ELSEWHERE):
         return None
     try:
@@ -160,7 +171,7 @@ def read_plain(folder: Path) -> PlainTokenizer | None:
 
 
 def _special_tokens(config: Any) -> dict[str, str] | None:
-    """By name. None where tokenizer_config.json says more than is read here."""
+    """Special tokens by name; None if tokenizer_config.json has entries that are not read here."""
     if not isinstance(config, dict) or config.get("tokenizer_class") not in _PLAIN_CLASSES:
         return None
     read = {*_SPECIAL, "chat_template", "clean_up_tokenization_spaces"}

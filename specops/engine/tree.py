@@ -1,7 +1,7 @@
 """Token trees: what a drafter proposes, and how it was drawn.
 
-Node 0 is the root: the last committed token, whose successors are speculated. Nodes follow their parents,
-so that index order is a topological order, and the children of a node stand in the order they were drawn.
+Node 0 is the root: the last committed token, whose successors are speculated. Nodes follow their parents, so
+that index order is a topological order. The children of a node are in the order in which they were drawn.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Draw(Enum):
     """How the children of a node were chosen. It decides which verifier is lossless for the tree."""
 
     IID = "i.i.d."
-    """Independent draws from q; duplicates are kept, each is a child of its own."""
+    """Independent draws from q. Duplicates are kept, each as a child of its own."""
     WITHOUT_REPLACEMENT = "without replacement"
-    """Successive draws from q, each time without the tokens drawn before, renormalised."""
+    """Successive draws from q, each without the tokens drawn before, renormalised."""
     DETERMINISTIC = "deterministic"
-    """A function of the context: the top k, a look-up. No q describes it but a one-hot one."""
+    """A function of the context, such as the top k or a look-up. Only a one-hot q describes it."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,13 @@ class Topology:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(parents: tuple[int, ...]) -> Topology:
-        """One object for one shape, so that its masks are built once and rows that share it are batched."""
+        """The one object of a shape, so that its masks are built once, and rows that share it are batched."""
         return Topology(parents)
 
     @staticmethod
     def expansion(widths: tuple[int, ...]) -> Topology:
-        """SpecInfer's <k1..km>: every node of depth i-1 has k_i children, numbered level by level."""
+        """SpecInfer's <k1..km> (arXiv 2305.09781): every node of depth i-1 has k_i children, numbered level
+        by level."""
         parents, level = [-1], [0]
         for width in widths:
             start = len(parents)
@@ -56,14 +57,14 @@ class Topology:
 
     @cached_property
     def level_order(self) -> Topology:
-        """The same shape with its nodes numbered level by level, and siblings side by side as they stood."""
+        """The same shape with its nodes numbered level by level; siblings keep their order."""
         order = [0]
         for node in order:
             order += self.children[node]
         return self._only(order)
 
     def without(self, nodes: Iterable[int]) -> Topology:
-        """What is left when `nodes` and all that is below them are cut off; the others keep their order."""
+        """The shape without `nodes` and everything below them; the others keep their order."""
         cut = set(nodes)
         for node, parent in enumerate(self.parents):
             if parent in cut:
@@ -76,6 +77,7 @@ class Topology:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
+        """The children of each node."""
         found: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], start=1):
             found[parent].append(node)
@@ -83,6 +85,7 @@ class Topology:
 
     @cached_property
     def depth(self) -> tuple[int, ...]:
+        """The depth of each node; the root's is 0."""
         depth = [0]
         for parent in self.parents[1:]:
             depth.append(depth[parent] + 1)
@@ -90,7 +93,7 @@ class Topology:
 
     @cached_property
     def rank(self) -> tuple[int, ...]:
-        """Place of each node among its siblings, from 0."""
+        """The place of each node among its siblings, from 0."""
         rank = [0] * len(self)
         for nodes in self.children:
             for place, node in enumerate(nodes):
@@ -99,6 +102,7 @@ class Topology:
 
     @cached_property
     def depths(self) -> Tensor:
+        """`depth` as a tensor, [n] int64."""
         return torch.tensor(self.depth)  # [n]
 
     @cached_property
@@ -111,7 +115,7 @@ class Topology:
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """[n, ceil(n / 64)] int64: `sees` in words, bit j of word w standing for node 64 * w + j."""
+        """`sees` in words, [n, ceil(n / 64)] int64: bit j of word w stands for node 64 * w + j."""
         n = len(self)
         words = torch.zeros(n, (n + 63) // 64, dtype=torch.int64)
         for node in range(n):
@@ -122,7 +126,7 @@ class Topology:
 
     @cached_property
     def mask(self) -> Mask:
-        """What each node sees among the tree's own slots."""
+        """Which of the tree's own slots each node sees."""
         return Mask(self.sees)
 
     @cached_property
@@ -130,21 +134,26 @@ class Topology:
         return {}
 
     def level_mask(self, start: int, stop: int) -> Mask:
-        """What nodes [start, stop) see among the slots of nodes [1, stop): for growing a tree by levels."""
+        """Which of the slots of nodes [1, stop) the nodes [start, stop) see, for growing a tree by levels."""
         if (start, stop) not in self._level_masks:
             self._level_masks[start, stop] = Mask(self.sees[start:stop, 1:stop])
         return self._level_masks[start, stop]
 
 
 Turns = tuple[tuple[int, int | None], ...]
-"""Of one node, what a verifier tries, in this order: a child, and which of the node's draft distributions it
-was drawn from; None where it was not drawn but sure. A token that several drafts proposed is one child with
-several turns: whatever it was drawn from was drawn, also where it can no longer be accepted."""
+"""The order in which a verifier tries a node's children: (child, index of the distribution that it was drawn
+from).
+
+The index is None for a child that was not drawn but is certain. A token that several drafts proposed is one
+child with several turns, since each draft's draw counts, even if the token can no longer be accepted.
+"""
 
 
 class Sources(Protocol):
+    """The distributions that a tree was drawn from, by node."""
+
     def __getitem__(self, node: int, /) -> tuple[Tensor, ...]:
-        """What a node's children were drawn from, [V] each: one for each draft that drew any."""
+        """The distributions of a node's children, [V] each: one for each draft that drew any."""
 
 
 @dataclass(frozen=True)
@@ -154,16 +163,18 @@ class TokenTree:
     topology: Topology
     tokens: list[int]  # n
     draw: Draw
-    """Of what was drawn; in a merged tree other children may be sure."""
+    """How its drawn children were drawn; in a merged tree other children may be certain."""
 
     q: Sources | None = None
-    """By node; a tuple is one."""
+    """What each node's children were drawn from; None for a deterministic tree."""
 
     merged: tuple[Turns, ...] | None = None
-    """By node; None in the tree of one draft, whose children have a turn each, in their order."""
+    """The turns of each node in a union of several drafts. None for one draft: each child has one turn, in
+    order."""
 
     odds: tuple[float, ...] | None = None
-    """By node, 1 at the root: how likely the drafter takes it to be accepted; None where it does not say."""
+    """The drafter's estimate of the probability that each node is accepted, 1 at the root; None without an
+    estimate."""
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.topology):
@@ -174,10 +185,11 @@ class TokenTree:
 
     @staticmethod
     def bare(root: int) -> TokenTree:
-        """A root and nothing drafted: its verification is one autoregressive step."""
+        """A root without a draft: its verification is one autoregressive step."""
         return TokenTree(Topology.of((-1,)), [root], Draw.DETERMINISTIC)
 
     def turns(self, node: int) -> Turns:
+        """The turns of a node."""
         if self.merged is not None:
             return self.merged[node]
         source = None if self.draw is Draw.DETERMINISTIC else 0

@@ -34,7 +34,7 @@ MOMENT = timedelta(seconds=1)
 
 def joined(store: dist.Store, kind: Kind, rank: int, patience: timedelta | None = None) -> Ranks:
     ranks = Ranks(Parallel(kind, 2), rank, store, patience or timedelta(seconds=60))
-    ranks.told("hello")
+    ranks.broadcast("hello")
     return ranks
 
 

@@ -20,7 +20,7 @@ from specops.assets import asset
 from specops.engine.attention import Layout, Span, causal
 from specops.engine.models import load_model
 from specops.engine.models.generic import GenericModel
-from specops.engine.models.llama import LeanLlama, as_told, read_family
+from specops.engine.models.llama import LeanLlama, explicit_config, read_family
 from specops.engine.models.model import FeatureModel
 from specops.errors import ModelError
 
@@ -146,9 +146,9 @@ def test_a_window_is_refused_before_it_is_read_wrongly(llama: Pair, tmp_path: Pa
 
 def test_what_tells_everything_needs_no_defaults(llama: Pair) -> None:
     config = json.loads((llama.target / "config.json").read_text())
-    assert as_told(config) is not None
+    assert explicit_config(config) is not None
     for name in ("rms_norm_eps", "tie_word_embeddings", "rope_parameters"):
-        assert as_told({key: value for key, value in config.items() if key != name}) is None
+        assert explicit_config({key: value for key, value in config.items() if key != name}) is None
 
 
 def test_the_shipped_pair_starts_without_code_for_models() -> None:

@@ -96,12 +96,12 @@ def found(folder: Path, prompts: list[tuple[list[int], list[int]]]) -> dict[str,
                     result.outputs[name] = decoded(engine, requests_of(name, prompts))
                     counters = engine.counters
                     result.accepted[name] = counters.accepted_tokens, counters.draft_tokens
-                    ranks.news(None)
+                    ranks.broadcast_work(None)
                 ranks.leave()
             ranks = ranks_cases.joined(dist.PrefixStore("hanging", store), "tensor", 0, MOMENT)
             began = monotonic()
             with pytest.raises(EnvironmentFailure, match="no longer answers"):
-                ranks.gathered("who is there")
+                ranks.all_gather("who is there")
             results["tensor"].gave_up = monotonic() - began
             ranks.leave()
         finally:
@@ -174,7 +174,7 @@ def test_drafts_and_verification_take_other_numbers(llama: Pair) -> None:
         drafter: Any = SimpleNamespace(
             draws=Draw.DETERMINISTIC, reads_features=False, nodes=1, depth=1, draft=draft
         )
-        ranks: Any = SimpleNamespace(rank=rank, size=2, gathered=lambda own: [own, own], first=rank == 0)
+        ranks: Any = SimpleNamespace(rank=rank, size=2, all_gather=lambda own: [own, own], first=rank == 0)
         both = DataParallel(drafter, ranks)
         tokenizer = load_tokenizer(llama.target)
         sequences = [

@@ -26,8 +26,8 @@ from specops.engine.models.linear import Linear, TokenTable
 from specops.engine.models.llama import (
     Norm,
     Weights,
-    as_told,
     checked_config,
+    explicit_config,
     head_dim,
     layer_shapes,
     queries_keys_values,
@@ -296,7 +296,7 @@ def _apart(rows: Tensor) -> list[Tensor]:
 
 
 def _config(told: dict[str, Any]) -> Any:
-    config = as_told(told)
+    config = explicit_config(told)
     if config is None:
         with checked_config():
             from transformers import LlamaConfig

@@ -1,12 +1,12 @@
 """Models: the lean forward for the Llama family, and any other decoder of transformers over the engine's
 cache.
 
-model.py    what the engine needs of a model
-llama.py    the Llama family's files, and its lean forward pass on a CPU
-linear.py   matrices in the form that reads fastest
-generic.py  any decoder of transformers; its limits are probed on loading
-offload.py  layers' weights on disk or in host memory, read for every pass
-graphs.py   small passes on a GPU as CUDA graphs
+  model.py    what the engine needs of a model
+  llama.py    the Llama family's files, and its lean forward pass on a CPU
+  linear.py   matrices in the form that reads fastest
+  generic.py  any decoder of transformers; its limits are probed on loading
+  offload.py  layers' weights on disk or in host memory, read for every pass
+  graphs.py   small passes on a GPU as CUDA graphs
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def load_model(
 ) -> FeatureModel:
     """Load a decoder-only model from a local folder in transformers' format.
 
-    device: where it runs; the lean forward is for CPUs alone.
-    kernel: attention by the Triton kernel, which needs a GPU (or Triton's interpreter).
-    offload: leave its layers on disk or in host memory, and read them for every pass.
-    ranks: hold the part of this one of them.
-    Raises ModelError.
+    device: where it runs; the lean forward is for CPUs only. kernel: attention by the Triton kernel, which
+    needs a GPU, or Triton's interpreter. offload: leave its layers on disk or in host memory, and read them
+    for every pass.
+    ranks: hold the part of this process only. Raises ModelError for a folder or an architecture that cannot
+    be used.
     """
     if not (folder / "config.json").is_file():
         raise ModelError(
@@ -106,13 +106,13 @@ def _offloaded(
 
 
 def first_reason(error: Exception) -> str:
-    """One line: the first that is no heading of those below it."""
+    """An error's text in one line: the first that is not a heading of those below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return next((line for line in lines if not line.endswith(":")), lines[0])
 
 
 def _refuse(folder: Path, config: Any) -> None:
-    """What would run and give another model's output."""
+    """Raises ModelError for a model that would run and give another model's output."""
     hint = "take a model with full attention and fixed frequencies, or serve this one with vLLM"
     # The cache keeps every slot visible; a model trained with a shorter window would see too much.
     window = getattr(config, "sliding_window", None)
@@ -135,7 +135,7 @@ def _refuse(folder: Path, config: Any) -> None:
 
 
 def eos_token_ids(folder: Path) -> frozenset[int]:
-    """Ids that end a sequence: generation_config.json's where it has them, else config.json's."""
+    """Token ids that end a sequence: from generation_config.json, else from config.json."""
     for name in ("generation_config.json", "config.json"):
         path = folder / name
         if path.is_file():

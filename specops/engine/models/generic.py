@@ -1,7 +1,12 @@
 """Any decoder-only architecture of transformers, with its attention replaced by the engine's own.
 
-The model runs as it is on one packed row of tokens; transformers' attention interface hands each layer's
-queries, keys and values to `attend`, which writes them to the engine's cache. No model is written again.
+The model runs unchanged on one packed row of tokens. transformers' attention interface hands each layer's
+queries, keys and values to `attend`, which writes them to the engine's cache.
+
+On loading, its logits over this cache are compared with its own attention's. What a model limits only after
+thousands of tokens (windows, chunks, frequencies and scales that change with the length) is found without a
+pass that long: its masks are evaluated at all kinds of distances, its limits are lowered for a short pass,
+and one token of a short pass is at the last position.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ _HINT = "serve it with vLLM, or take a decoder-only model with plain attention"
 
 
 _POSITIONS = ("position_ids", "cache_position")
-"""Tensors that an attention may be given beside queries, keys and values, and that change nothing in it."""
+"""Tensors beside queries, keys and values that change nothing in an attention."""
 
 
 def _tree_attention(
@@ -44,6 +49,7 @@ def _tree_attention(
     softcap: float | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
+    """transformers' attention function. Raises ValueError for an argument that `attend` does not model."""
     if softcap is not None:
         raise ValueError("it caps its attention scores")
     if attention_mask is not None:
@@ -62,6 +68,8 @@ AttentionInterface.register(_NAME, _tree_attention)
 
 
 class GenericModel:
+    """A model of transformers over the engine's cache."""
+
     def __init__(
         self,
         source: Any,
@@ -70,10 +78,8 @@ class GenericModel:
         kernel: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
-        """ranks: of which this one runs its part alone.
-
-        Raises ModelError where the result would not be the model's own.
-        """
+        """ranks: run the part of this process only. Raises ModelError if the output would not be the model's
+        own."""
         name = type(source).__name__
         self._ranks = ranks
         self._source = source
@@ -107,7 +113,7 @@ class GenericModel:
             )
 
     def _in_two_parts(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """[n, V] logits; the second part sees the first one only through the cache."""
+        """[n, V] logits of two passes; the second sees the first only through the cache."""
         n = len(tokens)
         cache = self.shape.cache(rows=1, capacity=n)
         logits = []
@@ -134,7 +140,7 @@ class GenericModel:
         logits = self.forward(tokens, layout)  # of all, so that the output layer reads all
         features = self._features
         if self._ranks is not None and self._ranks.parallel.kind == "pipeline":
-            features = self._ranks.from_first(features.contiguous())
+            features = self._ranks.broadcast_tensor(features.contiguous())
         return logits if wanted is None else logits[wanted.to(logits.device)], features
 
     def _keep_features(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -157,13 +163,13 @@ def _shape(source: Any) -> Shape:
 
 EAGER = "eager"
 TOKENS, LOWERED = 16, 4
-"""Of a probe; and what stands there in place of a limit."""
+"""Tokens of a probe, and the value that a limit is lowered to."""
 
 _LIMIT = re.compile(r"window|chunk|span|floor_scale|block_size|original_max_position")
 
 
 class Probe:
-    """A few tokens, at adjacent positions and with the last one at the last position."""
+    """A few tokens: at adjacent positions, and with the last one at the model's last position."""
 
     def __init__(self, positions: int, vocabulary: int) -> None:
         self.tokens = torch.arange(min(TOKENS, positions)) % vocabulary
@@ -173,16 +179,16 @@ class Probe:
         self._positions = positions
 
     def run(self, source: Any, forward: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """[2n, V]: of `forward`, from tokens and positions to [n, V] logits, with lowered limits and adjacent
-        positions; then as `source` is, with the last position."""
+        """[2n, V] logits of `forward`, a function of tokens and positions: first with lowered limits and
+        adjacent positions, then with the model's own limits and the last position."""
         with _lowered(source, self._positions):
             near = forward(self.tokens, self.near)
         return torch.cat((near, forward(self.tokens, self.far)))
 
     def own(self, source: Any) -> Tensor:
-        """`run` of the model's own eager attention, float32.
+        """`run` with the model's own eager attention, in float32.
 
-        Raises ValueError where a mask hides an earlier token, and where a token changes what comes before it.
+        Raises ValueError if a mask hides an earlier token, or if a token changes the logits before it.
         """
 
         def forward(tokens: Tensor, positions: Tensor) -> Tensor:
@@ -203,13 +209,14 @@ class Probe:
 
 
 def close(found: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits agree within the rounding of `dtype`."""
     tolerance = torch.finfo(dtype).eps ** 0.5 * float(own.abs().max())
     return torch.allclose(found, own, rtol=0, atol=tolerance)
 
 
 @contextmanager
 def _watched_masks(source: Any, positions: int) -> Iterator[None]:
-    """ValueError where a layer is given a mask that hides an earlier token. A model may make masks that none
+    """Raises ValueError if a layer gets a mask that hides an earlier token. A model may make masks that none
     of its layers uses."""
     right = ALL_MASK_ATTENTION_FUNCTIONS[EAGER]
     limiting: list[tuple[Tensor, str]] = []
@@ -237,7 +244,7 @@ def _watched_masks(source: Any, positions: int) -> Iterator[None]:
 
 
 def _hidden(mask_function: Callable[..., Any], positions: int) -> tuple[int, int] | None:
-    """A token and an earlier one that it does not see, looked for at powers of two, at the end, and at such
+    """A token and an earlier one that it does not see; None if there are none at powers of two and such
     distances."""
     powers = [0, *(1 << bit for bit in range(positions.bit_length()))]
     for token in sorted({min(power, positions - 1) for power in powers}):
@@ -249,7 +256,7 @@ def _hidden(mask_function: Callable[..., Any], positions: int) -> tuple[int, int
 
 @contextmanager
 def _lowered(source: Any, positions: int) -> Iterator[None]:
-    """Every limit below `positions` that the model's config and modules name is `LOWERED`."""
+    """Set every limit below `positions` in the model's config and modules to `LOWERED`."""
     before: list[tuple[Any, str, int]] = [
         (holder, name, value)
         for holder in (source.config.get_text_config(), *source.modules())

@@ -1,12 +1,12 @@
 """Passes of a few tokens as CUDA graphs: one launch in place of hundreds.
 
-While a sequence decodes, its pass feeds a tree, and a GPU is done with each of the pass's kernels before the
-next one is launched. A graph is those kernels recorded, with the addresses that they read: replaying it runs
-no Python. So whatever differs from pass to pass lies in one buffer on the device, which is written first, and
-what a launch fixes in numbers (how many tokens, how many sequences, at most how long) is rounded up, so that
-few graphs do for all passes.
+While a sequence decodes, its pass feeds a tree, and a GPU finishes each of the pass's kernels before the next
+one is launched. A graph is those kernels recorded, with the addresses that they read; replaying it runs no
+Python. So everything that differs from pass to pass is in one buffer on the device, which is written first.
+Numbers that a launch fixes (tokens, sequences, longest sequence) are rounded up, so that a few graphs serve
+all passes.
 
-The tests replay passes that were recorded operation by operation, on a CPU; on a GPU none has run yet.
+The tests replay passes that were recorded operation by operation on a CPU.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from specops.engine.attention import Addresses, Layout
 from specops.engine.models.model import FeatureModel
 
 MOST_TOKENS = 256
-"""Of a pass. By their data sheets, GPUs multiply some hundred rows in the time in which they read the weights
-once: beyond that launches hide behind the products, and padding is no longer free."""
+"""Tokens of a pass. By their data sheets, GPUs multiply some hundred rows in the time of reading the weights
+once. Beyond that, launches hide behind the products, and padding costs time."""
 
 LONGEST_TREE = 64
-"""Tokens of one sequence. More of them are of a prompt, and such a pass hardly comes again."""
+"""Tokens of one sequence. More belong to a prompt, and such a pass is seldom repeated."""
 
 FEWEST = 4
-"""Tokens of one sequence that a launch is made for at least: the kernel's tiles have 16 rows or more."""
+"""Tokens of one sequence that a launch allows at least: the kernel's tiles have 16 rows or more."""
 
 MOST_GRAPHS = 64
-"""Of a model; for one more, the one that was not replayed for longest goes."""
+"""Graphs of a model. For one more, the least recently replayed is dropped."""
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
-"""Records what a function launches -> launches it again. The function may be called any number of times.
-RuntimeError where it does what cannot be recorded."""
+"""Records what a function launches, and returns a function that launches it again. It may call the function
+several times. Raises RuntimeError if it does something that cannot be recorded."""
 
 log = logging.getLogger(__name__)
 
 
 class CudaCapture:
-    """Graphs of one device, replayed one after another: they share the memory of what they compute."""
+    """Graphs of one device, replayed one after another, so that they share memory."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ class CudaCapture:
 
 @contextmanager
 def _refused_to_wait() -> Iterator[None]:
-    """RuntimeError where the host waits for the device: said before a capture, which it would break off."""
+    """Raises RuntimeError if the host waits for the device, which would end a capture."""
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -95,11 +95,11 @@ class Form:
 
     @staticmethod
     def of(layout: Layout) -> Form | None:
-        """Every number at least that of the pass; None where a graph is not worth while.
+        """The form of a pass, with every number rounded up; None if a graph does not pay.
 
-        Tokens go by quarters of a power of two, sequences by powers of two. `most` and `longest` only bound
-        the launch, and go by powers of four: a bound too high starts programs that find nothing to do, and
-        splits sequences that could do without.
+        Tokens are rounded to quarters of a power of two, sequences to powers of two. `most` and `longest`
+        only bound the
+        launch, and are rounded to powers of four: too high a bound starts programs that find nothing to do.
         """
         counts = [span.count for span in layout.spans]
         fed = sum(counts)
@@ -130,7 +130,7 @@ def _times_four(bound: int, least: int) -> int:
 
 
 class _Inputs:
-    """All that differs among the passes of a form: the parts of one buffer on the device."""
+    """Everything that differs between passes of a form: parts of one buffer on the device."""
 
     def __init__(self, form: Form, device: torch.device) -> None:
         n, b = form.tokens, form.sequences
@@ -148,11 +148,10 @@ class _Inputs:
         self.addresses = Addresses(positions, slots, ragged)
 
     def write(self, tokens: Tensor, layout: Layout) -> None:
-        """A pass, padded, in one copy.
+        """Write a pass, padded, in one copy.
 
-        The last token comes again and again, as one more of its sequence: at the same position, with the
-        same mask, and into the same slot, so that it writes there what stands there. Sequences that are
-        lacking feed nothing, and nothing else is read of them.
+        The last token is repeated as padding of its sequence: at the same position, with the same mask, and
+        into the same slot, so that it writes the same values there. Padding sequences feed nothing.
         """
         spans, n, b = layout.spans, self._form.tokens, self._form.sequences
         padding = n - len(tokens)
@@ -186,23 +185,25 @@ class _Inputs:
 
 
 def _room(size: int) -> int:
-    """For so many int32, such that what follows lies at a multiple of 16 bytes: Triton compiles a kernel
-    anew for an address that does not."""
+    """Room for `size` int32 that keeps the next part aligned to 16 bytes: Triton compiles a kernel anew
+    otherwise."""
     return 4 * -(-size // 4)
 
 
 @dataclass
 class _Graph:
+    """A recorded pass, and whether its first result was compared."""
+
     inputs: _Inputs
     replay: Callable[[], None]
     proved: bool = False
 
 
 class Graphed:
-    """A model whose small passes over the kernel's attention are graphs, and its others as they were.
+    """A model whose small passes over the kernel's attention are graphs; other passes are the model's own.
 
-    A form is captured when it comes for the second time; the first pass that its graph runs is compared with
-    the model's own. A model that cannot be captured, or that differs then, runs without graphs for good.
+    A form is captured at its second pass, and the first result of its graph is compared with the model's own.
+    A model that cannot be captured, or that differs, runs without graphs from then on.
     """
 
     def __init__(self, model: FeatureModel, capture: Capture) -> None:
@@ -232,8 +233,8 @@ class Graphed:
 
     @cached_property
     def _logits(self) -> Tensor:
-        """[MOST_TOKENS, vocab] float32, of the last replay of any graph: each with its own would take more
-        memory than all else of it."""
+        """[MOST_TOKENS, vocab] float32, of the last replay of any graph: one for each would take most of the
+        memory."""
         return torch.empty(MOST_TOKENS, self.shape.vocab, device=self.shape.device)
 
     @cached_property
@@ -242,7 +243,8 @@ class Graphed:
 
     @torch.inference_mode()
     def _ran(self, tokens: Tensor, layout: Layout) -> bool:
-        """Whether a graph has run this pass: its logits and features lie in `_logits` and `_features`."""
+        """Whether a graph has run this pass; its logits and features are then in `_logits` and
+        `_features`."""
         form = Form.of(layout) if layout.kernel and not self._given_up else None
         if form is None:
             return False
@@ -283,7 +285,7 @@ class Graphed:
         self._graphs[form] = _Graph(inputs, replay)
 
     def _proved(self, tokens: Tensor, layout: Layout) -> bool:
-        """Whether the model itself gives, of other tokens than were captured, what the graph gave."""
+        """Whether the model's own logits, for other tokens than were captured, are the graph's."""
         own = self._model.forward(tokens, layout)
         tolerance = torch.finfo(self.shape.dtype).eps ** 0.5 * float(own.abs().max())
         return torch.allclose(self._logits[: len(tokens)], own, rtol=0, atol=tolerance)
@@ -295,5 +297,5 @@ class Graphed:
 
 
 def _copied(rows: Tensor, wanted: Tensor | None) -> Tensor:
-    """The next replay overwrites `rows`, and a drafter may keep what it got."""
+    """A copy of the wanted rows: the next replay overwrites them, and a drafter may hold its result."""
     return rows.clone() if wanted is None else rows[wanted.to(rows.device)]

@@ -1,4 +1,5 @@
-"""y = x W^T in the form that reads the weights fastest, with float32's arithmetic."""
+"""y = x W^T in the form that reads the weights fastest, with float32's arithmetic; and tables of such
+products."""
 
 from __future__ import annotations
 
@@ -14,14 +15,15 @@ from torch import Tensor
 class Linear:
     """y = x W^T + b.
 
-    With few tokens the time is that of reading W. Weights that were published in bfloat16 or float16 are
-    float16 values but for a power of two, so they are kept in half the bytes, and multiplied as float32 all
-    the same (FBGEMM). Other weights are kept in two forms of float32: one token is a matrix-vector product,
-    which a transposed copy serves best; more go through oneDNN's packed form, whose call costs 9 us more,
-    and whose time then hardly grows up to six tokens.
+    With few tokens the time is that of reading W. Weights published in bfloat16 or float16 are float16 values
+    times a power of two. So they are stored in half the bytes and multiplied as float32 (FBGEMM). Other
+    weights are stored in two forms of float32. One token is a matrix-vector product, fastest with a
+    transposed copy. More tokens use oneDNN's packed form, whose call costs 9 us more, and whose time hardly
+    grows up to six tokens.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """weight: W, [out, in] float32. bias: b, [out]."""
         self._bias = bias
         self._halved = _halved(weight)
         self.scale = 1.0
@@ -37,13 +39,14 @@ class Linear:
             self._multiply = torch.ops.mkldnn._linear_pointwise.default
 
     def product(self, x: Tensor) -> Tensor:
-        """y but for a factor: what reads it multiplies with `scale`, where a pass over y would cost more."""
+        """y / scale: a reader multiplies with `scale` where another pass over y would cost more."""
         if self._halved is None or self._bias is not None:
             return self(x)
         y: Tensor = torch.fbgemm_linear_fp16_weight_fp32_activation(x, self._halved.packed, None)
         return y
 
     def __call__(self, x: Tensor) -> Tensor:
+        """x: [n, in] float32 -> y: [n, out]."""
         y: Tensor
         if self._halved is not None:
             y = torch.fbgemm_linear_fp16_weight_fp32_activation(x, self._halved.packed, None)
@@ -59,23 +62,26 @@ class Linear:
 
 
 PACKED_FROM = 3
-"""Tokens; measured with AVX-512."""
+"""Tokens from which the packed form is faster; measured with AVX-512."""
 
 UNSEEN = 2.0**-38
-"""Of a matrix's largest weight: what is lost of its smallest ones may be so much, a 2^14th of float32's own
-rounding of a product with the largest."""
+"""Rounding of the smallest weights that is allowed, relative to the largest: 2^-14 of float32's own rounding
+of a product with the largest."""
 
 LARGEST = torch.finfo(torch.float16).max
 
 
 @dataclass(frozen=True)
 class _Halved:
+    """A matrix in float16, packed for FBGEMM."""
+
     packed: Tensor
     scale: float  # a power of two that the weights were multiplied with
 
 
 def _halved(weight: Tensor) -> _Halved | None:
-    """None where float16 would round a weight by anything to speak of, or FBGEMM is not there."""
+    """The matrix in half the bytes; None if float16 would round a weight noticeably, or FBGEMM is not
+    available."""
     if not hasattr(torch, "fbgemm_pack_gemm_matrix_fp16") or "fbgemm" not in _engines():
         return None
     largest = float(weight.abs().max())
@@ -104,8 +110,11 @@ LARGEST_TABLE = 2**28
 
 
 class TokenTable:
+    """The product of a matrix with each token's vector: a table of all tokens if it is small, else
+    computed."""
+
     def __init__(self, vectors: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
-        """vectors [vocab, width], float32; weight [out, width]; bias [out]."""
+        """vectors: [vocab, width] float32. weight: [out, width]. bias: [out]."""
         self._multiply = None
         self._rows = vectors
         if len(vectors) * len(weight) * vectors.element_size() <= LARGEST_TABLE:
@@ -115,10 +124,10 @@ class TokenTable:
 
     @property
     def rows(self) -> Tensor | None:
-        """[vocab, out], where it is looked up."""
+        """The table, [vocab, out]; None if it is too large."""
         return self._rows if self._multiply is None else None
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """[n] -> [n, out]"""
+        """tokens: [n] int64 -> [n, out]."""
         rows = F.embedding(tokens, self._rows)
         return rows if self._multiply is None else self._multiply(rows)

@@ -1,12 +1,14 @@
-"""A lean forward pass for the Llama family on a CPU: the same arithmetic in a sixth of the operators.
+"""The Llama family: its checkpoints, and a lean forward pass on a CPU with the same arithmetic in a sixth of
+the operators.
 
-It is made of a config and named weights alone (family.py): transformers' code for models takes seconds to
-import, and none of it would be run.
+A model is made of config.json and safetensors only: transformers' code for models takes seconds to import.
+What is not plainly of the family and complete is left to transformers, which loads it or reports what is
+wrong.
 
-What a step of a small model costs on a CPU is the number of operators, and how many bytes of weights it
-reads. So at loading time q, k and v become one matrix, gate and up another; the rows of q and k are
-reordered so that rotary embedding turns adjacent pairs; the matrices are kept in the form that reads
-fastest (linear.py); and what lies between two of them is one compiled call (compiled.py).
+The time of a small model's step on a CPU depends on the number of operators and the bytes of weights. So q, k
+and v become one matrix on loading, gate and up another. Rows of q and k are reordered so that rotary
+embedding turns adjacent pairs. Matrices have the form that reads fastest (linear.py). What lies between two
+of them is one compiled call (cpu/ops.py).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from specops.engine.models.model import Shape
 
 MODELS = {"llama", "qwen2", "mistral"}
 STATIC_ROPE = {"default", "linear", "llama3"}
-"""Frequencies that do not change with the length."""
+"""Rotary embeddings whose frequencies do not change with the length."""
 
 EXPLICIT = {
     "vocab_size",
@@ -47,7 +49,7 @@ EXPLICIT = {
     "hidden_act",
     "tie_word_embeddings",
 }
-"""What a config must tell for no defaults to be needed."""
+"""Entries that a config must have, so that no default of transformers is needed."""
 
 
 class Weights(Mapping[str, Tensor]):
@@ -57,10 +59,12 @@ class Weights(Mapping[str, Tensor]):
         self._every, self._prefix = every, prefix
 
     def below(self, prefix: str) -> Weights:
+        """The weights whose names begin with a further prefix, without it."""
         return Weights(self._every, self._prefix + prefix)
 
     def joined(self, *modules: str) -> tuple[Tensor, Tensor | None]:
-        """Their matrices as one, row below row, and their biases, where they have any."""
+        """The modules' matrices as one, row below row, and their biases, or None. Raises ValueError if only
+        some have a bias."""
         biases = [self.get(f"{module}.bias") for module in modules]
         known = [bias for bias in biases if bias is not None]
         if known and len(known) < len(modules):
@@ -80,13 +84,14 @@ class Weights(Mapping[str, Tensor]):
 
 
 def head_dim(config: Any) -> int:
-    """Of a transformers config."""
+    """Dimensions of a head, from a config of transformers."""
     found: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return found
 
 
 def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Of one layer's weights, by their names in it."""
+    """Shapes of one layer's weights, by their names in the layer. Raises ValueError if heads cannot share KV
+    heads."""
     hidden, inter, dim = config.hidden_size, config.intermediate_size, head_dim(config)
     if config.num_attention_heads % config.num_key_value_heads:
         raise ValueError(
@@ -115,7 +120,7 @@ def layer_shapes(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Of all weights of a model."""
+    """Shapes of all weights of a model, by name."""
     table = config.vocab_size, config.hidden_size
     found = {"model.embed_tokens.weight": table, "model.norm.weight": (config.hidden_size,)}
     if not config.tie_word_embeddings:
@@ -127,32 +132,34 @@ def shapes(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def rotation(config: Any) -> tuple[Tensor, float]:
-    """What positions turn each pair by, [dim / 2], and what they scale it with."""
-    told, dim = config.rope_parameters, head_dim(config)
-    if told["rope_type"] == "default":
-        return 1.0 / told["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim), 1.0
+    """Angle per position of each rotated pair, [dim / 2], and the factor that scales the pairs."""
+    rope, dim = config.rope_parameters, head_dim(config)
+    if rope["rope_type"] == "default":
+        return 1.0 / rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim), 1.0
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    frequencies, scaling = ROPE_INIT_FUNCTIONS[told["rope_type"]](config)
+    frequencies, scaling = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config)
     return frequencies, float(scaling)
 
 
-def as_told(told: dict[str, Any]) -> Any:
-    """A config.json that tells everything, as transformers' config would have it, whose classes take seconds
-    to import. None where it leaves something to their defaults, or is not of these models."""
-    if told.get("model_type") not in MODELS or not told.keys() >= EXPLICIT:
+def explicit_config(raw: dict[str, Any]) -> Any:
+    """A config.json as transformers' config would have it, without its classes, which take seconds to import.
+
+    None if it lacks an entry, and so needs a default of transformers, or is of another family.
+    """
+    if raw.get("model_type") not in MODELS or not raw.keys() >= EXPLICIT:
         return None
-    rope = told.get("rope_parameters")
-    if rope is None and "rope_theta" in told and told.get("rope_scaling") is None:
-        rope = {"rope_type": "default", "rope_theta": told["rope_theta"]}
+    rope = raw.get("rope_parameters")
+    if rope is None and "rope_theta" in raw and raw.get("rope_scaling") is None:
+        rope = {"rope_type": "default", "rope_theta": raw["rope_theta"]}
     if not isinstance(rope, dict) or "rope_theta" not in rope or rope.get("rope_type") != "default":
         return None
-    return SimpleNamespace(**{**told, "rope_parameters": rope})
+    return SimpleNamespace(**{**raw, "rope_parameters": rope})
 
 
 @contextmanager
 def checked_config() -> Iterator[None]:
-    """Around what transformers makes of a config: ValueError where an entry has a wrong type."""
+    """Raises ValueError if transformers finds an entry of a wrong type in a config."""
     from huggingface_hub.errors import StrictDataclassError  # it imports an HTTP client
 
     try:
@@ -162,9 +169,9 @@ def checked_config() -> Iterator[None]:
 
 
 def read_family(folder: Path) -> tuple[Any, dict[str, Tensor]] | None:
-    """A model's config and weights, float32. None where they are not plainly these."""
+    """A model's config and its float32 weights by name; None if they are not plainly of this family."""
     try:
-        config = as_told(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = explicit_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         if config is None:
             with checked_config():
                 from transformers import AutoConfig
@@ -204,17 +211,17 @@ def _stored(folder: Path) -> dict[str, Tensor]:
 
 
 Due = tuple[Tensor, float]
-"""y and a factor: factor * y is to be added to the residual stream still. The norm that follows does both."""
+"""(y, factor): factor * y is still to be added to the residual stream. The next norm does both."""
 
 
 class Norm:
-    """RMSNorm."""
+    """RMSNorm (arXiv 1910.07467)."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         self.weight, self.eps = weight.contiguous(), eps
 
     def __call__(self, x: Tensor, due: Due | None = None) -> Tensor:
-        """Of x, to which what is due is added first, in place."""
+        """The norm of x, [n, width], to which `due` is added first, in place."""
         if due is None:
             return ops.norm(x, self.weight, self.eps)
         return ops.add_norm(x, *due, self.weight, self.eps)
@@ -222,6 +229,8 @@ class Norm:
 
 @dataclass(frozen=True)
 class Layer:
+    """A decoder layer: attention and a gated MLP."""
+
     before_attention: Norm
     qkv: Linear
     out: Linear
@@ -232,7 +241,8 @@ class Layer:
     def __call__(
         self, x: Tensor, due: Due | None, rope: Tensor, layout: Layout, index: int, shape: Shape
     ) -> Due:
-        """x: [n, hidden], which is overwritten."""
+        """x: [n, hidden], the residual stream, which is overwritten. index: of the layer. Returns what is due
+        to x."""
         h = self.before_attention(x, due)
         qkv = self.qkv.product(h).view(x.size(0), -1, shape.head_dim)
         seen = attend_rotated(layout, index, qkv, self.qkv.scale, rope)
@@ -242,8 +252,10 @@ class Layer:
 
 
 class LeanLlama:
+    """A model of the Llama family in float32 on a CPU."""
+
     def __init__(self, config: Any, weights: Mapping[str, Tensor]) -> None:
-        """`weights`: all of family.py's `shapes`, float32."""
+        """weights: all of `shapes`, float32."""
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._embedding = weights["model.embed_tokens.weight"]
         self.output = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
@@ -294,7 +306,7 @@ class LeanLlama:
 
 
 def rotations(frequencies: Tensor, scaling: float, positions: int) -> Tensor:
-    """[positions, 1, dim / 2] complex: what a position turns each pair of a query or key by."""
+    """[positions, 1, dim / 2] complex: the rotation of each pair of a query or key, by position."""
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), frequencies.float())
     return torch.polar(torch.full_like(angles, scaling), angles)[:, None]
 
@@ -311,10 +323,10 @@ def _layer(weights: Weights, shape: Shape, eps: float) -> Layer:
 
 
 def queries_keys_values(weights: Weights, shape: Shape) -> tuple[Tensor, Tensor | None]:
-    """A layer's three projections as one, [queries + keys + values, hidden] and its bias.
+    """A layer's three projections as one, [queries + keys + values, hidden], and its bias.
 
-    The rows of queries and keys are reordered so that the pairs (i, i + dim/2) that rotary embedding turns
-    lie side by side. Both are reordered alike: their products, all that attention sees, stay the same.
+    Rows of queries and keys are reordered so that the pairs (i, i + dim/2) of rotary embedding are adjacent.
+    Both are reordered alike, so that their products, all that attention needs, stay the same.
     """
     weight, bias = weights.joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     turned = shape.heads + shape.kv_heads

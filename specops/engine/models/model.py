@@ -13,7 +13,7 @@ from specops.engine.attention import CPU, KVCache, Layout
 
 @dataclass(frozen=True)
 class Shape:
-    """What the cache and the attention need to know of a model, as far as it lies here."""
+    """The shape of a model, or of the part of it that this process holds, for the cache and the attention."""
 
     layers: int
     heads: int
@@ -24,7 +24,7 @@ class Shape:
     dtype: torch.dtype
     device: torch.device = CPU
     kernel: bool = False
-    """Attention by the Triton kernel, in place of PyTorch's."""
+    """Attention by the Triton kernel instead of PyTorch's."""
 
     @property
     def tile(self) -> int:
@@ -32,30 +32,34 @@ class Shape:
         return self.heads // self.kv_heads
 
     def cache(self, rows: int, capacity: int) -> KVCache:
+        """A KV cache for `rows` sequences of up to `capacity` slots."""
         form = self.layers, rows, capacity, self.kv_heads, self.head_dim
         return KVCache(*form, self.dtype, self.device, kernel=self.kernel)
 
 
 class Model(Protocol):
+    """A decoder that runs over the engine's cache."""
+
     @property
     def shape(self) -> Shape: ...
 
     def forward(self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None) -> Tensor:
-        """[n] packed token ids -> float32 logits [n, vocab], or of the `wanted` ones only, [w, vocab].
+        """[n] packed token ids -> [n, vocab] float32 logits, or only the `wanted` rows of them, [w, vocab].
 
-        The keys and values of all n are written to the cache that `layout` is over.
+        The keys and values of all n tokens are written to the layout's cache.
         """
 
 
 class FeatureModel(Model, Protocol):
-    """A model that also gives its features: what its output layer reads, one row of `width` for a token."""
+    """A model that also returns its features: what its output layer reads, one row of `width` for each
+    token."""
 
     @property
     def width(self) -> int: ...
 
     @property
     def output(self) -> Tensor:
-        """[vocab, width], the weight of the output layer."""
+        """The weight of the output layer, [vocab, width]."""
 
     def with_features(
         self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None

@@ -1,4 +1,14 @@
-"""Where the tensors of a checkpoint lie, so that they can be read one by one."""
+"""Offloading: layers' weights stay on disk or in host memory, and are read layer after layer for every pass.
+
+Two slots hold a layer each, in the form that runs. While the model computes with one, a thread fills the
+other. After the last layer follows the first again, so that reading also goes on while a draft is grown and
+verified. A
+pass then takes about as long as its bytes take to read, for any number of tokens: the offloading of FlexGen
+(arXiv 2303.06865) and SpecInfer (arXiv 2305.09781, figure 8), where large trees pay.
+
+transformers would use accelerate, which reads a layer when it is reached, so that reading and computing take
+turns.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +32,12 @@ from specops.errors import ModelError, UsageError
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 PIECE = 1 << 20
-"""Bytes that are read, and paid for, at once."""
+"""Bytes that are read, and counted by the throttle, at a time."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One tensor, [shape], row-major, `offset` bytes into a safetensors file."""
+    """Where a tensor is: row-major, `offset` bytes into a safetensors file."""
 
     path: Path
     offset: int
@@ -36,12 +46,13 @@ class Place:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Its bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
 
 def places(folder: Path) -> dict[str, Place]:
-    """Every tensor of a folder's safetensors files, in one or in shards. Raises ModelError."""
+    """The place of each tensor in a folder's safetensors files, by name. Raises ModelError for an unusable
+    file."""
     source, found = Folder(folder), {}
     for name in source.names():
         if not name.endswith(".safetensors"):
@@ -75,17 +86,16 @@ def places(folder: Path) -> dict[str, Place]:
 
 
 def _data(path: Path) -> int:
-    """Where the tensors begin: behind 8 bytes and the header, whose length they tell."""
+    """The offset of the tensors: behind 8 bytes, and the header whose length these hold."""
     with path.open("rb") as file:
         return 8 + int.from_bytes(file.read(8), "little")
 
 
 def read(place: Place, into: Tensor | None = None, pay: Callable[[int], None] | None = None) -> Tensor:
-    """The tensor as it is stored.
+    """The stored tensor.
 
-    into: at least as many bytes, uint8, which it is then a view of.
-    pay: told of each piece's bytes before they are read; it may wait.
-    Raises ModelError.
+    into: uint8 memory of at least its bytes, which the result is then a view of. pay: called with the bytes
+    of each piece before it is read; it may wait. Raises ModelError if the file cannot be read.
     """
     raw = torch.empty(place.size, dtype=torch.uint8) if into is None else into[: place.size]
     buffer, done = raw.numpy().data, 0
@@ -106,13 +116,13 @@ def read(place: Place, into: Tensor | None = None, pay: Callable[[int], None] | 
 
 @dataclass(frozen=True)
 class Offload:
-    """Where the layers' weights stay, and how fast they may come."""
+    """Where the layers' weights stay, and how fast they are read."""
 
     source: Literal["disk", "host"]
 
     bandwidth: float | None = None
-    """Bytes a second, which reading is then held to; None: as fast as they come. A benchmark declares it,
-    since a file that fits the page cache is no disk."""
+    """Bytes a second that reading is limited to; None for no limit. For benchmarks, since a file in the page
+    cache is faster than a disk."""
 
     def __post_init__(self) -> None:
         if self.source not in ("disk", "host"):
@@ -122,8 +132,8 @@ class Offload:
 
 
 class Throttle:
-    """Lets bytes through at a rate: a bucket as deep as what comes in `SLACK`, so that late wake-ups of the
-    sleeping thread are made up for and idle time is not saved up."""
+    """Limits bytes to a rate. Late wake-ups are made up for, up to `SLACK` seconds; idle time is not
+    saved."""
 
     SLACK = 0.005  # seconds
 
@@ -137,7 +147,7 @@ class Throttle:
         self._paid = clock()  # until when the bytes so far have taken
 
     def __call__(self, count: int) -> None:
-        """Return when `count` more bytes would have come."""
+        """Wait until `count` more bytes are allowed."""
         now = self._clock()
         self._paid = max(self._paid, now - self.SLACK) + count / self._rate
         if self._paid > now:
@@ -145,12 +155,14 @@ class Throttle:
 
 
 class Source(Protocol):
+    """Reads the stored tensors of layers."""
+
     def __call__(self, place: Place) -> Tensor:
         """The stored tensor, valid until the next call."""
 
 
 def make_source(offload: Offload, streamed: list[Place], device: torch.device) -> Source:
-    """`streamed`: all that will ever be asked for. For a GPU, the memory it copies from is pinned."""
+    """A source of the tensors `streamed`. For a GPU, the memory that it copies from is pinned."""
     pay = None if offload.bandwidth is None else Throttle(offload.bandwidth)
     pinned = device.type == "cuda"
     if offload.source == "host":
@@ -159,6 +171,8 @@ def make_source(offload: Offload, streamed: list[Place], device: torch.device) -
 
 
 class _Disk:
+    """Reads each tensor from its file."""
+
     def __init__(self, largest: int, pay: Callable[[int], None] | None, pinned: bool) -> None:
         self._buffer, self._pay = torch.empty(largest, dtype=torch.uint8, pin_memory=pinned), pay
 
@@ -167,6 +181,8 @@ class _Disk:
 
 
 class _Host:
+    """Holds all tensors in host memory."""
+
     def __init__(self, streamed: list[Place], pay: Callable[[int], None] | None, pinned: bool) -> None:
         self._pay = pay
         self._held = {
@@ -184,20 +200,20 @@ class Slot(Protocol):
     """Room for one layer."""
 
     def fill(self, index: int) -> None:
-        """Bring layer `index` here. It may wait for what still computes with the one before."""
+        """Read layer `index` into the slot. It may wait for computation that still uses it."""
 
     def used(self) -> None:
-        """All that is to be computed with the layer has been asked for."""
+        """All computation with the layer has been started."""
 
 
 S = TypeVar("S", bound=Slot)
 
 
 class Stream(Generic[S]):
-    """Gives the layers in turn, 0, 1, …, 0, 1, …, each read while the one before is computed with."""
+    """Gives the layers in turn, 0, 1, …, 0, 1, …, and reads each while the one before is in use."""
 
     def __init__(self, layers: int, slots: Sequence[S]) -> None:
-        """`slots`: two, or one more for each layer that is to be read further ahead."""
+        """slots: two, or one more for each layer to read further ahead."""
         self._free: queue.SimpleQueue[S | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[tuple[int, S] | Exception] = queue.SimpleQueue()
         self._held: S | None = None
@@ -210,7 +226,7 @@ class Stream(Generic[S]):
         ).start()
 
     def take(self, wanted: int) -> S:
-        """The slot with layer `wanted`, until `give_back` or the next `take`. Raises what reading raised."""
+        """The slot with layer `wanted`, until `give_back` or the next `take`. Raises the error of reading."""
         self.give_back()  # of a pass that was broken off
         while True:
             found = self._ready.get()
@@ -223,6 +239,7 @@ class Stream(Generic[S]):
             self.give_back()
 
     def give_back(self) -> None:
+        """Let the slot in use be filled again."""
         if self._held is not None:
             self._held.used()
             self._free.put(self._held)
@@ -245,10 +262,12 @@ def _read_on(
 
 
 Layer = dict[str, Place]
-"""Where a layer's weights lie, by their names within it."""
+"""The places of a layer's weights, by their names in the layer."""
 
 
 class _LayerSlot:
+    """One layer's weights, on the device that computes."""
+
     def __init__(self, layers: list[Layer], source: Source, dtype: torch.dtype, device: torch.device) -> None:
         self._layers, self._source = layers, source
         self.data = {
@@ -280,7 +299,7 @@ class _LayerSlot:
 def load_streamed(
     folder: Path, config: Any, dtype: torch.dtype, offload: Offload, device: torch.device
 ) -> Any:
-    """transformers' model, its layers' weights left where `offload` says. Raises ModelError."""
+    """transformers' model with its layers' weights left where `offload` says. Raises ModelError."""
     from transformers import AutoModelForCausalLM
 
     # Buffers, such as rotary frequencies, are computed and not stored: they must not be on the meta device.
@@ -317,7 +336,7 @@ def load_streamed(
 def _bind(
     module: nn.Module, index: int, stream: Stream[_LayerSlot], dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Whenever the layer runs, its parameters are those of the slot that it came in."""
+    """Give the layer, at each run, the parameters of the slot that it was read into."""
     parameters = {}
     for name, _ in list(module.named_parameters()):
         parameters[name] = nn.Parameter(torch.empty(0, dtype=dtype, device=device), requires_grad=False)
@@ -336,7 +355,7 @@ def _bind(
 
 
 def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
-    """The list of its decoder layers, and its name."""
+    """The name of the list of decoder layers, and the layers."""
     for name, module in source.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return name, list(module)
@@ -346,7 +365,8 @@ def _layers(source: nn.Module, count: int) -> tuple[str, list[nn.Module]]:
 
 
 def _place(folder: Path, found: dict[str, Place], name: str, weight: Tensor) -> Place:
-    """ModelError where a weight is missing, or is not of the shape that config.json tells."""
+    """The place of a weight. Raises ModelError if it is missing, or its shape is not what config.json
+    requires."""
     if name not in found:
         raise ModelError(
             f"could not load a model from {folder}: its weights lack {name}",

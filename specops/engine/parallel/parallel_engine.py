@@ -1,11 +1,16 @@
-"""One engine on several devices: every rank steps the same engine, and rank 0 tells what it is given to do.
+"""One engine on several devices: every rank steps the same engine.
 
-Ranks schedule alike by themselves, since what they schedule by is alike. What could differ is told: which
-sequences come and are cancelled, and what verification decided. So a follower needs no logits and no chance.
+Ranks schedule alike, since they schedule from the same data. Rank 0 broadcasts what could differ: new and
+cancelled sequences, and verdicts. So a follower needs neither logits nor randomness.
 
-    engine = load_engine(target, draft, tree="chain:3", parallel=Parallel("tensor", 2))
+  engine = load_engine(target, draft, tree="chain:3", parallel=Parallel("tensor", 2))
 
-starts the other ranks on this machine; `close` ends them, and so does the end of the process.
+starts the other ranks on this machine. `close` ends them, and so does the end of the process.
+
+Drafting is data parallel (SpecInfer, arXiv 2305.09781). Every rank holds the whole draft, and drafts for its
+share of the sequences. A sequence stays with one rank, whose draft's cache has read it. Distributions go to
+rank 0 only, which verifies. Drafts have their own random source: if drafting elsewhere and verification
+shared a seed's numbers, acceptance would depend on the token that was drawn.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ Decided = list[tuple[Sequence, TokenTree, Verified, list[TokenLogprob]]]
 
 
 class ParallelEngine(Engine):
-    """To its user an engine like another; on ranks other than 0 it follows."""
+    """An engine on several devices; on ranks other than 0 it follows."""
 
     def __init__(self, ranks: Ranks, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -60,20 +65,21 @@ class ParallelEngine(Engine):
         self._news.append(sequence_id)
 
     def step(self) -> list[Emission]:
-        """Raises EnvironmentFailure where a rank has ended or no longer answers; the engine is then lost."""
-        if self.idle:  # whatever was cancelled is told with the next work
+        """As Engine.step. Raises EnvironmentFailure if a rank has ended or does not answer; the engine is
+        then lost."""
+        if self.idle:  # cancellations go out with the next work
             return []
         news, self._news = self._news, []
-        self._ranks.news(news)
+        self._ranks.broadcast_work(news)
         return super().step()
 
     def _verify(self, pairs: list[tuple[Sequence, TokenTree]], logits: Tensor) -> Decided:
         if self._ranks.first:
             decided = super()._verify(pairs, logits)
-            self._ranks.told([verified for _, _, verified, _ in decided])
+            self._ranks.broadcast([verified for _, _, verified, _ in decided])
             return decided
-        told: list[Verified] = self._ranks.told()
-        return [(s, t, verified, []) for (s, t), verified in zip(pairs, told, strict=True)]
+        verdicts: list[Verified] = self._ranks.broadcast()
+        return [(s, t, verified, []) for (s, t), verified in zip(pairs, verdicts, strict=True)]
 
     def close(self) -> None:
         """End the other ranks. Nothing can be decoded after it."""
@@ -82,8 +88,8 @@ class ParallelEngine(Engine):
             self.followers = None
 
     def follow(self) -> None:
-        """Do as rank 0 does, until it closes. Raises EnvironmentFailure where it ends otherwise."""
-        while (news := self._ranks.news()) is not None:
+        """Repeat what rank 0 does, until it closes. Raises EnvironmentFailure if it ends otherwise."""
+        while (news := self._ranks.broadcast_work()) is not None:
             for new in news:
                 if isinstance(new, int):
                     super().cancel(new)
@@ -129,10 +135,10 @@ GOODBYE = 10.0
 
 
 class Followers:
-    """The other ranks' processes, started by rank 0 on its own machine; they end when it does."""
+    """The processes of the other ranks, started by rank 0 on its machine; they end when it does."""
 
     def __init__(self, parallel: Parallel, arguments: dict[str, Any]) -> None:
-        """Raises EnvironmentFailure where they do not come."""
+        """Raises EnvironmentFailure if they do not start."""
         self._folder = Path(tempfile.mkdtemp(prefix="specops-ranks-"))
         self._store = meeting(self._folder, parallel.ranks)
         self._processes = [
@@ -155,7 +161,8 @@ class Followers:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def await_loaded(self) -> None:
-        """Raises EnvironmentFailure where a rank has not loaded what it runs: now, not at the first step."""
+        """Wait until every rank has loaded its part. Raises EnvironmentFailure if one has not, before the
+        first step."""
         self._await("loaded", PATIENCE.total_seconds())
 
     def _await(self, word: str, patience: float) -> None:
@@ -167,18 +174,18 @@ class Followers:
                 raise EnvironmentFailure(
                     "could not start an engine on several devices: a rank "
                     + (f"ended with code {ended[0]}" if ended else f"did not come up in {patience:.0f} s"),
-                    hint="what it said last stands above",
+                    hint="its last output is above",
                 )
             time.sleep(0.05)
 
     def end(self) -> None:
-        """Those that listen are told, and whoever has not ended after a while is killed."""
+        """Ask the followers to end, and kill those that have not after `GOODBYE`."""
         self._at_exit.cancel()
         deadline = time.monotonic()
         if self.ranks is not None:
             deadline += GOODBYE
             with suppress(EnvironmentFailure):  # one of them is gone already
-                self.ranks.news(None)
+                self.ranks.broadcast_work(None)
         for process in self._processes:
             try:
                 process.wait(max(deadline - time.monotonic(), 0))
@@ -191,13 +198,15 @@ class Followers:
 
 
 _OTHER = 1 << 64
-"""Added to a request's seed, below which all of those are."""
+"""Added to a request's seed for its draft, above all seeds of requests."""
 
 # A shape is one object in a process, and its masks are not to travel.
 copyreg.pickle(Topology, lambda topology: (Topology.of, (topology.parents,)))
 
 
 class DataParallel:
+    """A drafter that drafts for this rank's share of the sequences."""
+
     def __init__(self, drafter: Drafter, ranks: Ranks) -> None:
         self._drafter, self._ranks = drafter, ranks
         self.draws, self.reads_features = drafter.draws, drafter.reads_features
@@ -216,11 +225,11 @@ class DataParallel:
         own = [sequence for sequence in sequences if self._owns(sequence)]
         drafted = self._drafted(own) if own else []
         plain = [replace(tree, q=None, merged=None) for tree in drafted]
-        trees = self._in_turn(self._ranks.gathered(plain), sequences)
+        trees = self._in_turn(self._ranks.all_gather(plain), sequences)
         drawn = self.draws is not Draw.DETERMINISTIC and not all(sequence.greedy for sequence in sequences)
         if not drawn:
             return trees
-        whole = self._ranks.gathered_first([(tree.q, tree.merged) for tree in drafted])
+        whole = self._ranks.gather([(tree.q, tree.merged) for tree in drafted])
         if not self._ranks.first:
             return trees
         parts = self._in_turn(whole, sequences)
@@ -237,7 +246,7 @@ class DataParallel:
                 sequence.chance = chance
 
     def _in_turn(self, shares: list[list[Any]], sequences: Batch[Sequence]) -> list[Any]:
-        """What each rank has for its own sequences, in the order of all."""
+        """The items of all ranks' shares, in the order of `sequences`."""
         rest = [iter(share) for share in shares]
         return [next(rest[self._owner[sequence.id]]) for sequence in sequences]
 

@@ -1,9 +1,9 @@
-"""This process among several that run one engine: what they say to each other, and who is who.
+"""The process group of the ranks that run one engine.
 
-Rank 0 schedules and verifies. Everything goes through torch.distributed: tensors over the group of all (NCCL
-between GPUs, gloo otherwise), small Python objects over `control`, and news of work over `idle`, where
-followers may wait as long as they like. A rank that dies closes its connections, which the others notice at
-once; one that hangs is given up after a time.
+Rank 0 schedules and verifies. All communication is torch.distributed's: tensors in the group of all (NCCL
+between GPUs, gloo otherwise), small Python objects in `control`, and new work in `idle`, where followers may
+wait without a limit. A rank that dies closes its connections, which the others notice at once. One that hangs
+is given up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specops.errors import EnvironmentFailure, UsageError
 
 Kind = Literal["tensor", "pipeline"]
 PATIENCE = timedelta(minutes=5)
-"""Of a rank for another in the middle of a step; loading a model may take them minutes apart."""
+"""Longest wait for another rank within a step; ranks may finish loading a model minutes apart."""
 
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -33,7 +33,8 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 @dataclass(frozen=True)
 class Parallel:
-    """How a target lies on several devices: each layer cut into as many parts, or the layers dealt out."""
+    """How a target is divided: each layer into `ranks` parts (tensor), or the layers among `ranks` stages
+    (pipeline)."""
 
     kind: Kind
     ranks: int
@@ -47,24 +48,26 @@ class Parallel:
 
     @staticmethod
     def parse(text: str) -> Parallel:
+        """From tensor:2 or pipeline:2. Raises UsageError for other text."""
         kind, _, ranks = text.partition(":")
         return Parallel(kind, int(ranks) if ranks.isascii() and ranks.isdigit() else 0)  # type: ignore[arg-type]
 
 
 def meeting(folder: Path, ranks: int) -> Any:
-    """torch.distributed's store in a folder that nobody else may read: what comes over connections is
-    unpickled, so nothing listens that a stranger could speak to."""
+    """torch.distributed's store in a private folder. What arrives is unpickled, so no port that others reach
+    is used."""
     return dist.FileStore(str(folder / "meeting"), ranks)  # type: ignore[attr-defined]
 
 
 class Ranks:
-    """The process groups, joined. Every collective is to be called by all ranks in the same order."""
+    """The joined process groups. All ranks must call each collective in the same order."""
 
     def __init__(self, parallel: Parallel, rank: int, store: Any, patience: timedelta = PATIENCE) -> None:
-        """`store`: torch.distributed's, where the ranks meet. Raises EnvironmentFailure where they do not."""
+        """store: where the ranks meet. patience: longest wait within a step. Raises EnvironmentFailure if
+        they do not meet."""
         self.parallel, self.rank, self.size = parallel, rank, parallel.ranks
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # or it takes the one of the machine's name
-        with said("meet the other ranks"):
+        with reported("meet the other ranks"):
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             dist.init_process_group(backend, store=store, rank=rank, world_size=self.size, timeout=patience)
             self._control = dist.new_group(backend="gloo", timeout=patience)
@@ -79,71 +82,71 @@ class Ranks:
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def sum(self, x: Tensor) -> Tensor:
-        """Of all ranks' x; in place."""
-        with said("add up what the ranks computed"):
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The sum of all ranks' x, in place."""
+        with reported("add up what the ranks computed"):
             dist.all_reduce(x)
         return x
 
-    def joined(self, x: Tensor) -> Tensor:
-        """All ranks' x, equal in shape, side by side: along the last dimension."""
+    def concatenate(self, x: Tensor) -> Tensor:
+        """All ranks' x, of equal shape, along the last dimension."""
         parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(self.size)]
-        with said("gather what the ranks computed"):
+        with reported("gather what the ranks computed"):
             dist.all_gather(parts, x.contiguous())
         return torch.cat(parts, -1)
 
     def send(self, x: Tensor, to: int) -> None:
-        with said(f"send to rank {to}"):
+        with reported(f"send to rank {to}"):
             dist.send(x.contiguous(), to)
 
     def receive(self, x: Tensor, source: int) -> Tensor:
-        """x, filled."""
-        with said(f"receive from rank {source}"):
+        """Fill x from another rank, and return it."""
+        with reported(f"receive from rank {source}"):
             dist.recv(x, source)
         return x
 
-    def from_first(self, x: Tensor) -> Tensor:
-        """Rank 0's x; the others' is filled with it."""
-        with said("hand round what rank 0 computed"):
+    def broadcast_tensor(self, x: Tensor) -> Tensor:
+        """Rank 0's x, on all ranks; the others' is overwritten."""
+        with reported("broadcast what rank 0 computed"):
             dist.broadcast(x, 0)
         return x
 
-    def news(self, what: Any = None) -> Any:
-        """As `told`, for a follower without work, who waits for it."""
+    def broadcast_work(self, what: Any = None) -> Any:
+        """As `broadcast`, for a follower without work, which may wait for any time."""
         return self._object_of_first(what, self._idle)
 
-    def told(self, what: Any = None) -> Any:
-        """An object of rank 0's; what the others give is not looked at."""
+    def broadcast(self, what: Any = None) -> Any:
+        """Rank 0's object, on all ranks."""
         return self._object_of_first(what, self._control)
 
     def _object_of_first(self, what: Any, group: dist.ProcessGroup | None) -> Any:
         box = [what]
-        with said("hear from rank 0"):
+        with reported("receive from rank 0"):
             dist.broadcast_object_list(box, 0, group=group)
         return box[0]
 
-    def gathered(self, what: Any) -> list[Any]:
-        """An object of each rank's, on all of them."""
+    def all_gather(self, what: Any) -> list[Any]:
+        """The objects of all ranks, on all of them."""
         boxes: list[Any] = [None] * self.size
-        with said("hear from the other ranks"):
+        with reported("receive from the other ranks"):
             dist.all_gather_object(boxes, what, group=self._control)
         return boxes
 
-    def gathered_first(self, what: Any) -> list[Any]:
-        """An object of each rank's, on rank 0; nothing on the others."""
+    def gather(self, what: Any) -> list[Any]:
+        """The objects of all ranks, on rank 0; empty on the others."""
         boxes: list[Any] | None = [None] * self.size if self.first else None
-        with said("report to rank 0"):
+        with reported("report to rank 0"):
             dist.gather_object(what, boxes, 0, group=self._control)
         return boxes or []
 
 
 @contextmanager
-def said(doing: str) -> Iterator[None]:
-    """What torch.distributed raises, in a sentence."""
+def reported(action: str) -> Iterator[None]:
+    """Turns an error of torch.distributed into EnvironmentFailure."""
     try:
         yield
     except RuntimeError as error:  # of a connection that broke, or of a time that ran out
         raise EnvironmentFailure(
-            f"could not {doing}: a rank has ended or no longer answers",
-            hint="look for what that rank said last, and start the engine again",
+            f"could not {action}: a rank has ended or no longer answers",
+            hint="read the last output of that rank, and start the engine again",
         ) from error

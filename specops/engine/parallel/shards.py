@@ -1,9 +1,9 @@
-"""One rank's part of a transformers model, cut out as the architecture's own plan says.
+"""One rank's part of a transformers model, cut by the architecture's own plan.
 
-The plans (`base_model_tp_plan`, `base_model_pp_plan`) are data of transformers', taken from there. Its own
-way with them (`DistributedConfig` in 5.23) is not: other releases of 5 have other interfaces, its parameters
-are DTensors, and its logits go to every rank. Here a cut is a slice of a weight, and a hook that adds up or
-joins what the ranks computed: a rank's model still runs as it is, over the engine's cache.
+The plans (`base_model_tp_plan`, `base_model_pp_plan`) are transformers' data. Its code for them
+(`DistributedConfig` in 5.23) is not used: its interface differs between releases, its parameters are
+DTensors, and its logits go to every rank. Here a part is a slice of a weight, with a hook that adds up or
+joins the ranks' results. A rank's model still runs unchanged over the engine's cache.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from specops.engine.parallel.process_group import Ranks
 from specops.errors import ModelError
 
 WHOLE = {"replicated_with_grad_allreduce", "embedding_rowwise"}
-"""What each rank keeps whole: small norms, and the embedding, which is read a row a token."""
+"""What each rank holds whole: small norms, and the embedding, of which a token needs one row."""
 
 _DEAL = "deal its layers out: pipeline in place of tensor"
 
 
 def cut(source: Any, ranks: Ranks) -> tuple[int, int]:
-    """Leave of `source` what is this rank's. Returns its layers, and what its heads are to be divided by.
+    """Reduce `source` to this rank's part. Returns its number of layers, and the divisor of its heads.
 
-    Raises ModelError where the architecture has no plan, or a plan that cannot be followed.
+    Raises ModelError if the architecture has no plan, or a plan that is not supported.
     """
     if ranks.parallel.kind == "tensor":
         cut_layers(source, ranks)
@@ -35,7 +35,8 @@ def cut(source: Any, ranks: Ranks) -> tuple[int, int]:
 
 
 def cut_layers(source: Any, ranks: Ranks) -> None:
-    """Tensor parallel (Megatron-LM, arXiv 1909.08053): a rank has some heads and some of the MLP's width."""
+    """Tensor parallel (Megatron-LM, arXiv 1909.08053): a rank has some heads, and a part of the MLP's
+    width."""
     config, name = source.config, type(source).__name__
     plan = _tensor_plan(source)
     if not plan:
@@ -62,7 +63,7 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
         elif style in ("colwise_gather_output", "colwise_rep"):
             if module.weight.shape[0] % ranks.size == 0:  # else each computes all of it
                 _keep_rows(module, ranks)
-                module.register_forward_hook(lambda module, inputs, y: ranks.joined(y))
+                module.register_forward_hook(lambda module, inputs, y: ranks.concatenate(y))
         else:
             raise ModelError(f"could not cut {name} into parts: {path} is to be cut {style}", _DEAL)
 
@@ -80,13 +81,13 @@ def _keep_rows(module: nn.Linear, ranks: Ranks) -> None:
 
 
 def _keep_columns(module: nn.Linear, ranks: Ranks) -> None:
-    """What it computes is then a summand of the whole; a bias is added once, to the sum."""
+    """Hold some columns. The result is then a summand of the whole; a bias is added once, to the sum."""
     module.weight = _parameter(_part(module.weight, 1, ranks))
     module.register_buffer("whole_bias", module.bias, persistent=False)
     module.register_parameter("bias", None)
 
     def add_up(module: Any, inputs: Any, y: Tensor) -> Tensor:
-        total = ranks.sum(y)
+        total = ranks.all_reduce(y)
         return total if module.whole_bias is None else total + module.whole_bias
 
     module.register_forward_hook(add_up)
@@ -106,10 +107,10 @@ def _parameter(data: Tensor) -> nn.Parameter:
 
 
 def deal_layers(source: Any, ranks: Ranks) -> int:
-    """Pipeline parallel: each rank has some of the layers -> how many.
+    """Pipeline parallel: each rank has some of the layers. Returns their number.
 
-    The first are rank 1's and the last rank 0's, which so has the logits. What a stage has not computed
-    itself its first module receives. One batch is in the pipeline at a time: this spreads memory, not work.
+    The first are rank 1's and the last rank 0's, which so has the logits. A stage receives the hidden states
+    before its first layer. One batch is in the pipeline at a time: this spreads memory, not work.
     """
     body, name = source.base_model, type(source).__name__
     plan = list(getattr(source.config, "base_model_pp_plan", None) or {})
@@ -142,7 +143,7 @@ def deal_layers(source: Any, ranks: Ranks) -> int:
 
 
 class _Receive(nn.Module):
-    """In place of an embedding."""
+    """Receives hidden states, in place of an embedding."""
 
     def __init__(self, source: int, width: int, dtype: torch.dtype, ranks: Ranks) -> None:
         super().__init__()
@@ -154,7 +155,7 @@ class _Receive(nn.Module):
 
 
 class _Send(nn.Module):
-    """In place of the norm after the layers."""
+    """Sends hidden states, in place of the norm after the layers."""
 
     def __init__(self, to: int, ranks: Ranks) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class _Send(nn.Module):
 
 
 class _Nothing(nn.Module):
-    """In place of the output layer: no logits."""
+    """No logits, in place of the output layer."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden[..., :0]

@@ -41,16 +41,18 @@ def best_verifier(draw: Draw) -> Verifier:
 
 
 class ByDraw:
+    """Verifies each tree by a verifier for its draw, where trees come from several drafters."""
+
     name = "by draw"
     lossless_for = frozenset(Draw)
 
-    def __init__(self, asked: Verifier | None = None) -> None:
-        """`asked` verifies the trees for which it is lossless; all others, the best verifier that is."""
-        self.prefers = asked.prefers if asked is not None else Draw.WITHOUT_REPLACEMENT
-        self._verifiers = {
-            draw: asked if asked is not None and draw in asked.lossless_for else best_verifier(draw)
-            for draw in Draw
-        }
+    def __init__(self, preferred: Verifier | None = None) -> None:
+        """preferred: verifies the trees for which it is lossless. The best verifier for the draw verifies the
+        others."""
+        self.prefers = preferred.prefers if preferred is not None else Draw.WITHOUT_REPLACEMENT
+        self._verifiers = {draw: best_verifier(draw) for draw in Draw}
+        if preferred is not None:
+            self._verifiers |= dict.fromkeys(preferred.lossless_for, preferred)
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         return self._verifiers[tree.draw].verify(tree, p, chance)

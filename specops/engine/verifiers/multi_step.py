@@ -1,8 +1,8 @@
 """Multi-step speculative sampling (SpecInfer, arXiv 2305.09781, VerifyStochastic, theorems 4.2 and 4.3).
 
-Children are tried in the order they were drawn, each against what the target's distribution has left after
-the rejections before it. Drawn without replacement, a child's q is what was left of the draft's (Sequoia,
-arXiv 2402.12374); in any other order, or with duplicates dropped, the output would be wrong.
+Children are tried in the order in which they were drawn, each against what is left of the target's
+distribution after the rejections before it. Without replacement, a child's q is what was left of the draft's
+(Sequoia, arXiv 2402.12374). In another order, or without duplicates, the output would be wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from specops.engine.verifiers.verifier import Proposals, Target, Verified
 
 
 class MultiStep:
+    """Accept or reject at each node, from the root down."""
+
     name = "mss"
     lossless_for = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
     prefers = Draw.WITHOUT_REPLACEMENT
@@ -31,7 +33,7 @@ class MultiStep:
 
 
 def _try(children: Proposals, p: Tensor, chance: Chance) -> tuple[int | None, Tensor]:
-    """The accepted child, or None and the residual that the next token is to be sampled from."""
+    """The accepted child, or None, and the distribution, [V], that the next token is then sampled from."""
     while children.next():
         if chance.accept(min(1.0, float(p[children.token]) / children.chance)):
             return children.child, p

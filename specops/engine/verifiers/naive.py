@@ -1,7 +1,8 @@
-"""Naive sampling (SpecInfer's baseline): sample the target's token, go on where a child equals it.
+"""Walks along the target's own tokens: its most likely ones (SpecInfer, arXiv 2305.09781, VerifyGreedy), or
+sampled ones (SpecInfer's naive sampling).
 
-The tokens are the target's whatever the tree, so this is lossless for every draw; for a deterministic tree
-it is also the best there is, since a child's draft distribution is then one-hot.
+The tokens are the target's for any tree, so both are lossless for every draw. For a deterministic tree naive
+sampling is also optimal, since a child's draft distribution is then one-hot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from specops.engine.verifiers.verifier import Target, Verified
 
 
 def verify_greedy(tree: TokenTree, choices: Sequence[int]) -> Verified:
-    """`choices`: the target's most likely token after each of the n nodes. Exact for any tree."""
+    """Verify a tree at temperature 0. choices: [n], the target's most likely token after each node."""
     node, path = 0, []
     while True:
         wanted = choices[node]
@@ -28,6 +29,8 @@ def verify_greedy(tree: TokenTree, choices: Sequence[int]) -> Verified:
 
 
 class Naive:
+    """Sample the target's token at each node, and go on while a child has it."""
+
     name = "naive"
     lossless_for = frozenset(Draw)
     prefers = Draw.DETERMINISTIC

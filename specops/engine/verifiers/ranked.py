@@ -1,16 +1,16 @@
-"""Traversal, with siblings tried in the order of how much the target wants them, not in the order drawn.
+"""Traversal that tries siblings in the order of the target's preference, not in the order of the draw.
 
-In the order drawn, a token that the draft proposes too often claims what it can, and the better one beside it
-comes too late. Here siblings drawn from one distribution are tried together, the greatest p / q first. How
-likely a token is met in the j-th place of that order, with all before it rejected, follows from the draw; it
-claims the target's probability over that, so every token gets exactly what is left of the target's, and the
-output stays the target's. That is a plan of transport for one level (SpecTr, arXiv 2310.15141), nearly the
-best one, in one sort and a few sums; the weight of the path scales the target in it, as in traversal. UniVer
-(arXiv 2605.04543) composes plans for levels under such weights too.
+In the order of the draw, a token that the draft proposes too often claims what it can, and a better one
+beside it comes too late. Here siblings drawn from one distribution are tried together, the greatest p / q
+first. The probability that a token is met in the j-th place of that order, with all before it rejected,
+follows from the draw. The token claims the target's probability divided by that, so that every token gets
+exactly what is left of the target's, and the output stays the target's. This is a nearly optimal transport
+plan for one level (SpecTr, arXiv 2310.15141), by one sort and a few sums. The weight of the path scales the
+target in it, as in traversal. UniVer (arXiv 2605.04543) composes plans of levels under such weights too.
 
-Independent draws are ranked all together. Draws without replacement are ranked by twos, in the order drawn:
-for more of them the probability of a place has no closed form. One alone is tried as traversal does, and so
-is the next of several where they would claim more in the order drawn.
+Independent draws are ranked all together. Draws without replacement are ranked in pairs, in the order drawn,
+since for more of them the probability of a place has no closed form. A single child is tried as traversal
+does, and so is one of several that would claim more in the order drawn.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from specops.engine.verifiers.verifier import Proposals
 
 Floats = NDArray[np.float64]
 Plan = tuple[list[Floats], Floats]
-"""Over the n tokens that can be drawn, in their order: of each place, the share that a token met there may
-claim, [n]; and what all places together leave of the target's, [n]."""
+"""For the n tokens that can be drawn, in ranked order: the share that a token met in each place may claim,
+[n] each; and what all places together leave of the target's probabilities, [n]."""
 
 
 class Ranked(Traversal):
+    """Traversal with ranked siblings."""
+
     name = "ranked"
 
     def trials(self, claim: Claim, children: Proposals) -> Iterator[Trial]:
@@ -57,7 +59,8 @@ class Ranked(Traversal):
 
 
 def _plan(m: Floats, q: Floats, count: int, draw: Draw) -> Plan | None:
-    """None where more is claimed in the order drawn, as it is where the draft is the target, nearly."""
+    """The plan of `count` siblings; None if they claim more in the order drawn, as where draft and target
+    agree."""
     if draw is Draw.IID:
         plan, plain = _of_independent(m, q, count), _of_independent_in_turn(m, q, count)
     else:
@@ -66,25 +69,26 @@ def _plan(m: Floats, q: Floats, count: int, draw: Draw) -> Plan | None:
 
 
 def _ranked(siblings: list[tuple[int, int]], order: NDArray[np.int64], plan: Plan) -> list[Trial]:
+    """The siblings in ranked order, each with the share that it may claim."""
     places = sorted((int((order == token).argmax()), node) for node, token in siblings)
     return [(node, float(share[at])) for share, (at, node) in zip(plan[0], places, strict=True)]
 
 
 def _floats(distribution: Tensor) -> Floats:
-    """[V], of a total of 1 to float64's last bit."""
+    """A distribution [V] as float64, normalised to a sum of 1."""
     values: Floats = distribution.double().cpu().numpy()
     normalised: Floats = values / values.sum()
     return normalised
 
 
 def _by_ratio(m: Floats, q: Floats) -> NDArray[np.int64]:
-    """[n], the tokens that can be drawn, the greatest m / q first."""
+    """The tokens that can be drawn, [n], by descending m / q."""
     (support,) = q.nonzero()
     return support[np.argsort(-m[support] / q[support])]
 
 
 def _of_two(m: Floats, q: Floats) -> Plan:
-    """Of two draws without replacement: x and y are drawn, in any order, with the probability
+    """The plan of two draws without replacement. Tokens x and y are drawn, in any order, with the probability
     q_x q_y (1 / (1 - q_x) + 1 / (1 - q_y))."""
     after = _after(q)
     odds = q / (_before(q) + after)  # q / (1 - q), to the last bit also where q is nearly 1
@@ -95,12 +99,12 @@ def _of_two(m: Floats, q: Floats) -> Plan:
 
 
 def _of_independent(m: Floats, q: Floats, count: int) -> Plan:
-    """Of `count` independent draws, equal ones in places of their own.
+    """The plan of `count` independent draws; equal tokens have places of their own.
 
-    A draw is a point of [0, 1], on which each token has an interval of length q; u is the share of the
-    interval on which it lies. The j-th least of them is at u with the density
-    count! / (count - j)! (1 - u)^(count - j) I(u), where I, a polynomial in u on each interval, is the
-    volume in which the j - 1 before it lie and were rejected. Gauss's rule integrates it exactly.
+    A draw is a point of [0, 1], where each token has an interval of length q; u is the place within the
+    interval. The j-th least draw is at u with the density count! / (count - j)! (1 - u)^(count - j) I(u). I
+    is the volume in which the j - 1 draws before it lie and were rejected: a polynomial in u on each
+    interval. Gauss's rule integrates it exactly.
     """
     nodes, weights = _gauss(count // 2 + 1)
     behind = _after(q) + q * (1 - nodes[:, None])  # [nodes, n], what of [0, 1] is behind the draw
@@ -120,7 +124,7 @@ def _of_independent(m: Floats, q: Floats, count: int) -> Plan:
 
 
 def _of_two_in_turn(m: Floats, q: Floats) -> float:
-    """What two draws without replacement claim in the order drawn, on average."""
+    """The mean probability that two draws without replacement claim in the order drawn."""
     first = np.minimum(m, q)
     rest, reached = m - first, 1 - first.sum()
     if reached <= 0:
@@ -133,7 +137,7 @@ def _of_two_in_turn(m: Floats, q: Floats) -> float:
 
 
 def _of_independent_in_turn(m: Floats, q: Floats, count: int) -> float:
-    """What `count` independent draws claim in the order drawn."""
+    """The probability that `count` independent draws claim in the order drawn."""
     claimed = 0.0
     for _ in range(count):
         here = np.minimum(m, (1 - claimed) * q)
@@ -142,24 +146,25 @@ def _of_independent_in_turn(m: Floats, q: Floats, count: int) -> float:
 
 
 def _claimed(left: Floats, met: Floats) -> tuple[Floats, Floats]:
-    """What tokens that are met with these probabilities may claim of what is left, and what is left then."""
+    """The share that tokens met with probabilities `met` may claim of `left`, and what is left then."""
     share = np.divide(left, met, out=np.ones_like(met), where=met > left)
     return share, np.maximum(left - share * met, 0)
 
 
 def _before(values: Floats) -> Floats:
-    """Of each place the sum before it: never a difference, in which small sums would lose their digits."""
+    """The sum before each place. Never a difference, in which small sums would lose their digits."""
     sums = np.zeros_like(values)
     values[:-1].cumsum(out=sums[1:])
     return sums
 
 
 def _after(values: Floats) -> Floats:
+    """The sum after each place."""
     return _before(values[::-1])[::-1]
 
 
 @lru_cache
 def _gauss(count: int) -> tuple[Floats, Floats]:
-    """Gauss and Legendre's nodes and weights on [0, 1]."""
+    """Nodes and weights of Gauss-Legendre quadrature on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return (nodes + 1) / 2, weights / 2

@@ -1,10 +1,10 @@
 """Traversal verification (arXiv 2505.12398): from the leaves to the root, so that a subtree is tried whole.
 
-Multi-step sampling decides at every node and never comes back. Here a node on the way down has only a weight,
-the share of the target's probability that its path may still claim; it is accepted on the way back up, after
-everything below it was rejected. On a chain this is block verification (arXiv 2403.10444), on a tree of one
-level multi-step sampling. After a rejection the siblings that follow meet the residual and the weight that
-it leaves; drawn without replacement, they also meet the draft's distribution without the rejected token.
+Multi-step sampling decides at each node and never returns to it. Here a node on the way down has only a
+weight: the share of the target's probability that its path may still claim. It is accepted on the way back
+up, after everything below it was rejected. On a chain this is block verification (arXiv 2403.10444), on a
+tree of one level multi-step sampling. After a rejection the next siblings meet the residual and its weight;
+without replacement, they also meet the draft's distribution without the rejected token.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ Trial = tuple[int, float]
 
 @dataclass
 class Claim:
-    """A node on the way: what its path may still claim of the target, and of which distribution."""
+    """A node on the path: the share of the target's probability that it may still claim, and the distribution
+    left."""
 
     node: int
     weight: float
     p: Tensor
-    """[V], what is left of the target's distribution."""
+    """What is left of the target's distribution, [V]."""
 
     def on(self, child: Proposals) -> float:
-        """What the child in turn may claim."""
+        """The weight that the current child may claim."""
         return min(1.0, self.weight * float(self.p[child.token]) / child.chance)
 
     def keep(self, rest: Tensor) -> None:
-        """`rest`, [V], is what rejected children left of weight * p."""
+        """Set weight and distribution to what rejected children left of weight * p, `rest`, [V]."""
         left = float(rest.sum())
         if left > 0:
             self.p, self.weight = rest / left, left / (left + (1 - self.weight))
@@ -45,12 +46,15 @@ class Claim:
 
 
 class Traversal:
+    """Verify from the leaves to the root."""
+
     name = "traversal"
     lossless_for = frozenset({Draw.IID, Draw.WITHOUT_REPLACEMENT})
     prefers = Draw.WITHOUT_REPLACEMENT
 
     def trials(self, claim: Claim, children: Proposals) -> Iterator[Trial]:
-        """The children in turn. Going on to the next one says that this one was rejected."""
+        """The children of a node in turn, with their weights. Going on to the next one means that this one
+        was rejected."""
         while children.next():
             yield children.child, claim.on(children)
             claim.keep(children.reject(claim.p, claim.weight))

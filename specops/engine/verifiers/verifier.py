@@ -1,4 +1,4 @@
-"""What a verifier is, and the children of a node as verifiers try them."""
+"""The interface of verifiers, and the children of a node in the order in which verifiers try them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ from specops.errors import LosslessError
 
 
 class Target(Protocol):
+    """The target's distributions, by node."""
+
     def __getitem__(self, node: int, /) -> Tensor:
-        """[V], the target's distribution after a node. A tensor [n, V] is one."""
+        """The target's distribution after a node, [V]. A tensor [n, V] is a Target."""
 
 
 @dataclass(frozen=True)
 class Verified:
+    """The verdict on a tree."""
+
     path: list[int]  # accepted nodes (their numbers in the tree) from below the root downward
     bonus: int  # the token that the target puts after them
 
 
 class Verifier(Protocol):
+    """Decides which nodes of a tree are accepted, so that the output has the target's distribution."""
+
     name: str
     lossless_for: frozenset[Draw]
     prefers: Draw  # what a drafter that can choose should draw
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        """p[node]: the target's distribution after the node. Call `check` first."""
+        """Verify a tree. p[node] is the target's distribution after the node. Call `check` first."""
 
 
 def check(verifier: Verifier, draw: Draw) -> None:
+    """Raises LosslessError if the verifier would change the output's distribution for trees drawn so."""
     if draw not in verifier.lossless_for:
         able = " or ".join(sorted(d.value for d in verifier.lossless_for))
         raise LosslessError(
@@ -44,9 +51,11 @@ def check(verifier: Verifier, draw: Draw) -> None:
 
 
 class Proposals:
-    """The children of a node, in the order in which they are tried, each beside what it was drawn from then.
+    """The children of a node in the order in which they are tried, each with the distribution it was drawn
+    from.
 
-    A child that is sure, the top of a draft or a copied token, is as if drawn from a one-hot distribution.
+    A certain child, such as a draft's most likely token or a copied token, counts as drawn from a one-hot
+    distribution. The distribution without replacement changes with each rejection.
     """
 
     def __init__(self, tree: TokenTree, node: int) -> None:
@@ -59,7 +68,7 @@ class Proposals:
         self._source: int | None = None
 
     def next(self) -> bool:
-        """Whether there is another child, which `child` and `token` then are."""
+        """Go to the next child, which `child` and `token` then are. Returns whether there is one."""
         if not self._left:
             return False
         self.child, self._source = self._left.popleft()
@@ -69,8 +78,8 @@ class Proposals:
         return True
 
     def siblings(self, most: int | None = None) -> list[tuple[int, int]]:
-        """The child in turn and its token, and those behind it, `most` in all, that were drawn from the same
-        distribution; a child that is sure is alone."""
+        """The current child and those behind it that were drawn from the same distribution, as (child,
+        token), `most` in all. A certain child is alone."""
         found = [(self.child, self.token)]
         for child, source in self._left:
             if self._source is None or source != self._source or len(found) == most:
@@ -79,24 +88,25 @@ class Proposals:
         return found
 
     def skip(self, count: int) -> None:
-        """So many children were tried already."""
+        """Leave out the next `count` children, which were tried already."""
         for _ in range(count):
             self._left.popleft()
 
     @property
     def q(self) -> Tensor:
-        """[V], what the child in turn was drawn from."""
+        """The distribution that the current child was drawn from, [V]."""
         if self._source is not None:
             return self._q[self._source]
         raise ValueError("a child that is sure was not drawn")
 
     @property
     def chance(self) -> float:
-        """That this token was drawn."""
+        """The probability with which the current child's token was drawn."""
         return 1.0 if self._source is None else float(self.q[self.token])
 
     def reject(self, p: Tensor, weight: float = 1.0) -> Tensor:
-        """max(0, weight * p - q), [V], q being what the child was drawn from; on to the next one."""
+        """Reject the current child and return max(0, weight * p - q), [V]; q is what the child was drawn
+        from."""
         if self._source is None:
             rest = weight * p
             rest[self.token] = 0  # of a one-hot q
@@ -106,7 +116,8 @@ class Proposals:
         return rest
 
     def forget(self, tokens: list[int]) -> None:
-        """They were rejected, being drawn from what the child in turn was: draws that follow know."""
+        """Take rejected tokens out of the current child's distribution, for draws without replacement that
+        follow."""
         if self._left and self._source is not None and self.draw is Draw.WITHOUT_REPLACEMENT:
             self._q[self._source] = _without(self.q, tokens)
 
