@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 
 from specops.config import Rollout
-from specops.phases.sweep.on_ray import OnRay
+from specops.phases.sweep.ray_executor import OnRay
 from specops.phases.sweep.records import measurements_of
+from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
-from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 
 STUB = Path(__file__).parents[1] / "tests" / "load" / "stub.py"
@@ -39,7 +39,7 @@ TO_REACH = 0.6
 ROUND = (1, 2, 2, 1)
 
 
-def wanted(folder: Path, settings: int, sleep_s: float) -> Wanted:
+def wanted(folder: Path, settings: int, sleep_s: float) -> SweepSpec:
     """Servers that answer all prompts of a setting in `sleep_s`, whatever their K."""
     prompts = [{"id": f"p{number}", "text": f"Prompt {number}", "max_tokens": 8} for number in range(PROMPTS)]
     (folder / "prompts.json").write_text(json.dumps(prompts))
@@ -58,13 +58,13 @@ def wanted(folder: Path, settings: int, sleep_s: float) -> Wanted:
             "sweep": {"k": list(range(1, settings + 1))},
         }
     )
-    return wanted_of(rollout, folder)
+    return spec_of(rollout, folder)
 
 
-def seconds(what: Wanted, address: str, machines: int) -> float:
+def seconds(what: SweepSpec, address: str, machines: int) -> float:
     """Of a whole sweep, from the connection to the last server's end."""
     began = time.monotonic()
-    with OnRay(address, what.settings, what.asked, what.prompts.prompts, Silent()) as executor:
+    with OnRay(address, what.settings, what.requests, what.prompts.prompts, Silent()) as executor:
         result = sweep(what, executor, Silent())
     took = time.monotonic() - began
     kept = measurements_of(result, "the sweep")
@@ -75,7 +75,7 @@ def seconds(what: Wanted, address: str, machines: int) -> float:
     return took
 
 
-def measure(what: Wanted, rounds: int) -> dict[int, list[float]]:
+def measure(what: SweepSpec, rounds: int) -> dict[int, list[float]]:
     from ray.cluster_utils import Cluster
 
     head = NODE | {"node_name": "a", "include_dashboard": False}

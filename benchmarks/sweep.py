@@ -37,12 +37,12 @@ from specops.phases.ab.report import read as read_comparison
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.sweep import plan
-from specops.phases.sweep.here import Here
-from specops.phases.sweep.jobs import Load, Setting
+from specops.phases.sweep.measure import Local
+from specops.phases.sweep.plan import Load, Setting
 from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.sweep import sweep
-from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
@@ -52,7 +52,7 @@ NEAR = 0.03
 MORE = 10
 
 
-def wanted(ks: Sequence[int], repeats: int, streams: Sequence[int]) -> Wanted:
+def wanted(ks: Sequence[int], repeats: int, streams: Sequence[int]) -> SweepSpec:
     pair = asset("playbooks", "embedded")
     embedded = {"engine": "embedded", "target": pair / "target", "threads": 1}
     drafting = {"draft": pair / "head", "tree": "chain:3"}
@@ -64,19 +64,19 @@ def wanted(ks: Sequence[int], repeats: int, streams: Sequence[int]) -> Wanted:
             "sweep": {"k": list(ks), "concurrency": list(streams)},
         }
     )
-    return wanted_of(rollout, Path())
+    return spec_of(rollout, Path())
 
 
-def swept(asked: Wanted, logs: Path, budget_min: float | None = None) -> tuple[Result, float]:
+def swept(asked: SweepSpec, logs: Path, budget_min: float | None = None) -> tuple[Result, float]:
     """A sweep as the command makes it, and its seconds."""
     asked = replace(asked, budget_min=budget_min)
     began = time.monotonic()
-    result = sweep(asked, Here(asked.asked, asked.prompts.prompts, logs, Silent()), Silent())
+    result = sweep(asked, Local(asked.requests, asked.prompts.prompts, logs, Silent()), Silent())
     return result, time.monotonic() - began
 
 
 @contextmanager
-def all_up(asked: Wanted, logs: Path) -> Iterator[list[Setting]]:
+def all_up(asked: SweepSpec, logs: Path) -> Iterator[list[Setting]]:
     """Every setting as an endpoint that runs already."""
     with ExitStack() as servers:
         yield [
@@ -92,7 +92,7 @@ def all_up(asked: Wanted, logs: Path) -> Iterator[list[Setting]]:
         ]
 
 
-def truth(asked: Wanted, load: Load, logs: Path, most: int) -> tuple[str, list[Interval], int]:
+def truth(asked: SweepSpec, load: Load, logs: Path, most: int) -> tuple[str, list[Interval], int]:
     """The fastest setting, how many times as fast as each other it is, and the rungs that took."""
     cells: list[SweptCell] = []
 
@@ -105,7 +105,7 @@ def truth(asked: Wanted, load: Load, logs: Path, most: int) -> tuple[str, list[I
     where, names = Where.of(load), [one.name for one in asked.settings[1:]]
     deck = asked.decks()[load.length]
     with all_up(asked, logs) as settings:
-        here = Here(asked.asked, asked.prompts.prompts, logs, Silent())
+        here = Local(asked.requests, asked.prompts.prompts, logs, Silent())
         for number in range(most):
             here.run(plan.rung(number, settings, {load: names}, {load: deck}), keep)
             found = Swept(cells, settings)
@@ -120,7 +120,7 @@ def truth(asked: Wanted, load: Load, logs: Path, most: int) -> tuple[str, list[I
     return best, ratios, most
 
 
-def rerun(asked: Wanted, names: tuple[str, str], load: Load, logs: Path) -> Interval | None:
+def rerun(asked: SweepSpec, names: tuple[str, str], load: Load, logs: Path) -> Interval | None:
     """How many times as fast the second setting is as the first, interleaved and paired by prompt."""
     pools = {one.name: one.pool for one in asked.settings}
     fields: dict[str, Any] = {
@@ -131,7 +131,7 @@ def rerun(asked: Wanted, names: tuple[str, str], load: Load, logs: Path) -> Inte
     }
     result = compare(
         [Arm(name, pools[name]) for name in names],
-        asked.asked.model_copy(update=fields),
+        asked.requests.model_copy(update=fields),
         AbSettings(looks=1, mixed_prompts=0),
         Silent(),
         logs=logs,

@@ -49,9 +49,18 @@ from drawn_requests import (
 
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Pairs
-from specops.phases.sweep.jobs import ANY_LENGTH, Load, Rung, Setting, Skipped
 from specops.phases.sweep.judging import judge, picked_by
-from specops.phases.sweep.plan import Decks, confirmation, rung, spare
+from specops.phases.sweep.plan import (
+    ANY_LENGTH,
+    Decks,
+    Load,
+    Rung,
+    Setting,
+    Skipped,
+    confirmation,
+    rung,
+    spare,
+)
 from specops.phases.sweep.records import Memory, Picked, Stage, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where

@@ -14,8 +14,7 @@ from specops.errors import UsageError
 
 if TYPE_CHECKING:
     from specops.config import Pool, Rollout
-    from specops.phases.sweep.forecast import Forecast
-    from specops.phases.sweep.wanted import Wanted
+    from specops.phases.sweep.spec import Forecast, SweepSpec
     from specops.results import Result
 
 FILE = "sweep.json"
@@ -53,7 +52,7 @@ def sweep(
 ) -> Answer:
     """An earlier result is resumed."""
     from specops.cli.sweep_page import page
-    from specops.phases.sweep.wanted import wanted_of
+    from specops.phases.sweep.spec import spec_of
 
     file = _overridden(
         call.file,
@@ -69,16 +68,15 @@ def sweep(
     if plot is not None and plot.suffix not in PLOTS:
         raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
     path = _path(call.folder)
-    wanted = wanted_of(file, call.path.parent, _endpoints(attach or [], file))
+    spec = spec_of(file, call.path.parent, _endpoints(attach or [], file))
     if dry_run:
-        from specops.phases.sweep.forecast import forecast
+        from specops.phases.sweep.spec import forecast
 
-        told = forecast(wanted, path)
+        told = forecast(spec, path)
         return Answer(told, _plan(told, path))
-    result = _swept(call, wanted, path, on or file.sweep.cluster, fresh=fresh)
+    result = _swept(call, spec, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
-        from specops.phases.sweep.picture import picture
-        from specops.phases.sweep.report import read
+        from specops.phases.sweep.report import picture, read
         from specops.render.sweep_plot import draw
 
         draw(picture(read(result, str(path))), plot)
@@ -163,17 +161,17 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     return found
 
 
-def _swept(call: Call, wanted: Wanted, path: Path, on: str | None, *, fresh: bool) -> Result:
+def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bool) -> Result:
     from specops import results
     from specops.phases.partial_results import partial_results
-    from specops.phases.sweep.forecast import samples_of
-    from specops.phases.sweep.machines import machines
+    from specops.phases.sweep.measure import machines
+    from specops.phases.sweep.spec import samples_of
     from specops.phases.sweep.sweep import sweep
 
     earlier, _ = samples_of(path)
     previous = results.read(path) if path.exists() and not fresh else None
     if previous is not None:
-        _refuse_unusable(previous, wanted, path)
+        _refuse_unusable(previous, spec, path)
     with call.progress() as shown:
 
         def set_aside() -> None:
@@ -181,18 +179,18 @@ def _swept(call: Call, wanted: Wanted, path: Path, on: str | None, *, fresh: boo
                 shown.note(f"the earlier sweep is now {results.set_aside(path)}")
 
         with partial_results(path, shown, resumed=previous is not None, before_first=set_aside) as keep:
-            with machines(wanted, on, path.parent / "logs" / "sweep", shown) as executor:
-                result = sweep(wanted, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
+            with machines(spec, on, path.parent / "logs" / "sweep", shown) as executor:
+                result = sweep(spec, executor, shown, previous=previous, earlier=earlier, on_partial=keep)
             keep(result)
     return result
 
 
-def _refuse_unusable(previous: Result, wanted: Wanted, path: Path) -> None:
+def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
     """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
     from specops.phases.inputs import changed
     from specops.phases.sweep.records import measurements_of
 
-    unlike = changed(previous, wanted.inputs())
+    unlike = changed(previous, spec.inputs())
     if unlike:
         raise UsageError(
             f"{path} holds another sweep: {unlike} changed",

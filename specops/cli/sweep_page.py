@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.load.workload import repeated_sentence
-from specops.phases.sweep.costs import Line
+from specops.phases.sweep.advice import Line
 from specops.phases.sweep.records import Measurements, measurements_of
 from specops.phases.sweep.report import (
     Cell,

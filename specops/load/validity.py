@@ -107,7 +107,7 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
     )
 
 
-def cached(cells: Collection[CellRecord], confidence: float = 0.95) -> list[Doubt]:
+def cached(cells: Collection[CellRecord], confidence: float = stats.LEVEL) -> list[Doubt]:
     """One for each level at which repeats are surely faster than the first requests of the same prompts: then
     the figures are partly those of a cache."""
     found = []

@@ -11,7 +11,7 @@ from typing import Any
 from specops import results
 from specops.config import Rollout, beside
 from specops.errors import SpecopsError
-from specops.phases.sweep.grid import endpoints_in
+from specops.phases.sweep.spec import endpoints_in
 from specops.serving import Endpoint
 
 FIRST_K = 5

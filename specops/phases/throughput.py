@@ -15,7 +15,7 @@ from specops.load.record import Spread
 from specops.load.summary import by_level
 from specops.phases.inputs import settings_of
 from specops.phases.measurement import checked
-from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.plan import STANDARD
 from specops.phases.sweep.records import measurements_of
 from specops.phases.yardsticks import unlike
 from specops.results import Result

@@ -15,7 +15,7 @@ from specops.errors import EndpointError, SpecopsError
 from specops.load.settings import OF_THE_RUN
 from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, inputs_of_settings, settings_of
-from specops.phases.sweep.jobs import STANDARD
+from specops.phases.sweep.plan import STANDARD
 from specops.results import Result
 from specops.serving import pool_of
 

@@ -4,24 +4,47 @@ A percentile or an interval from too few samples is `None`; `shortage` says how 
 
 samples.py      percentiles, and changes by ranks: a trend, a difference between two groups
 interval.py     Interval; Student's t interval of a mean; exact intervals of counts
-paired.py       the ratio of two means over pairs; how many more pairs would decide it
+paired.py       the ratio of two means over pairs; what restarts add to it; how many pairs would decide it
 sequential.py   how wide intervals must be at several looks
 """
 
 from specops.stats import sequential
-from specops.stats.interval import Interval, binomial_interval, mean_interval, paired_difference, t_quantile
-from specops.stats.paired import MIN_PAIRS, Starts, log_ratio, paired_ratio, pairs_needed, start_effect
+from specops.stats.interval import (
+    LEVEL,
+    Interval,
+    binomial_interval,
+    mean_interval,
+    paired_difference,
+    t_quantile,
+)
+from specops.stats.paired import (
+    MIN_PAIRS,
+    Block,
+    OneStart,
+    Starts,
+    Taken,
+    log_ratio,
+    one_start,
+    paired_ratio,
+    pairs_needed,
+    start_effect,
+)
 from specops.stats.samples import PERCENTILE_METHOD, needed, percentile, shortage, trend, two_groups
 
 __all__ = [
+    "LEVEL",
     "MIN_PAIRS",
     "PERCENTILE_METHOD",
+    "Block",
     "Interval",
+    "OneStart",
     "Starts",
+    "Taken",
     "binomial_interval",
     "log_ratio",
     "mean_interval",
     "needed",
+    "one_start",
     "paired_difference",
     "paired_ratio",
     "pairs_needed",

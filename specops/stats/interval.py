@@ -15,6 +15,9 @@ from functools import cache
 
 import numpy as np
 
+LEVEL = 0.95
+"""The confidence of an interval where nothing else is said."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -26,14 +29,14 @@ class Interval:
     n: int
     """What was resampled or averaged over: pairs of prompts, or repeats."""
 
-    level: float = 0.95
+    level: float = LEVEL
 
     def times(self, factor: float) -> Interval:
         """Of the quantity times a known positive factor."""
         return replace(self, estimate=self.estimate * factor, low=self.low * factor, high=self.high * factor)
 
 
-def mean_interval(samples: Sequence[float], level: float = 0.95) -> Interval | None:
+def mean_interval(samples: Sequence[float], level: float = LEVEL) -> Interval | None:
     """The mean with Student's t interval; None for fewer than two samples."""
     n = len(samples)
     if n < 2:
@@ -90,7 +93,7 @@ def _t_coverage(t: float, freedom: int) -> float:
     return math.sin(angle) * total
 
 
-def paired_difference(only_first: int, only_second: int, pairs: int, level: float = 0.95) -> Interval:
+def paired_difference(only_first: int, only_second: int, pairs: int, level: float = LEVEL) -> Interval:
     """The second arm's share less the first's, of `pairs`, with an exact conditional interval.
 
     `only_first` and `only_second` are the pairs in which it happened to that arm alone. The number of such
@@ -107,7 +110,7 @@ def paired_difference(only_first: int, only_second: int, pairs: int, level: floa
     return Interval(estimate, share * (2 * low - 1), share * (2 * high - 1), pairs, level)
 
 
-def binomial_interval(successes: int, tries: int, level: float = 0.95) -> tuple[float, float]:
+def binomial_interval(successes: int, tries: int, level: float = LEVEL) -> tuple[float, float]:
     """Clopper and Pearson's interval of a probability, after `successes` in `tries`."""
     if not 0 <= successes <= tries or tries < 1:
         raise ValueError(f"{successes} successes in {tries} tries")

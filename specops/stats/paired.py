@@ -1,4 +1,4 @@
-"""The ratio of two means over pairs, with an interval, and how many more pairs would decide it.
+"""The ratio of two means over pairs, with an interval; what restarts of servers add to its error.
 
 The interval is Student's t on the logarithm of the ratio, with a jackknife standard error that leaves out
 one cluster at a time (Efron and Stein, Annals of Statistics 1981). A cluster holds the pairs that share
@@ -9,18 +9,26 @@ Nielsen and Webb, Journal of Applied Econometrics 2023).
 A long answer weighs more than a short one, so a few clusters carry most of the estimate and of its error.
 The degrees of freedom are those of a sum of squares with such weights (Satterthwaite, Biometrics 1946): one
 less than the number of clusters where all weigh the same, far fewer where one dominates.
+
+All prompts of one start of a server share it, so they are no independent evidence on it. Two estimates of
+its variance are one-way random-effects estimates by moments. `start_effect` takes rounds of both arms, each
+round with starts of its own. `one_start` pools over many arms of one machine: between two starts of one arm,
+and between the rungs in which an arm was measured. Each exceeds what the scatter of requests explains by a
+known multiple of the variance that one start adds to the logarithm of a latency. It is pooled because the
+variance is the machine's: one arm's two rungs would say next to nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.stats.interval import Interval, t_quantile
+from specops.stats.interval import LEVEL, Interval, t_quantile
 
 MIN_PAIRS = 8
 """Fewer pairs than this give no interval: one stall would be an eighth of the evidence."""
@@ -46,7 +54,7 @@ def paired_ratio(
     before: Sequence[float],
     after: Sequence[float],
     *,
-    level: float = 0.95,
+    level: float = LEVEL,
     clusters: Sequence[Hashable] | None = None,
     starts: Starts | None = None,
 ) -> Interval | None:
@@ -155,7 +163,7 @@ def pairs_needed(interval: Interval) -> int | None:
 
 
 def _summed(values: NDArray[np.float64], clusters: Sequence[Hashable] | None) -> NDArray[np.float64]:
-    """By cluster."""
+    """The sum of the values of each cluster."""
     if clusters is None:
         return values
     if len(clusters) != len(values):
@@ -164,3 +172,130 @@ def _summed(values: NDArray[np.float64], clusters: Sequence[Hashable] | None) ->
     sums = np.zeros(len(numbers))
     np.add.at(sums, [numbers[cluster] for cluster in clusters], values)
     return sums
+
+
+Taken = tuple[float, float]
+"""What the standard took and what the other arm did, or one arm at its first start and at its second."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One arm in one rung, with the standard that it is compared with."""
+
+    taken: Mapping[str, Taken]
+    """By prompt."""
+
+    share: float | None
+    """Of the way between the standard's two starts, whose mean by time it is compared with; None: one
+    start."""
+
+    own: int = 1
+    """Starts of the arm itself that `taken` is the mean of."""
+
+    @property
+    def starts(self) -> float:
+        """The variance of the logarithm of the ratio, in variances of one start: its own, and the
+        standard's."""
+        standard = 1.0 if self.share is None else self.share**2 + (1 - self.share) ** 2
+        return 1 / self.own + standard
+
+    @property
+    def shared(self) -> float:
+        """The share of `starts` that is the standard's, which the arms of a rung have in common."""
+        return 1 - 1 / (self.own * self.starts)
+
+    @property
+    def weight(self) -> float:
+        return sum(ours for ours, _ in self.taken.values())
+
+
+@dataclass(frozen=True)
+class OneStart:
+    variance: float
+    """What one start adds to the logarithm of a latency."""
+
+    freedom: float
+
+    def over(self, blocks: Sequence[Block]) -> Starts | None:
+        """What starts add to a ratio over all of `blocks`, each weighted by what it takes."""
+        whole = sum(block.weight for block in blocks)
+        if not whole or not self.variance:
+            return None
+        shares = sum((block.weight / whole) ** 2 * block.starts for block in blocks)
+        return Starts(self.variance * shares, self.freedom)
+
+
+def one_start(
+    turns: Sequence[Mapping[str, Taken]], repeated: Mapping[str, Sequence[Block]]
+) -> OneStart | None:
+    """The variance of one start, from the prompts of each arm that was started twice in a rung (`turns`, by
+    prompt), and the blocks of each arm by its name. None with neither two starts nor two rungs."""
+    squares = noise = expected = freedom = 0.0
+    for turn in turns:
+        if len(turn) >= 2:
+            before, after = _columns([turn], list(turn))
+            squares += float(_log_ratios(before, after)[0] ** 2)
+            noise += float(_scatter(before, after)[0])
+            expected += 2.0
+            freedom += 1
+    rungs = [[block for block in blocks if len(block.taken) >= MIN_PAIRS] for blocks in repeated.values()]
+    rungs = [known for known in rungs if len(known) >= 2]
+    shared = fmean(block.shared for known in rungs for block in known) if rungs else 0.0
+    # Arms of the same rungs vary together with their standard: so many are worth fewer.
+    worth = 1 / (1 + max(0, len(rungs) - 1) * shared**2)
+    for known in rungs:
+        if known:
+            logs, scatter = _between([block.taken for block in known])
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            noise += scatter
+            expected += sum(block.starts for block in known) * (1 - 1 / len(known))
+            freedom += worth * (len(known) - 1)
+    if not freedom:
+        return None
+    excess = max(0.0, squares - noise)
+    return OneStart(excess / expected, freedom * (excess / squares) ** 2 if squares else float(freedom))
+
+
+def _between(taken: Sequence[Mapping[str, Taken]]) -> tuple[NDArray[np.float64], float]:
+    """The logarithm of each block's ratio, and the sum of squares that its requests' scatter explains.
+
+    Over prompts that all blocks have, where there are enough: what is a prompt's own cancels between them.
+    """
+    common = sorted(set.intersection(*(set(block) for block in taken)))
+    if len(common) >= MIN_PAIRS:
+        before, after = _columns(taken, common)
+        pulls = _pulls(before, after)
+        scatter = float(((pulls - pulls.mean(axis=0)) ** 2).sum()) / (len(common) * (len(common) - 1))
+        return _log_ratios(before, after), scatter
+    columns = [_columns([block], sorted(block)) for block in taken]
+    logs = np.array([_log_ratios(*both)[0] for both in columns])
+    scatters = [float(_scatter(*both)[0]) for both in columns]
+    return logs, sum(scatters) * (1 - 1 / len(scatters))
+
+
+def _columns(
+    taken: Sequence[Mapping[str, Taken]], prompts: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What both took, as two arrays [blocks, prompts]."""
+    both = np.array([[block[prompt] for prompt in prompts] for block in taken], dtype=np.float64)
+    return both[:, :, 0], both[:, :, 1]
+
+
+def _log_ratios(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratios: NDArray[np.float64] = np.log(before.mean(axis=1) / after.mean(axis=1))
+    return ratios
+
+
+def _pulls(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each prompt does to the logarithm of its block's ratio, [blocks, prompts]; divided by n."""
+    pulls: NDArray[np.float64] = before / before.mean(axis=1, keepdims=True) - after / after.mean(
+        axis=1, keepdims=True
+    )
+    return pulls
+
+
+def _scatter(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The variance of each block's ratio that its own prompts explain, [blocks]."""
+    n = before.shape[1]
+    explained: NDArray[np.float64] = (_pulls(before, after) ** 2).sum(axis=1) / (n * (n - 1))
+    return explained

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.stats.interval import Interval
+from specops.stats.interval import LEVEL, Interval
 
 PERCENTILE_METHOD: Final = "linear"
 """Linear interpolation between closest ranks (Hyndman and Fan's type 7, numpy's default)."""
@@ -53,7 +53,7 @@ MIN_SAMPLES = 8
 _MOST_SAMPLES = 2_000  # evenly through time; two million slopes
 
 
-def trend(instants: Sequence[float], values: Sequence[float], *, level: float = 0.95) -> Interval | None:
+def trend(instants: Sequence[float], values: Sequence[float], *, level: float = LEVEL) -> Interval | None:
     """By how much `values` changed from the first instant to the last: 1.2 is a fifth more at the end.
 
     `values` are positive and comparable with each other, each an independent sample: of a prompt's visits
@@ -68,7 +68,7 @@ def trend(instants: Sequence[float], values: Sequence[float], *, level: float = 
     return _change((at - at.min()) / np.ptp(at), _logs(values), level)
 
 
-def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = 0.95) -> Interval | None:
+def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = LEVEL) -> Interval | None:
     """How many times `other` the values of `one` are; both positive, all independent samples.
 
     None where the two have fewer than `MIN_SAMPLES` together, or one of them too few for that `level`.

@@ -10,10 +10,10 @@ from typing import Any
 from stub import Stub
 
 from specops.config import Rollout
-from specops.phases.sweep.here import Here
+from specops.phases.sweep.measure import Local
 from specops.phases.sweep.records import Measurements, SweptCell, measurements_of
+from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
-from specops.phases.sweep.wanted import Wanted, wanted_of
 from specops.progress import Silent
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
@@ -31,24 +31,24 @@ def rollout(prompts: Path, **sections: Any) -> Rollout:
     return Rollout.model_validate(fields | sections)
 
 
-def wanted(stubs: Sequence[Stub], prompts: Path, ks: Sequence[int] = (0, 3, 5), **sections: Any) -> Wanted:
+def spec(stubs: Sequence[Stub], prompts: Path, ks: Sequence[int] = (0, 3, 5), **sections: Any) -> SweepSpec:
     pools = {
         k: EndpointPool(engine="endpoint", base_url=stub.base_url, model="stub")
         for k, stub in zip(ks, stubs, strict=False)
     }
-    found = wanted_of(rollout(prompts, **sections), prompts.parent, pools)
+    found = spec_of(rollout(prompts, **sections), prompts.parent, pools)
     # A stub that refuses is not waited for.
-    return replace(found, asked=found.asked.model_copy(update={"retries": 0, "timeout_s": 5.0}))
+    return replace(found, requests=found.requests.model_copy(update={"retries": 0, "timeout_s": 5.0}))
 
 
 def run(
-    what: Wanted,
+    what: SweepSpec,
     previous: Result | None = None,
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     shown = Silent()
     logs = Path(what.prompts.path).parent / "logs"
-    here = Here(what.asked, what.prompts.prompts, logs, shown)
+    here = Local(what.requests, what.prompts.prompts, logs, shown)
     return sweep(what, here, shown, previous=previous, on_partial=on_partial)
 
 

@@ -16,7 +16,7 @@ from specops import results
 from specops.config import Rollout
 from specops.phases import playbook
 from specops.phases.capacity import capacity
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.phases.throughput import Measured, Unmeasured, measured
 from specops.progress import Silent
 from specops.serving.endpoint import EndpointPool
@@ -157,7 +157,7 @@ def test_a_sweeps_standard_counts_where_there_is_no_baseline(served, kept, tmp_p
     once = {"measure": {"concurrency": [4], "repeats": 1, "warmup": 0}, "slo": None}
     rollout = served.rollout(**once)
     pool = EndpointPool(engine="endpoint", base_url=served.stub.base_url, model="stub")
-    results.write(tmp_path / "sweep.json", sweep(wanted_of(rollout, tmp_path, {0: pool, 3: pool})))
+    results.write(tmp_path / "sweep.json", sweep(spec_of(rollout, tmp_path, {0: pool, 3: pool})))
     found = counted(rollout, tmp_path)
     assert found.source.endswith("sweep.json")
     assert found.concurrency == 4

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 from stub import CHUNKS, Body, Reply, fault, running_stub, stream
-from sweeping import cells, found, order, run, wanted
+from sweeping import cells, found, order, run, spec
 
 from specops.errors import ServerError
-from specops.phases.sweep.wanted import Wanted
+from specops.phases.sweep.spec import SweepSpec
 from specops.prometheus import exposition
 from specops.results import Result
 
@@ -27,7 +27,7 @@ def slower(body: Body) -> Reply:
     return Reply(stream(body, CHUNKS), first_s=0.1)
 
 
-def stopped_after(rows: int, what: Wanted) -> Result:
+def stopped_after(rows: int, what: SweepSpec) -> Result:
     """What a sweep had kept when Ctrl-C came, after the cell with which it had so many rows."""
     kept: list[Result] = []
 
@@ -44,7 +44,7 @@ def stopped_after(rows: int, what: Wanted) -> Result:
 def test_the_standard_is_first_and_last_and_the_others_go_forwards_and_backwards(
     stub, other, third, prompts_file
 ) -> None:
-    result = run(wanted((stub, other, third), prompts_file, measure={"repeats": 2}))
+    result = run(spec((stub, other, third), prompts_file, measure={"repeats": 2}))
     assert [one for one in order(result) if one[0] < 2] == [
         (0, "standard", 0),
         (0, "k=3", 0),
@@ -64,7 +64,7 @@ def test_the_standard_is_first_and_last_and_the_others_go_forwards_and_backwards
 def test_every_load_is_asked_of_every_setting(stub, other, prompts_file) -> None:
     sweep = {"concurrency": [1, 2], "temperature": [0.0, 0.7]}
     other.answer = lambda body: Reply(stream(body, CHUNKS), first_s=0.05)  # so that two can meet
-    result = run(wanted((stub, other), prompts_file, sweep=sweep))
+    result = run(spec((stub, other), prompts_file, sweep=sweep))
     for name, turn in (("standard", 0), ("k=3", 0), ("k=3", 1), ("standard", 1)):
         asked = [
             (c.cell.concurrency, c.temperature) for c in cells(result) if (c.setting, c.turn) == (name, turn)
@@ -79,7 +79,7 @@ def test_prompts_are_put_into_classes_by_their_length(stub, other, prompts_file)
     prompts_file.write_text(
         '[{"id": "a", "text": "short"}, {"id": "b", "text": "' + "long " * 40 + '"}]', encoding="utf-8"
     )
-    result = run(wanted((stub, other), prompts_file, sweep={"prompt_tokens": [8]}))
+    result = run(spec((stub, other), prompts_file, sweep={"prompt_tokens": [8]}))
     asked = {cell.length: [row.prompt for row in cell.cell.rows] for cell in cells(result)}
     assert asked == {"under 8 tokens": ["a"], "8 tokens and more": ["b"]}
     assert result.data["lengths"]["counted_by"] == "guessed: 4 characters a token"
@@ -102,7 +102,7 @@ def test_drafts_are_those_that_the_counters_grew_by(stub, other, prompts_file) -
         return "\n".join(lines) + "\n"
 
     other.metrics = metrics
-    result = run(wanted((stub, other), prompts_file))
+    result = run(spec((stub, other), prompts_file))
     cell, _ = [cell.cell for cell in cells(result) if cell.setting == "k=3"]
     assert cell.drafts is not None
     assert (cell.drafts.drafts, cell.drafts.accepted_tokens) == (10, 20)
@@ -117,7 +117,7 @@ def test_an_endpoint_that_fails_ends_its_own_cells_only(stub, other, third, prom
     dead = fault(500, "the engine is dead")
     other.answer = lambda body: dead if len(other.requests) > 4 else well(body)
     third.answer = slower  # so that it is not picked for the confirmation
-    result = run(wanted((stub, other, third), prompts_file, measure={"repeats": 2}))
+    result = run(spec((stub, other, third), prompts_file, measure={"repeats": 2}))
     (failure,) = found(result).failed
     assert (failure.rung, failure.setting, failure.turn) == (0, "k=3", 0)
     assert "requests failed, such as: " in failure.why
@@ -131,13 +131,13 @@ def test_an_endpoint_that_fails_ends_its_own_cells_only(stub, other, third, prom
 def test_a_standard_that_cannot_be_asked_ends_the_sweep_at_once(stub, other, prompts_file) -> None:
     stub.answer = lambda _: fault(404, "no such model")
     with pytest.raises(ServerError, match=r"could not measure the standard, K = 0: .*no such model"):
-        run(wanted((stub, other), prompts_file))
+        run(spec((stub, other), prompts_file))
     assert other.requests == []
 
 
 @pytest.mark.parametrize("rows", [3, 20, 30, 48])
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(stub, other, prompts_file, rows: int) -> None:
-    what = wanted((stub, other), prompts_file, measure={"repeats": 2})
+    what = spec((stub, other), prompts_file, measure={"repeats": 2})
     stopped = stopped_after(rows, what)
     assert stopped.verdict == "partial"
     had = {(cell.rung, cell.setting, cell.turn): cell for cell in cells(stopped)}
@@ -152,7 +152,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(stub, other, prompts_file
 
 
 def test_a_sweep_that_is_whole_asks_nothing_again(stub, other, prompts_file) -> None:
-    what = wanted((stub, other), prompts_file)
+    what = spec((stub, other), prompts_file)
     first = run(what)
     stub.requests.clear()
     again = run(what, previous=first)
@@ -162,9 +162,9 @@ def test_a_sweep_that_is_whole_asks_nothing_again(stub, other, prompts_file) -> 
 
 
 def test_what_was_asked_otherwise_is_not_taken_over(stub, other, prompts_file) -> None:
-    first = run(wanted((stub, other), prompts_file))
+    first = run(spec((stub, other), prompts_file))
     stub.requests.clear()
-    run(wanted((stub, other), prompts_file, measure={"max_tokens": 5}), previous=first)
+    run(spec((stub, other), prompts_file, measure={"max_tokens": 5}), previous=first)
     assert len(stub.requests) == 2 * 13
 
 
@@ -179,6 +179,6 @@ def test_a_stop_in_the_middle_of_a_cell_keeps_what_there_is_of_it(
     monkeypatch.setattr(exposition, "scrape", scrape)
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
-        run(wanted((stub, other), prompts_file), on_partial=kept.append)
+        run(spec((stub, other), prompts_file), on_partial=kept.append)
     (cell,) = cells(kept[-1])
     assert cell.cell.drafts_missing == "stopped before they were read"

@@ -26,8 +26,8 @@ from specops.assets import asset
 from specops.errors import EnvironmentFailure, UsageError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
-from specops.phases.sweep.on_ray import OnRay
+from specops.phases.sweep.plan import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
+from specops.phases.sweep.ray_executor import OnRay
 from specops.phases.sweep.records import FailedJob, SweptCell, measurements_of
 from specops.progress import Silent
 from specops.serving.command import CommandPool
@@ -187,7 +187,7 @@ def test_nodes_that_cannot_serve_are_told_with_the_reason(cluster, tmp_path) -> 
 OF_ITS_OWN = {"RAY_raylet_start_wait_time_s": SETTINGS["RAY_raylet_start_wait_time_s"]}
 KILLED = """
 import pickle, sys
-from specops.phases.sweep.on_ray import OnRay
+from specops.phases.sweep.ray_executor import OnRay
 from specops.progress import Silent
 settings, asked, prompts, rung = pickle.load(sys.stdin.buffer)
 with OnRay("local", settings, asked, prompts, Silent()) as machines:

@@ -20,7 +20,7 @@ from specops.phases.checklist.item import Checked, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor import render as monitoring
 from specops.phases.route import render as routing
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side
 from specops.progress import Silent
 from specops.results import Result
@@ -78,7 +78,7 @@ class Made:
         )
         self.put(
             "sweep",
-            inputs=wanted_of(rollout, self.path.parent).inputs(),
+            inputs=spec_of(rollout, self.path.parent).inputs(),
             settings={"settings": {"k=3": pools.speculative.model_dump(mode="json")}},
             environment=results.environment(),
             data=swept(),

@@ -162,14 +162,15 @@ def walk(file: Path) -> dict[str, Any]:
     from specops.phases.canary.checks.endings import in_flight
     from specops.phases.launch import render
     from specops.phases.monitor.check import needs
-    from specops.phases.sweep.choice import method_of
-    from specops.phases.sweep.grid import settings_of
+    from specops.phases.sweep.recommend import method_of
+    from specops.phases.sweep.spec import swept_settings
     from specops.progress import Silent
     from specops.prometheus.exposition import draft_counts, parse
     from specops.prometheus.series import exposed
 
     rollout = load(file)
     folder = file.parent / "out"
+    swept = swept_settings(rollout, folder)
     rendered = render(rollout, folder, Silent()).data
     counters = "quick_drafts_total {0}\nquick_drafted_total {1}\nquick_accepted_total {2}\nquick_running 1\n"
     before, after = parse(counters.format(1, 4, 2)), parse(counters.format(3, 12, 8))
@@ -191,8 +192,8 @@ def walk(file: Path) -> dict[str, Any]:
         "rules": (folder / "rendered/monitor/rules.yml").read_text(),
         "scrape": (folder / "rendered/monitor/prometheus.yml").read_text(),
         "routes": (folder / "rendered/nginx/lua/specops/rules.lua").read_text(),
-        "settings": {one.name: one.pool.model_dump()["speculation"] for one in settings_of(rollout, folder)},
-        "method": [method_of(one) for one in settings_of(rollout, folder)],
+        "settings": {one.name: one.pool.model_dump()["speculation"] for one in swept},
+        "method": [method_of(one) for one in swept],
         "drafts": drafts_between(before, after),
         "counts": asdict(draft_counts(before, after)),  # type: ignore[call-overload]
         "in flight": in_flight(after),

@@ -11,8 +11,8 @@ from made_visits import cell, row
 from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import DraftCountsRecord, Row
-from specops.phases.sweep.jobs import ANY_LENGTH, Load, Setting
 from specops.phases.sweep.judging import Judged, judge, picked_by
+from specops.phases.sweep.plan import ANY_LENGTH, Load, Setting
 from specops.phases.sweep.records import FailedJob, Memory, SweptCell
 from specops.serving.embedded import EmbeddedPool, Speculation
 

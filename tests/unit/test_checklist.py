@@ -17,7 +17,7 @@ from made_monitoring import POOLS
 from specops import results
 from specops.phases.checklist.evidence import FRESH_DAYS
 from specops.phases.checklist.items import ITEMS
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.serving.endpoint import EndpointPool
 
 OTHER_K = POOLS | {"speculative": {"engine": "embedded", "speculation": {"tree": "chain:5"}}}
@@ -261,7 +261,7 @@ def test_a_sweep_of_endpoints_is_held_against_the_endpoints_it_was_given(made: M
     made.change("sweep", settings={"settings": ends})
     assert "changed since" in made.checked()[1]["k-swept"].found
     attached = {k: EndpointPool(**ends[name]) for k, name in ((0, "standard"), (3, "k=3"), (5, "k=5"))}
-    wanted = wanted_of(made.rollout, made.path.parent, attached)
+    wanted = spec_of(made.rollout, made.path.parent, attached)
     made.change("sweep", inputs=wanted.inputs())
     assert made.checked()[1]["k-swept"].status == "passed"
     slash = ends["k=3"] | {"base_url": "http://127.0.0.1:2/v1/"}

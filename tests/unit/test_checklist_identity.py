@@ -16,7 +16,7 @@ from specops.config import load, run_folder
 from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.item import Checked, Status
 from specops.phases.inputs import identity, inputs_of, settings_of
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side
 
 SPECULATION = {"draft": "models/draft", "tree": "chain:3"}
@@ -123,7 +123,7 @@ def test_a_rollout_means_the_same_however_it_is_written(tmp_path: Path) -> None:
         rollout = load(path)
         pool = rollout.pools.standard
         attached = {0: rollout.pools.standard, 3: rollout.pools.speculative}
-        swept = wanted_of(rollout, tmp_path, attached).inputs()  # type: ignore[arg-type]
+        swept = spec_of(rollout, tmp_path, attached).inputs()  # type: ignore[arg-type]
         return identity(rollout), inputs_of(settings_of(rollout, pool), pool), swept
 
     plain = written()

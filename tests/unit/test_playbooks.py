@@ -15,7 +15,7 @@ from specops.phases.launch import Rendered
 from specops.phases.launch import render as render_launch
 from specops.phases.monitor.render import render as render_monitor
 from specops.phases.route.render import render as render_route
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import settings_for
 from specops.progress import Silent
 
@@ -60,7 +60,7 @@ def test_monitoring_and_router_are_rendered(name, tmp_path) -> None:
 def test_what_is_swept_includes_what_is_deployed(name) -> None:
     """Else the checklist could not say whether the best is deployed."""
     file = rollout(name)
-    settings = wanted_of(file, (PLAYBOOKS / name).parent).settings
+    settings = spec_of(file, (PLAYBOOKS / name).parent).settings
     deployed = file.pools.speculative.model_dump()
     assert deployed in [setting.pool.model_dump() for setting in settings]
 

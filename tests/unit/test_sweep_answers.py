@@ -8,8 +8,8 @@ import pytest
 from made_sweeps import judged, loads, settings, swept
 
 from specops.load.record import Row
-from specops.phases.sweep.answers import compare
 from specops.phases.sweep.records import Picked, SweptCell
+from specops.phases.sweep.vetoes import compare_answers
 
 Text = Callable[[SweptCell, Row], str]
 """What a cell says to a row's prompt."""
@@ -30,7 +30,7 @@ def saying(text: Text, temperature: float = 0.0, rungs: int = 2) -> list[SweptCe
 
 
 def told(text: Text, **more: object) -> tuple[int, int, int, int, bool]:
-    found = compare(saying(text, **more), "standard", "k=3", 1)  # type: ignore[arg-type]
+    found = compare_answers(saying(text, **more), "standard", "k=3", 1)  # type: ignore[arg-type]
     assert found is not None
     return found.equal, found.compared, found.control_equal, found.control_compared, found.differ
 
@@ -63,15 +63,15 @@ def test_a_standard_that_differs_from_itself_as_much_is_no_evidence() -> None:
 
 
 def test_failed_requests_and_sampled_answers_are_not_compared() -> None:
-    assert compare(saying(lambda cell, row: "x", temperature=0.7), "standard", "k=3", 1) is None
-    assert compare(saying(lambda cell, row: "x"), "standard", "k=3", 2) is None
+    assert compare_answers(saying(lambda cell, row: "x", temperature=0.7), "standard", "k=3", 1) is None
+    assert compare_answers(saying(lambda cell, row: "x"), "standard", "k=3", 2) is None
     cells = saying(lambda cell, row: row.prompt, rungs=1)
     rows = tuple(
         row.model_copy(update={"error": "http_500"} if number(row) < 8 else {}) for row in cells[1].cell.rows
     )
     assert cells[1].setting == "k=3"
     cells[1] = cells[1].model_copy(update={"cell": cells[1].cell.model_copy(update={"rows": rows})})
-    found = compare(cells, "standard", "k=3", 1)
+    found = compare_answers(cells, "standard", "k=3", 1)
     assert found is not None
     assert found.compared == 40
 
@@ -80,7 +80,7 @@ def test_a_rung_whose_standard_was_measured_once_has_no_control() -> None:
     cells = [
         one for one in saying(lambda cell, row: row.prompt) if (one.setting, one.turn) != ("standard", 1)
     ]
-    assert compare(cells, "standard", "k=3", 1) is None
+    assert compare_answers(cells, "standard", "k=3", 1) is None
 
 
 def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:

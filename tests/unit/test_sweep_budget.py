@@ -19,10 +19,10 @@ from made_worlds import PROMPTS, World
 from specops.config import Rollout
 from specops.errors import Exit, ServerError
 from specops.phases.sweep import sweep as module
-from specops.phases.sweep.confirmation import BudgetError
+from specops.phases.sweep.plan import Sample
 from specops.phases.sweep.records import Measurements, measurements_of
-from specops.phases.sweep.timing import Sample
-from specops.phases.sweep.wanted import Wanted, wanted_of
+from specops.phases.sweep.spec import SweepSpec, spec_of
+from specops.phases.sweep.stages import BudgetError
 from specops.progress import Silent
 from specops.results import Result
 from specops.serving.endpoint import EndpointPool
@@ -32,7 +32,7 @@ SPEEDS = {"k=3": 1.4, "k=4": 1.6, "k=5": 1.55, "k=6": 1.2, "k=8": 0.8}
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> Wanted:
+def spec(tmp_path: Path) -> SweepSpec:
     prompts = [{"id": name, "text": name} for name in PROMPTS[:48]]
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     endpoint = EndpointPool(engine="endpoint", base_url="http://127.0.0.1:9/v1", model="m")
@@ -43,11 +43,11 @@ def wanted(tmp_path: Path) -> Wanted:
         "measure": {"concurrency": [1, 4], "warmup": 0},
         "sweep": {"budget_min": 30.0},
     }
-    return wanted_of(Rollout.model_validate(fields), tmp_path, dict.fromkeys((0, *KS), endpoint))
+    return spec_of(Rollout.model_validate(fields), tmp_path, dict.fromkeys((0, *KS), endpoint))
 
 
 def swept(
-    wanted: Wanted,
+    spec: SweepSpec,
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     previous: Result | None = None,
@@ -56,7 +56,7 @@ def swept(
 ) -> Result:
     clock = SimpleNamespace(monotonic=lambda: world.now, time=lambda: world.now)
     monkeypatch.setattr(module, "time", clock)
-    return module.sweep(wanted, world, Silent(), previous=previous, earlier=earlier, on_partial=on_partial)
+    return module.sweep(spec, world, Silent(), previous=previous, earlier=earlier, on_partial=on_partial)
 
 
 def kept(result: Result) -> Measurements:
@@ -76,9 +76,9 @@ def share(result: Result) -> float:
     return 1 - asked["standard"] / asked.total()
 
 
-def test_the_budget_is_kept_to_and_the_best_is_found(wanted, monkeypatch) -> None:
+def test_the_budget_is_kept_to_and_the_best_is_found(spec, monkeypatch) -> None:
     world = World(SPEEDS, start_noise=0.01)
-    result = swept(wanted, world, monkeypatch)
+    result = swept(spec, world, monkeypatch)
     assert world.now <= 30 * 60
     assert kept(result).spent_s == pytest.approx(world.now)
     assert result.verdict == "yes"
@@ -90,8 +90,8 @@ def test_the_budget_is_kept_to_and_the_best_is_found(wanted, monkeypatch) -> Non
     assert left >= {(f"k={k}", streams) for k in (3, 6, 8) for streams in (1, 4)}
 
 
-def test_what_is_chosen_is_measured_again_with_prompts_that_did_not_choose_it(wanted, monkeypatch) -> None:
-    result = swept(wanted, World(SPEEDS, start_noise=0.01), monkeypatch)
+def test_what_is_chosen_is_measured_again_with_prompts_that_did_not_choose_it(spec, monkeypatch) -> None:
+    result = swept(spec, World(SPEEDS, start_noise=0.01), monkeypatch)
     found = kept(result)
     assert found.picked is not None
     assert found.picked.settings[0] == result.recommendation["setting"]
@@ -114,8 +114,8 @@ WORLDS = st.builds(
 )
 
 
-def check_shares(wanted: Wanted, world: World, minutes: float, settings: int) -> None:
-    asked = replace(wanted, budget_min=minutes, settings=wanted.settings[: settings + 1])
+def check_shares(spec: SweepSpec, world: World, minutes: float, settings: int) -> None:
+    asked = replace(spec, budget_min=minutes, settings=spec.settings[: settings + 1])
     with pytest.MonkeyPatch.context() as patch:
         result = swept_or_refused(asked, world, patch)
         if isinstance(result, BudgetError):
@@ -132,7 +132,7 @@ def check_shares(wanted: Wanted, world: World, minutes: float, settings: int) ->
         assert rung.jobs or rung.begun or rung is world.rungs[0]
 
 
-def swept_or_refused(asked: Wanted, world: World, patch: pytest.MonkeyPatch) -> Result | BudgetError:
+def swept_or_refused(asked: SweepSpec, world: World, patch: pytest.MonkeyPatch) -> Result | BudgetError:
     try:
         return swept(asked, world, patch)
     except BudgetError as error:
@@ -146,34 +146,34 @@ SHARED = [HealthCheck.function_scoped_fixture]
 @examples(max_examples=8, suppress_health_check=SHARED, deadline=None)
 @given(WORLDS, MINUTES, SETTINGS)
 def test_settings_have_at_least_40_percent_of_the_requests_whatever_the_budget(
-    wanted: Wanted, world: World, minutes: float, settings: int
+    spec: SweepSpec, world: World, minutes: float, settings: int
 ) -> None:
     """Or the budget is refused before any setting is started; the one that it names is enough."""
-    check_shares(wanted, world, minutes, settings)
+    check_shares(spec, world, minutes, settings)
 
 
 @pytest.mark.slow
 @examples(max_examples=150, suppress_health_check=SHARED, deadline=None)
 @given(WORLDS, MINUTES, SETTINGS)
 def test_settings_have_at_least_40_percent_in_many_more_budgets(
-    wanted: Wanted, world: World, minutes: float, settings: int
+    spec: SweepSpec, world: World, minutes: float, settings: int
 ) -> None:
-    check_shares(wanted, world, minutes, settings)
+    check_shares(spec, world, minutes, settings)
 
 
 @pytest.mark.slow
-def test_a_setting_that_gains_nothing_is_hardly_ever_recommended(wanted) -> None:
+def test_a_setting_that_gains_nothing_is_hardly_ever_recommended(spec) -> None:
     said = []
     for seed in range(40):
         world = World({f"k={k}": 1.0 for k in KS}, start_noise=0.05, noise=0.1, seed=seed)
         with pytest.MonkeyPatch.context() as patch:
-            said.append(swept(replace(wanted, budget_min=20.0), world, patch).verdict)
+            said.append(swept(replace(spec, budget_min=20.0), world, patch).verdict)
     assert said.count("yes") <= 3  # of 40: more has a chance of 2% where one in 40 is
 
 
-def test_one_setting_has_nothing_to_choose_and_is_confirmed_at_once(wanted, monkeypatch) -> None:
+def test_one_setting_has_nothing_to_choose_and_is_confirmed_at_once(spec, monkeypatch) -> None:
     world = World(SPEEDS, start_noise=0.01)
-    result = swept(replace(wanted, settings=wanted.settings[:2]), world, monkeypatch)
+    result = swept(replace(spec, settings=spec.settings[:2]), world, monkeypatch)
     assert {cell.stage for cell in kept(result).cells} == {"confirmation"}
     turns = [(c.setting, c.turn) for c in kept(result).cells if c.rung == 0 and c.cell.concurrency == 1]
     assert turns == [("standard", 0), ("k=3", 0), ("k=3", 1), ("standard", 1)]
@@ -181,10 +181,10 @@ def test_one_setting_has_nothing_to_choose_and_is_confirmed_at_once(wanted, monk
     assert share(result) == 0.5
 
 
-def test_slow_starts_leave_the_usual_k_alone(wanted, monkeypatch) -> None:
+def test_slow_starts_leave_the_usual_k_alone(spec, monkeypatch) -> None:
     """How long a start takes is not known before the first. Then there is no time to choose."""
     world = World(SPEEDS, start_s=300.0)
-    result = swept(wanted, world, monkeypatch)
+    result = swept(spec, world, monkeypatch)
     assert world.now <= 30 * 60
     assert set(requests(result)) == {"standard", "k=5"}
     assert share(result) >= 0.4
@@ -193,8 +193,8 @@ def test_slow_starts_leave_the_usual_k_alone(wanted, monkeypatch) -> None:
     assert set(unmeasured) == {"k=3", "k=4", "k=6", "k=8"}
 
 
-def test_a_budget_that_is_shorter_than_the_starts_is_refused_with_the_arithmetic(wanted, monkeypatch) -> None:
-    short = replace(wanted, budget_min=3.0, settings=wanted.settings[:2])
+def test_a_budget_that_is_shorter_than_the_starts_is_refused_with_the_arithmetic(spec, monkeypatch) -> None:
+    short = replace(spec, budget_min=3.0, settings=spec.settings[:2])
     world = World(SPEEDS, start_s=95.0)
     with pytest.raises(BudgetError) as caught:
         swept(short, world, monkeypatch)
@@ -210,21 +210,21 @@ def test_a_budget_that_is_shorter_than_the_starts_is_refused_with_the_arithmetic
     assert [len(rung.jobs) for rung in world.rungs] == [0]
 
 
-def test_what_earlier_servers_took_refuses_it_before_anything_is_started(wanted, monkeypatch) -> None:
+def test_what_earlier_servers_took_refuses_it_before_anything_is_started(spec, monkeypatch) -> None:
     world = World(SPEEDS)
     known = [Sample(1, 1.0, up_s=95.0)]
     with pytest.raises(
         BudgetError, match=r"budget 3 min: .* need 4 server starts, 4 × 95\.0 s, which leaves"
     ):
-        swept(replace(wanted, budget_min=3.0), world, monkeypatch, earlier=known)
+        swept(replace(spec, budget_min=3.0), world, monkeypatch, earlier=known)
     assert world.rungs == []
-    assert swept(wanted, world, monkeypatch, earlier=known).verdict == "yes"
+    assert swept(spec, world, monkeypatch, earlier=known).verdict == "yes"
 
 
-def test_more_minutes_go_on_where_the_time_was_up(wanted, monkeypatch) -> None:
+def test_more_minutes_go_on_where_the_time_was_up(spec, monkeypatch) -> None:
     nothing = {f"k={k}": 1.04 for k in KS}
     world = World(nothing, start_noise=0.05, noise=0.3)
-    short = replace(wanted, budget_min=12.0)
+    short = replace(spec, budget_min=12.0)
     first = swept(short, world, monkeypatch)
     assert first.verdict == "undecided"
     assert world.now <= 12 * 60
@@ -233,7 +233,7 @@ def test_more_minutes_go_on_where_the_time_was_up(wanted, monkeypatch) -> None:
     assert kept(again).cells == kept(first).cells
     assert kept(again).spent_s == pytest.approx(kept(first).spent_s)
     assert kept(again).looks == 1
-    more = swept(wanted, world, monkeypatch, first)
+    more = swept(spec, world, monkeypatch, first)
     assert kept(more).cells[: len(kept(first).cells)] == kept(first).cells
     assert len(kept(more).cells) > len(kept(first).cells)
     assert kept(more).picked == kept(first).picked
@@ -241,17 +241,17 @@ def test_more_minutes_go_on_where_the_time_was_up(wanted, monkeypatch) -> None:
     assert world.now <= 30 * 60
 
 
-def test_what_was_decided_is_not_measured_further(wanted, monkeypatch) -> None:
+def test_what_was_decided_is_not_measured_further(spec, monkeypatch) -> None:
     world = World(SPEEDS, start_noise=0.01)
-    first = swept(replace(wanted, budget_min=20.0), world, monkeypatch)
+    first = swept(replace(spec, budget_min=20.0), world, monkeypatch)
     assert first.verdict == "yes"
     now = world.now
-    assert kept(swept(wanted, world, monkeypatch, first)).cells == kept(first).cells
+    assert kept(swept(spec, world, monkeypatch, first)).cells == kept(first).cells
     assert world.now == now
 
 
 @pytest.mark.parametrize("after", [1, 5, 14, 22, 30])
-def test_a_sweep_that_was_stopped_anywhere_is_finished(wanted, monkeypatch, after: int) -> None:
+def test_a_sweep_that_was_stopped_anywhere_is_finished(spec, monkeypatch, after: int) -> None:
     world = World(SPEEDS, start_noise=0.01)
     partial: list[Result] = []
 
@@ -261,9 +261,9 @@ def test_a_sweep_that_was_stopped_anywhere_is_finished(wanted, monkeypatch, afte
             raise KeyboardInterrupt
 
     with suppress(KeyboardInterrupt):
-        swept(wanted, world, monkeypatch, on_partial=stop)
+        swept(spec, world, monkeypatch, on_partial=stop)
     had = kept(partial[-1]).cells
-    whole = swept(wanted, world, monkeypatch, partial[-1])
+    whole = swept(spec, world, monkeypatch, partial[-1])
     assert kept(whole).cells[: len(had)] == had
     assert whole.verdict == "yes"
     assert share(whole) >= 0.4
@@ -272,15 +272,15 @@ def test_a_sweep_that_was_stopped_anywhere_is_finished(wanted, monkeypatch, afte
         assert turns >= {(True, 0), (True, 1), (False, 0)}
 
 
-def test_one_that_fails_is_left_out_and_told(wanted, monkeypatch) -> None:
+def test_one_that_fails_is_left_out_and_told(spec, monkeypatch) -> None:
     world = World(SPEEDS, start_noise=0.01, fails=frozenset({"k=4"}))
-    result = swept(wanted, world, monkeypatch)
+    result = swept(spec, world, monkeypatch)
     assert [one.setting for one in kept(result).failed] == ["k=4"]
     assert {one.why for one in kept(result).skipped if one.setting == "k=4"} == {"it failed"}
     assert result.summary["recommended"] == 5
 
 
-def test_without_the_standard_nothing_is_measured(wanted, monkeypatch) -> None:
+def test_without_the_standard_nothing_is_measured(spec, monkeypatch) -> None:
     world = World(SPEEDS, fails=frozenset({"standard", *SPEEDS}))
     with pytest.raises(ServerError, match="could not measure the standard, K = 0: it died"):
-        swept(wanted, world, monkeypatch)
+        swept(spec, world, monkeypatch)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sweeps import loads, settings
 
-from specops.phases.sweep.confirmation import (
+from specops.phases.sweep.plan import ANY_LENGTH, Decks, Sample, Timing
+from specops.phases.sweep.stages import (
     LEAST_SHARE,
     BudgetError,
     Confirming,
@@ -16,9 +17,6 @@ from specops.phases.sweep.confirmation import (
     refuse_short,
     smallest,
 )
-from specops.phases.sweep.jobs import ANY_LENGTH
-from specops.phases.sweep.plan import Decks
-from specops.phases.sweep.timing import Sample, Timing
 
 DECK = {ANY_LENGTH: tuple(f"p{n:03}" for n in range(48))}
 TWO = settings(3, 5)

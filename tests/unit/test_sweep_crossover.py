@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.phases.ab.verdict import Decision
-from specops.phases.sweep.crossover import crossover
+from specops.phases.sweep.advice import crossover
 from specops.stats import Interval
 
 WORDS = {"y": "yes", "n": "no", "u": "undecided"}

@@ -12,9 +12,9 @@ from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import ConfigError, UsageError
 from specops.load.workload import Prompt
-from specops.phases.sweep import grid
-from specops.phases.sweep.jobs import ANY_LENGTH, Load
-from specops.phases.sweep.lengths import lengths_of
+from specops.phases.sweep import spec
+from specops.phases.sweep.plan import ANY_LENGTH, Load
+from specops.phases.sweep.spec import lengths_of
 from specops.serving.embedded import EmbeddedPool
 from specops.serving.endpoint import EndpointPool
 
@@ -31,7 +31,7 @@ def rollout(standard: dict[str, Any], speculative: dict[str, Any], **sections: A
 
 def test_k_is_a_chain_on_the_embedded_engine_and_the_standard_comes_first() -> None:
     pool = EMBEDDED | {"speculation": {"tree": "chain:3"}, "threads": 1}
-    found = grid.settings_of(rollout(EMBEDDED | {"threads": 1}, pool, sweep={"k": [0, 5, 3, 3]}), Path())
+    found = spec.swept_settings(rollout(EMBEDDED | {"threads": 1}, pool, sweep={"k": [0, 5, 3, 3]}), Path())
     assert [(one.name, one.k, one.tree) for one in found] == [
         ("standard", 0, None),
         ("k=3", 3, "chain:3"),
@@ -43,7 +43,7 @@ def test_k_is_a_chain_on_the_embedded_engine_and_the_standard_comes_first() -> N
 
 def test_k_is_an_n_gram_where_the_pool_drafts_by_them() -> None:
     pool = EMBEDDED | {"speculation": {"tree": "ngram:8"}}
-    found = grid.settings_of(rollout(EMBEDDED, pool, sweep={"k": [4]}), Path())
+    found = spec.swept_settings(rollout(EMBEDDED, pool, sweep={"k": [4]}), Path())
     assert [(one.k, one.tree) for one in found[1:]] == [(4, "ngram:4")]
 
 
@@ -55,7 +55,7 @@ def test_trees_are_tried_with_every_draft_that_they_need(tmp_path: Path) -> None
         "trees": ["chain:2", "expand:3,1", "ngram:8", "dynamic:16:6"],
         "drafts": {"a": "small", "b": "tiny"},
     }
-    found = grid.settings_of(rollout(EMBEDDED, pool, sweep=sweep), tmp_path)[1:]
+    found = spec.swept_settings(rollout(EMBEDDED, pool, sweep=sweep), tmp_path)[1:]
     assert [(one.name, one.k, one.draft) for one in found] == [
         ("a chain:2", 2, "a"),
         ("b chain:2", 2, "b"),
@@ -79,7 +79,7 @@ def test_k_of_vllm_takes_the_place_of_a_schedule() -> None:
         "num_speculative_tokens_per_batch_size": [[1, 4, 8], [5, 64, 2]],
     }
     asked = rollout(VLLM, VLLM | {"speculation": speculation}, sweep={"k": [2], "drafts": {"b": "other"}})
-    (_, found) = grid.settings_of(asked, Path())
+    (_, found) = spec.swept_settings(asked, Path())
     assert found.name == "b k=2"
     assert found.pool.model_dump(exclude_none=True)["speculation"] == {
         "method": "draft_model",
@@ -92,14 +92,14 @@ def test_k_of_vllm_takes_the_place_of_a_schedule() -> None:
 def test_k_of_sglang_is_its_steps() -> None:
     pool = {"engine": "sglang", "model_path": "target"}
     speculation = {"algorithm": "EAGLE", "num_steps": 3, "num_draft_tokens": 4}
-    found = grid.settings_of(rollout(pool, pool | {"speculation": speculation}, sweep={"k": [6]}), Path())
+    found = spec.swept_settings(rollout(pool, pool | {"speculation": speculation}, sweep={"k": [6]}), Path())
     told = found[1].pool.model_dump()["speculation"]
     assert (told["num_steps"], told["num_draft_tokens"]) == (6, None)
 
 
 def test_k_is_written_into_a_command_of_the_users_own() -> None:
     words = {"engine": "command", "command": "serve --port {port} --spec '{\"n\": {k}}'"}
-    found = grid.settings_of(rollout(COMMAND, words, sweep={"k": [2, 4]}), Path())
+    found = spec.swept_settings(rollout(COMMAND, words, sweep={"k": [2, 4]}), Path())
     assert [one.pool.model_dump()["command"] for one in found] == [
         "serve --port {port}",
         "serve --port {port} --spec '{\"n\": 2}'",
@@ -121,24 +121,24 @@ def test_k_is_written_into_a_command_of_the_users_own() -> None:
 def test_what_cannot_be_swept_is_said_before_anything_runs(pool, sweep, what) -> None:
     standard = EMBEDDED if pool["engine"] == "embedded" else COMMAND
     with pytest.raises(ConfigError, match=what) as caught:
-        grid.settings_of(rollout(standard, pool, sweep=sweep), Path())
+        spec.swept_settings(rollout(standard, pool, sweep=sweep), Path())
     assert caught.value.hint
 
 
 def test_endpoints_that_run_already_are_given_by_their_k() -> None:
-    found = grid.attached({5: ENDPOINT, 0: ENDPOINT, 3: ENDPOINT})
+    found = spec.attached({5: ENDPOINT, 0: ENDPOINT, 3: ENDPOINT})
     assert [(one.name, one.k) for one in found] == [("standard", 0), ("k=3", 3), ("k=5", 5)]
     for endpoints in ({0: ENDPOINT}, {3: ENDPOINT, 5: ENDPOINT}):
         with pytest.raises(UsageError, match="one that does not"):
-            grid.attached(endpoints)
+            spec.attached(endpoints)
 
 
 def test_loads_are_every_combination_and_fall_back_to_what_is_measured() -> None:
     asked = rollout(EMBEDDED, EMBEDDED | {"speculation": {}}, measure={"concurrency": [4, 1]})
-    assert grid.loads_of(asked, [ANY_LENGTH]) == [Load(1, 0.0, ANY_LENGTH), Load(4, 0.0, ANY_LENGTH)]
+    assert spec.loads_of(asked, [ANY_LENGTH]) == [Load(1, 0.0, ANY_LENGTH), Load(4, 0.0, ANY_LENGTH)]
     sweep = {"concurrency": [2], "temperature": [0.7, 0.0]}
     asked = rollout(EMBEDDED, EMBEDDED | {"speculation": {}}, sweep=sweep)
-    assert [str(load) for load in grid.loads_of(asked, ["under 9 tokens", ANY_LENGTH])] == [
+    assert [str(load) for load in spec.loads_of(asked, ["under 9 tokens", ANY_LENGTH])] == [
         "2 streams, prompts of under 9 tokens",
         "2 streams, temperature 0.7, prompts of under 9 tokens",
         "2 streams",

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from made_sweeps import loads, settings
 from made_worlds import PROMPTS, World
 
-from specops.phases.sweep.halving import NO_TIME, Halving
-from specops.phases.sweep.jobs import Load, Rung, Setting
-from specops.phases.sweep.timing import Timing, swept
+from specops.phases.sweep.plan import Load, Rung, Setting, Timing, samples_of_cells
+from specops.phases.sweep.stages import NO_TIME, Halving
 
 
 def spend(world: World, asked: Sequence[Setting], at: Sequence[Load], budget_s: float) -> Halving:
@@ -23,7 +22,7 @@ def spend(world: World, asked: Sequence[Setting], at: Sequence[Load], budget_s: 
     world.measure(first_rung(halving))
     halving.narrow(0, world.cells, set())
     for number in range(1, 100):
-        timing = Timing(swept(world.cells), warmup=0)
+        timing = Timing(samples_of_cells(world.cells), warmup=0)
         rung = halving.plan(number, timing, budget_s - world.now, 0.0)
         if rung is None:
             return halving
@@ -176,7 +175,7 @@ def test_one_that_was_stopped_goes_on_with_what_was_left_and_with_other_prompts(
     decided = {one.setting for one in first.skipped if one.why != NO_TIME}
     assert decided
     assert {one.name for one in again.open[at[0]]} == {one.name for one in asked[1:]} - decided
-    rung = again.plan(9, Timing(swept(world.cells), warmup=0), 3000, 0.0)
+    rung = again.plan(9, Timing(samples_of_cells(world.cells), warmup=0), 3000, 0.0)
     assert rung is not None
     had = {row.prompt for cell in world.cells for row in cell.cell.rows}
     assert not had & set(rung.standard.cells[0].prompts[: len(PROMPTS) - len(had)])
@@ -190,7 +189,7 @@ def test_of_a_first_rung_only_what_fits_is_measured() -> None:
     world = World({"k=3": 1.0}, start_s=100.0)
     world.measure(replace(opening, jobs=()))
     assert [cell.setting for cell in world.cells] == ["standard"]
-    timing = Timing(swept(world.cells), warmup=0)
+    timing = Timing(samples_of_cells(world.cells), warmup=0)
     one_s = timing.job(opening.standard)
     fits = halving.fitting(opening, timing, 3.5 * one_s)
     assert fits is not None
@@ -213,7 +212,7 @@ def test_a_rung_has_as_many_prompts_as_fit_into_its_share_of_the_time() -> None:
     world, asked, at = World({"k=3": 1.5, "k=5": 1.5}, 1.0), settings(3, 5), loads(1)
     halving = Halving(asked, dict.fromkeys(at, PROMPTS), confidence=0.95)
     world.measure(first_rung(halving))
-    timing = Timing(swept(world.cells), warmup=0)
+    timing = Timing(samples_of_cells(world.cells), warmup=0)
 
     def planned(left_s: float) -> tuple[int, float]:
         rung = halving.plan(1, timing, left_s, 0.0)

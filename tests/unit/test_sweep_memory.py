@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specops.phases.sweep.memory import Footprint
+from specops.phases.sweep.measure import Footprint
 from specops.phases.sweep.records import Memory
 
 GIB = 2**30

@@ -6,8 +6,7 @@ import pytest
 from made_sweeps import setting
 
 from specops.phases.ab.verdict import Decision
-from specops.phases.sweep.choice import pick
-from specops.phases.sweep.recommend import Candidate, Contest, best
+from specops.phases.sweep.recommend import Candidate, Contest, best, pick
 from specops.phases.sweep.speedups import Where
 from specops.results import Verdict
 from specops.stats import Interval

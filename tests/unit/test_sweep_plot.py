@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from made_sweeps import judged, loads, settings, swept
 
 from specops.errors import FileError
-from specops.phases.sweep.jobs import Load
-from specops.phases.sweep.picture import picture
-from specops.phases.sweep.report import Report
+from specops.phases.sweep.plan import Load
+from specops.phases.sweep.report import Report, picture
 from specops.render.sweep_plot import Point, draw, frontier
 
 THREE = settings(3, 5)

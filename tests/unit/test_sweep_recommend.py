@@ -15,14 +15,13 @@ from specops.phases.ab.confounders import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Decision
 from specops.phases.sweep import vetoes
-from specops.phases.sweep.choice import method_of
-from specops.phases.sweep.confirmation import confidence_of
-from specops.phases.sweep.jobs import Setting, Skipped
 from specops.phases.sweep.judging import Judged
-from specops.phases.sweep.recommend import Candidate, Contest, apart, best, nothing_pays, of_each
+from specops.phases.sweep.plan import Setting, Skipped
+from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
 from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.stages import confidence_of
 from specops.serving.embedded import EmbeddedPool, Speculation
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.phases.sweep.schedule import Range, schedule
+from specops.phases.sweep.advice import Range, schedule
 
 MEASURED = st.dictionaries(st.integers(1, 512), st.integers(0, 8), min_size=1, max_size=8)
 
@@ -56,7 +56,7 @@ def test_boundaries_lie_at_the_geometric_middle() -> None:
     ("best", "told"),
     [
         ({4: 0, 8: 0}, "measured at 4, 8; below 4 nothing was measured"),
-        ({1: 3}, "measured at 1; above 1 nothing was measured, and vLLM goes on with K = 3"),
+        ({1: 3}, "measured at 1; above 1 nothing was measured, and vLLM continues with K = 3"),
     ],
 )
 def test_what_was_not_measured_is_told(best: dict[int, int], told: str) -> None:

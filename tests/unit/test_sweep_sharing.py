@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.load.record import CellRecord, Spread
-from specops.phases.sweep.jobs import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
-from specops.phases.sweep.on_ray.sharing import MOST_TRIES, Errand, Sharing
+from specops.phases.sweep.plan import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
+from specops.phases.sweep.ray_executor import MOST_TRIES, Errand, Sharing
 from specops.phases.sweep.records import FailedJob, Memory, SweptCell
 from specops.serving.command import CommandPool
 
@@ -73,7 +73,7 @@ def failed(errand: Errand, machine: str) -> FailedJob:
 
 def do(sharing: Sharing, machine: str, errand: Errand) -> None:
     for cell in errand.job.cells:
-        sharing.kept(machine, measured(errand, cell, machine))
+        sharing.stored(machine, measured(errand, cell, machine))
     sharing.finished(machine, now=0.0)
 
 
@@ -117,9 +117,9 @@ def test_only_the_cells_that_a_lost_machine_had_not_measured_are_given_to_anothe
     do(sharing, "a", sharing.next_for("a", 0.0))
     errand = sharing.next_for("a", 0.0)
     whole, cut, _ = errand.job.cells
-    assert sharing.kept("a", measured(errand, whole, "a"))
-    assert not sharing.kept("a", measured(errand, whole, "a")), "the same cell, with its counters"
-    assert not sharing.kept("a", measured(errand, cut, "a", complete=False))
+    assert sharing.stored("a", measured(errand, whole, "a"))
+    assert not sharing.stored("a", measured(errand, whole, "a")), "the same cell, with its counters"
+    assert not sharing.stored("a", measured(errand, cut, "a", complete=False))
     assert sharing.lost("a", "its node died") is None
     do(sharing, "b", sharing.next_for("b", 0.0))
     assert sharing.next_for("b", 0.0).job.cells == errand.job.cells[1:]
@@ -143,7 +143,7 @@ def test_a_job_that_was_lost_too_often_has_failed() -> None:
 def test_where_the_standard_does_not_come_up_nothing_is_measured() -> None:
     sharing = Sharing(rung(2))
     errand = sharing.next_for("a", 0.0)
-    sharing.kept("a", failed(errand, "a"))
+    sharing.stored("a", failed(errand, "a"))
     sharing.finished("a", 0.0)
     assert sharing.next_for("a", 0.0) is None
     assert sharing.next_for("b", 0.0) == errand
@@ -153,7 +153,7 @@ def test_where_the_standard_does_not_come_up_nothing_is_measured() -> None:
 def test_a_server_that_failed_is_not_started_again() -> None:
     sharing = Sharing(rung(1))
     do(sharing, "a", sharing.next_for("a", 0.0))
-    sharing.kept("a", failed(sharing.next_for("a", 0.0), "a"))
+    sharing.stored("a", failed(sharing.next_for("a", 0.0), "a"))
     sharing.finished("a", 0.0)
     assert alone(sharing, "a") == [(STANDARD, 1)]
 
@@ -204,7 +204,7 @@ def test_a_setting_that_failed_is_not_started_again() -> None:
     jobs = (one, other, replace(other, turn=1), replace(one, turn=1))
     sharing = Sharing(Rung(standard, jobs))
     do(sharing, "a", sharing.next_for("a", 0.0))
-    sharing.kept("a", failed(sharing.next_for("a", 0.0), "a"))
+    sharing.stored("a", failed(sharing.next_for("a", 0.0), "a"))
     sharing.finished("a", 0.0)
     assert alone(sharing, "a") == [("k=1", 0), ("k=1", 1), (STANDARD, 1)]
 
@@ -215,11 +215,11 @@ def test_a_setting_that_failed_elsewhere_is_not_given_to_another_machine_when_on
     for machine in "ab":
         errand = sharing.next_for(machine, 0.0)
         for cell in errand.job.cells:
-            sharing.kept(machine, measured(errand, cell, machine))
+            sharing.stored(machine, measured(errand, cell, machine))
     for machine in "ab":
         sharing.finished(machine, 0.0)
     sharing.next_for("a", 0.0)
-    sharing.kept("b", failed(sharing.next_for("b", 0.0), "b"))
+    sharing.stored("b", failed(sharing.next_for("b", 0.0), "b"))
     sharing.finished("b", 0.0)
     assert sharing.lost("a", "its worker of Ray died") is None
     assert sharing.jobs_left == 0
@@ -254,7 +254,7 @@ def test_every_cell_is_measured_once_between_two_of_the_standard_whatever_dies(d
         name = f"{errand.job.setting.name}/{errand.turn}"
         if left:
             cell = left.pop(0)
-            sharing.kept(machine, measured(errand, cell, machine))
+            sharing.stored(machine, measured(errand, cell, machine))
             story[machine].append(name)
             done[errand.job.setting.name, cell.load.concurrency] += errand.job.setting.name != STANDARD
         else:

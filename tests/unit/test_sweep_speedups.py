@@ -10,7 +10,7 @@ import made_sweeps
 import pytest
 from made_sweeps import loads, setting, settings
 
-from specops.phases.sweep.jobs import Load
+from specops.phases.sweep.plan import Load
 from specops.phases.sweep.records import SweptCell
 from specops.phases.sweep.speedups import Swept, Where, speedup
 

@@ -19,7 +19,7 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.guard import deployment_criteria
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor.render import render
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.spec import spec_of
 from specops.phases.yardsticks import left_out, unlike, version_of
 from specops.progress import Silent
 from specops.results import Result
@@ -55,7 +55,7 @@ def sweep(file: Rollout) -> Result:
     pools = {"standard": file.pools.standard, "k=3": file.pools.speculative}
     asked = settings_of(file, file.pools.standard)
     dumped = {name: pool.model_dump(mode="json") for name, pool in pools.items()}
-    wanted = wanted_of(file, Path())
+    wanted = spec_of(file, Path())
     return Result(
         phase="sweep",
         verdict="yes",

@@ -27,9 +27,9 @@ from specops.load.record import Row, positive
 from specops.load.summary import SLOW
 from specops.load.validity import is_stock
 from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, Taken, ordered, pair_up
+from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, ordered, pair_up
 from specops.phases.ab.visits import VisitRecord
-from specops.stats import Interval
+from specops.stats import Interval, Taken
 
 LATE = 3
 """More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A

@@ -27,7 +27,7 @@ from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.phases.ab.visits import VisitRecord
-from specops.stats import Interval, Starts
+from specops.stats import Interval, Starts, Taken
 
 Figure = Literal["e2e", "tpot", "ttft"]
 FIGURES: tuple[Figure, ...] = ("e2e", "tpot", "ttft")
@@ -41,9 +41,6 @@ _STARTS: Mapping[Figure | Further, Figure] = {
     "per_character": "tpot",
 }
 """A figure, and the one by whose restarts its interval is widened."""
-
-Taken = tuple[float, float]
-"""What the standard took and what the challenger did."""
 
 Shown = Annotated[
     Interval,

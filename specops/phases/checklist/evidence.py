@@ -20,8 +20,7 @@ from specops.phases.ab.settings import AbSettings, Arm
 from specops.phases.canary import inputs as asked_by_canary
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
-from specops.phases.sweep.grid import endpoints_in
-from specops.phases.sweep.wanted import Wanted, wanted_of
+from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
 from specops.prometheus.api import Api
 from specops.results import Result
 
@@ -155,9 +154,9 @@ class Look:
     def sweep(self) -> Found:
         return self.measured("sweep", lambda: self.wanted().inputs(), here=self._here)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> SweepSpec:
         """What a sweep of this rollout measures: of endpoints, those of sweep.json."""
-        return wanted_of(self.rollout, self.path.parent, self._attached())
+        return spec_of(self.rollout, self.path.parent, self._attached())
 
     def _attached(self) -> dict[int, Pool] | None:
         """Endpoints by their K, as the sweep was given them; None where specops starts the pools itself."""

@@ -21,10 +21,9 @@ from specops.phases.ab.visits import schedule
 from specops.phases.canary import inputs as canary_inputs
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.playbook.step import Given
-from specops.phases.sweep.forecast import forecast as forecast_sweep
-from specops.phases.sweep.forecast import samples_of
-from specops.phases.sweep.timing import Sample
-from specops.phases.sweep.wanted import wanted_of
+from specops.phases.sweep.plan import Sample
+from specops.phases.sweep.spec import forecast as forecast_sweep
+from specops.phases.sweep.spec import samples_of, spec_of
 
 ASSUMED_TOKEN_S = 0.02
 ASSUMED_START_S = 30.0
@@ -140,15 +139,15 @@ def _sweep(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) 
     pool = at.rollout.pools.speculative
     if pool.endpoint is not None or pool.fixed_k is not None:
         return PlannedPhase(phase, seconds=0.0, note="not run: specops cannot set K of this pool")
-    wanted = wanted_of(at.rollout, at.file.parent)
-    known = forecast_sweep(wanted, at.path("sweep"))
+    spec = spec_of(at.rollout, at.file.parent)
+    known = forecast_sweep(spec, at.path("sweep"))
     starts, requests = sum(rung.starts for rung in known.rungs), sum(rung.requests for rung in known.rungs)
-    if wanted.budget_min is not None:
-        seconds, note = 60.0 * wanted.budget_min, "a budget: later rungs depend on the first"
+    if spec.budget_min is not None:
+        seconds, note = 60.0 * spec.budget_min, "a budget: later rungs depend on the first"
     else:
-        streams = max(load.concurrency for load in wanted.loads)
+        streams = max(load.concurrency for load in spec.loads)
         seconds, note = known.seconds or starts * times.start_s() + requests * times.request_s(streams), ""
-    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, wanted.inputs()), note)
+    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, spec.inputs()), note)
 
 
 def _ab(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:

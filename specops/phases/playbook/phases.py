@@ -50,12 +50,11 @@ from specops.phases.playbook.step import (
 )
 from specops.phases.route.render import render as render_route
 from specops.phases.route.thresholds import servers
-from specops.phases.sweep.confirmation import BudgetError
-from specops.phases.sweep.forecast import samples_of
-from specops.phases.sweep.machines import machines
+from specops.phases.sweep.measure import machines
 from specops.phases.sweep.records import measurements_of
+from specops.phases.sweep.spec import samples_of, spec_of
+from specops.phases.sweep.stages import BudgetError
 from specops.phases.sweep.sweep import sweep
-from specops.phases.sweep.wanted import wanted_of
 from specops.phases.verify_draft.pair import settings_for
 from specops.phases.verify_draft.verify import verify
 from specops.prometheus.series import POOLS
@@ -145,23 +144,23 @@ def _sweep(at: Given) -> Step | Skipped:
     fixed = _fixed_k(rollout)
     if fixed is not None:
         return by_hand(at, "sweep") or Skipped("sweep", fixed, command)
-    wanted = wanted_of(rollout, at.file.parent)
+    spec = spec_of(rollout, at.file.parent)
     previous = results.read(path) if path.exists() and not at.fresh else None
     if previous is not None:
         measurements_of(previous, str(path))  # a damaged file is an error before the first server is started
 
     def measured(previous: Result | None, keep: Keep) -> Result:
         samples, _ = samples_of(path)
-        with machines(wanted, rollout.sweep.cluster, at.logs / "sweep", progress) as executor:
-            return sweep(wanted, executor, progress, previous=previous, earlier=samples, on_partial=keep)
+        with machines(spec, rollout.sweep.cluster, at.logs / "sweep", progress) as executor:
+            return sweep(spec, executor, progress, previous=previous, earlier=samples, on_partial=keep)
 
     stands = (
         previous is not None
         and previous.verdict != "partial"
-        and previous.settings.get("budget_min") == wanted.budget_min
+        and previous.settings.get("budget_min") == spec.budget_min
     )
     try:
-        return _measured(at, "sweep", wanted.inputs(), previous, measured, stands=stands)
+        return _measured(at, "sweep", spec.inputs(), previous, measured, stands=stands)
     except BudgetError as error:
         return Skipped("sweep", error.message, f"{command} --budget {error.minutes}")
 

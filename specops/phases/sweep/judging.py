@@ -1,4 +1,4 @@
-"""From the cells to the report and the verdict: pure."""
+"""From the cells to the report and the verdict. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from specops.load.record import CellRecord
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
-from specops.phases.sweep import advice, answers, costs, recommend, vetoes
-from specops.phases.sweep.cells import cell_of, of_setting
-from specops.phases.sweep.choice import Choice, choose, deciding, method_of, pick
-from specops.phases.sweep.confirmation import confidence_of
-from specops.phases.sweep.costs import Line, Step
-from specops.phases.sweep.groups import of_group
-from specops.phases.sweep.jobs import Load, Setting, Skipped
-from specops.phases.sweep.plan import load_of
-from specops.phases.sweep.recommend import Contest
+from specops.phases.sweep import advice, recommend, vetoes
+from specops.phases.sweep.advice import Line, Step
+from specops.phases.sweep.plan import Load, Setting, Skipped, load_of
+from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
 from specops.phases.sweep.records import FailedJob, Picked, Stage, SweptCell
 from specops.phases.sweep.report import (
     Cell,
@@ -33,8 +28,12 @@ from specops.phases.sweep.report import (
     Recommendation,
     Report,
     Streams,
+    cell_of,
+    of_group,
+    of_setting,
 )
 from specops.phases.sweep.speedups import Swept, Where
+from specops.phases.sweep.stages import confidence_of
 from specops.results import Verdict
 
 MARGINS = AbSettings()
@@ -46,7 +45,7 @@ class Judged:
     reason: str
     summary: dict[str, Any]
     data: dict[str, Any]
-    """A Report (report.py), beside which the cells as they were measured are kept under another key."""
+    """A Report (report.py), beside which the measured cells are stored under another key."""
 
     recommendation: dict[str, Any]
     """A Recommendation."""
@@ -58,7 +57,7 @@ def judge(
     cells: Sequence[SweptCell],
     failed: Sequence[FailedJob],
     *,
-    confidence: float = 0.95,
+    confidence: float = stats.LEVEL,
     skipped: Sequence[Skipped] = (),
     picked: Picked | None = None,
     look: int = 1,
@@ -84,7 +83,8 @@ def judge(
 
 
 def _other_answers(report: Report) -> Iterator[str]:
-    """That the recommended setting gives other answers: the comparison that follows decides what it means."""
+    """A sentence where the recommended setting gives different answers; the comparison that follows
+    decides."""
     for found in report.answers:
         if found.differ and (found.setting, found.concurrency) == (report.recommended, report.decided_at):
             yield f"its answers differ: {found}"
@@ -107,7 +107,7 @@ def picked_by(
 
 
 class _Judging:
-    """What everything is judged by."""
+    """The evidence of a sweep, and what is made of it."""
 
     def __init__(
         self,
@@ -157,13 +157,13 @@ class _Judging:
         return recommend.of_each(self.confidence, len(self.swept.challengers), groups, self.looks)
 
     def each_confirmed(self, groups: int = 1) -> float:
-        """The same of an interval of the confirmation. Loads are decided in order, from the lightest until
-        one does not pay, which costs no confidence."""
+        """The confidence of each interval of the confirmation. Loads are decided in order, from the lightest
+        until one does not pay, which costs no confidence."""
         among = len(self.picked.settings) if self.picked else 1
         return confidence_of(self.confidence, self.look, among * groups)
 
     def contest(self, where: Where, confidence: float) -> Contest:
-        """By the evidence of the choice."""
+        """The contest at `where`, by the evidence of the choice."""
         return recommend.contest(self.swept, where, self.working, confidence, self.margins, self.limit)
 
     def groups(self, where: Where, kind: str, names: Collection[Any]) -> dict[str, Contest]:
@@ -172,8 +172,8 @@ class _Judging:
         return {str(name): self.contest(replace(where, **{kind: name}), each) for name in sorted(names)}
 
     def final(self, where: Where, of_each: float, groups: int = 1) -> Contest:
-        """By the evidence of the confirmation where there is any. What only the choice measured may be ruled
-        out, and never pays."""
+        """The contest at `where`, by the evidence of the confirmation where there is any. What only the
+        choice measured may be ruled out, and never pays."""
         found = []
         for setting in self.working:
             pairs = self.swept.evidence(setting.name, where)
@@ -200,7 +200,7 @@ class _Judging:
         }
 
     def limit(self, setting: Setting, where: Where, decision: Decision) -> Decision:
-        """By all that was measured of it at this concurrency, in both stages and all classes."""
+        """The decision, limited by all that was measured of the setting at this concurrency."""
         where = Where(where.concurrency)
         standard = next(one for one in self.settings if one.name == self.swept.standard)
         if (setting.name, where) not in self._measured_at:
@@ -209,7 +209,7 @@ class _Judging:
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
                 self.swept.by_rung(setting.name, where),
-                answers.compare(self.cells, self.swept.standard, setting.name, where.concurrency),
+                vetoes.compare_answers(self.cells, self.swept.standard, setting.name, where.concurrency),
             )
         return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)
 
@@ -264,9 +264,9 @@ class _Judging:
                 found = self.speedups(setting, where) if candidate else None
                 yield of_setting(setting, where.concurrency, stage, cells, decision, found)
 
-    def greedy_answers(self) -> list[answers.Answers]:
+    def greedy_answers(self) -> list[vetoes.Answers]:
         found = [
-            answers.compare(self.cells, self.swept.standard, one.name, streams)
+            vetoes.compare_answers(self.cells, self.swept.standard, one.name, streams)
             for streams in self.streams
             for one in self.swept.challengers
         ]
@@ -287,7 +287,7 @@ class _Judging:
         return self.of_confirmed if confirmed else self.of_each
 
     def confirmation(self) -> Confirmation | None:
-        """What the choice said of the settings that were picked, and what the confirmation says."""
+        """The figures of the picked settings by the choice, and by the confirmation."""
         if self.picked is None:
             return None
         at = Where(self.picked.streams[0])
@@ -316,7 +316,7 @@ class _Judging:
         )
 
     def of_groups(self, kind: str, names: Collection[Any]) -> dict[str, OfGroup]:
-        """Of lengths and temperatures, where there is more than one."""
+        """The verdicts by length or temperature, where there is more than one."""
         if self.at is None or len(names) < 2:
             return {}
         name = self.choice.setting.name if self.choice.setting else None
@@ -328,13 +328,15 @@ class _Judging:
             return [], []
         cells = {one.name: self._records(one, at, self.stage_of(one, at)) for one in self.swept.challengers}
         steps = [
-            costs.step(one, self.swept.evidence(one.name, at), cells[one.name])
+            advice.step_of(one, self.swept.evidence(one.name, at), cells[one.name])
             for one in self.swept.challengers
             if cells[one.name]
         ]
-        families = dict.fromkeys(costs.family(one) for one in self.swept.challengers)
+        families = dict.fromkeys(advice.family_of(one) for one in self.swept.challengers)
         by_name = {step.setting: step for step in steps}
-        lines = [costs.line(family, self.swept.challengers, by_name, cells) for family in families if family]
+        lines = [
+            advice.line_of(family, self.swept.challengers, by_name, cells) for family in families if family
+        ]
         return steps, lines
 
     def standards(self) -> list[Change]:
@@ -362,10 +364,10 @@ class _Judging:
         return None if one is None else round(math.sqrt(one.variance), 4)
 
     def recommendation(self, report: Report) -> Recommendation:
-        """Costs and break-even are of the recommended setting, or of the nearest to paying."""
+        """What is recommended; costs and break-even are of that setting, or of the nearest to paying."""
         ours = self.choice.setting
         shown = next((one for one in self.settings if one.name == report.nearest), None)
-        line = next((x for x in report.lines if shown and (x.draft, x.kind) == costs.family(shown)), None)
+        line = next((x for x in report.lines if shown and (x.draft, x.kind) == advice.family_of(shown)), None)
         step = next((x for x in report.steps if x.setting == report.nearest), None)
         crossover, verdict = report.crossover, self.choice.decision.verdict
         return Recommendation(
@@ -402,21 +404,21 @@ class _Judging:
         ]
 
 
-def _summary(report: Report, choice: Choice, told: Recommendation) -> dict[str, Any]:
-    """Of the recommended setting, at the load that decided."""
+def _summary(report: Report, choice: Choice, recommended: Recommendation) -> dict[str, Any]:
+    """The figures of the recommended setting, at the load that decided."""
     ours = next(
         (
             found
             for found in report.together
-            if (found.setting, found.concurrency) == (told.setting, report.decided_at)
+            if (found.setting, found.concurrency) == (recommended.setting, report.decided_at)
         ),
         None,
     )
-    step = next((found for found in report.steps if found.setting == told.setting), None)
+    step = next((found for found in report.steps if found.setting == recommended.setting), None)
     dumped = ours.speedups.model_dump(mode="json") if ours and ours.speedups else {}
     return {
-        "recommended": told.k,
-        "setting": told.setting,
+        "recommended": recommended.k,
+        "setting": recommended.setting,
         "concurrency": report.decided_at,
         "prompts": ours.speedups.prompts if ours and ours.speedups else None,
         "e2e_speedup": dumped.get("e2e"),
@@ -424,8 +426,8 @@ def _summary(report: Report, choice: Choice, told: Recommendation) -> dict[str, 
         "ttft_change_ms": dumped.get("ttft_change_ms"),
         "tokens_per_sec": ours.tokens_per_sec if ours else None,
         "acceptance_rate": step.acceptance if step else None,
-        "break_even_acceptance": told.break_even_acceptance,
-        "on_max": told.crossover.on_max,
-        "off_min": told.crossover.off_min,
+        "break_even_acceptance": recommended.break_even_acceptance,
+        "on_max": recommended.crossover.on_max,
+        "off_min": recommended.crossover.off_min,
         "more_prompts": choice.decision.more_prompts,
     }

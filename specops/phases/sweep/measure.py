@@ -1,20 +1,26 @@
-"""One job: its server is started, asked what the job's cells say, and stopped.
+"""One job: its server is started, sent the requests of the job's cells, and stopped; and jobs on this
+machine.
 
-`measure_job` is a plain function of arguments that can be pickled, so that it runs on another machine as it
-does here.
+`measure_job` is a plain function of arguments that can be pickled, so it runs on another machine as it does
+here. `Local` runs jobs on this machine, one after the other; `machines` selects it or a Ray cluster.
+`Footprint` reads what a server takes: of its devices by NVML, of the host by /proc. It reads between cells
+only: nothing of it runs while a request is stamped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specops.errors import EndpointError, ServerError
-from specops.launch.pools import SERVED_AS, serving
+from specops.launch.pools import SERVED_AS, check, serving
 from specops.launch.process import Server, tail
 from specops.load.answer import token_counter
 from specops.load.arrivals import Pace, Watch
@@ -23,13 +29,13 @@ from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
-from specops.phases.sweep.jobs import Job, Keep, PlannedCell
-from specops.phases.sweep.memory import Footprint
-from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.phases.sweep.plan import ALWAYS, Executor, Job, Keep, PlannedCell, Rung
+from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+from specops.phases.sweep.spec import SweepSpec
 from specops.progress import Progress, Silent
 
 LOG_LINES = 20
-"""Kept of the log of a server that failed."""
+"""The last lines of the log of a failed server that are stored."""
 
 LOOK_S = 0.1
 """Seconds between two looks at whether the server's process has ended."""
@@ -40,30 +46,30 @@ def measure_job(
     turn: int,
     *,
     machine: str,
-    asked: BaselineSettings,
+    requests: BaselineSettings,
     prompts: Sequence[Prompt],
     logs: Path,
     keep: Keep,
     progress: Progress | None = None,
 ) -> bool:
-    """Measure the job's cells, and say whether all of them could be.
+    """Measure the job's cells; False where not all of them could be measured.
 
-    `asked` says how every prompt is asked, but for the temperature, which is the cell's; `prompts` has those
+    `requests` says how every prompt is sent, except the temperature, which is the cell's; `prompts` has those
     that the cells name. The server's log goes to the folder `logs`. `keep` gets every cell as soon as it is
-    measured, and again with the server's counters, which takes the first one's place; what a stop leaves of
-    a cell is kept as well. A server that does not come up, dies or fails is a FailedJob, with the end of its
-    log, and no exception.
+    measured, and again with the server's counters, which replaces the first. It also gets the part of a cell
+    that was measured before a stop. A server that does not come up, dies or fails is a FailedJob with the end
+    of its log, and no exception.
 
-    Raises ConfigError for a program that is not there, and FileError where the log cannot be written.
+    Raises ConfigError for a program that is missing, and FileError where the log cannot be written.
     """
-    running = _Running(job, turn, machine, asked, prompts, keep, progress or Silent())
+    running = _Running(job, turn, machine, requests, prompts, keep, progress or Silent())
     log = logs / f"{job.rung}-{re.sub(r'[^A-Za-z0-9._=-]+', '-', job.setting.name)}-{turn}.log"
     started = job.setting.pool.endpoint is None
     try:
         with serving(
             job.setting.pool, job.setting.name, model=SERVED_AS, log=log, progress=running.progress
         ) as server:
-            asyncio.run(running.ask(server))
+            asyncio.run(running.measure(server))
     except (ServerError, EndpointError) as error:
         keep(
             FailedJob(
@@ -85,7 +91,7 @@ class _Running:
         job: Job,
         turn: int,
         machine: str,
-        asked: BaselineSettings,
+        requests: BaselineSettings,
         prompts: Sequence[Prompt],
         keep: Keep,
         progress: Progress,
@@ -93,19 +99,19 @@ class _Running:
         self.job = job
         self.turn = turn
         self.machine = machine
-        self.asked = asked
+        self.requests = requests
         self.prompts = {prompt.id: prompt for prompt in prompts}
         self.keep = keep
         self.progress = progress
-        self.count_tokens = token_counter(asked.tokenizer) if asked.tokenizer else None
-        self.pace = Pace(asked.max_rps)
-        self.watch = Watch(asked.abort_rule())
+        self.count_tokens = token_counter(requests.tokenizer) if requests.tokenizer else None
+        self.pace = Pace(requests.max_rps)
+        self.watch = Watch(requests.abort_rule())
         self.server: str | None = None
         self.began = time.monotonic()
         self.up_s = 0.0
 
-    async def ask(self, server: Server) -> None:
-        """Measure all cells. A server whose process ends is not sent the rest of the requests."""
+    async def measure(self, server: Server) -> None:
+        """Measure all cells. A server whose process ends gets no further requests."""
         work = asyncio.create_task(self._cells(server))
         try:
             while not server.ended() and not work.done():
@@ -138,19 +144,21 @@ class _Running:
             raise
 
     def _client(self, server: Server, temperature: float) -> TargetServer:
-        asked = self.asked.at(server.base_url, server.model).model_copy(update={"temperature": temperature})
-        return TargetServer(asked, self.pace, self.watch, self.progress, self.count_tokens)
+        requests = self.requests.at(server.base_url, server.model).model_copy(
+            update={"temperature": temperature}
+        )
+        return TargetServer(requests, self.pace, self.watch, self.progress, self.count_tokens)
 
     async def _introduce(self, server: TargetServer, planned: PlannedCell) -> None:
-        """Its first answer: a server may be healthy and die of it."""
+        """Send the first request: a server may be healthy and die of it."""
         facts = await server.introduce(self.prompts[(planned.warm_up or planned.prompts)[0]])
         self.server = facts["server"]
 
     async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
-        load, kept = planned.load, []
+        load, records = planned.load, []
 
         def keep(cell: CellRecord) -> None:
-            kept.append(cell)
+            records.append(cell)
             self.keep(
                 SweptCell(
                     rung=self.job.rung,
@@ -174,12 +182,193 @@ class _Running:
         footprint.reset()
         began = time.time()
         await server.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
-        self._refuse_failing(kept[-1])
+        self._refuse_failing(records[-1])
 
     def _refuse_failing(self, cell: CellRecord) -> None:
         if cell.aborted:
             raise EndpointError(f"stopped at {cell.level}: {cell.aborted}")
         failures = [row for row in cell.rows if row.error is not None]
-        if len(failures) > self.asked.max_error_share * len(cell.rows):
-            told = f"{len(failures)} of {len(cell.rows)} requests failed, such as: {failures[0].detail}"
-            raise EndpointError(f"stopped at {cell.level}: {told}")
+        if len(failures) > self.requests.max_error_share * len(cell.rows):
+            failed = f"{len(failures)} of {len(cell.rows)} requests failed, such as: {failures[0].detail}"
+            raise EndpointError(f"stopped at {cell.level}: {failed}")
+
+
+MACHINE = "here"
+
+
+@dataclass(frozen=True)
+class Local:
+    """Jobs on this machine, one after the other."""
+
+    requests: BaselineSettings
+    prompts: Sequence[Prompt]
+    logs: Path
+    progress: Progress
+
+    def run(self, rung: Rung, keep: Keep) -> None:
+        """As `Executor.run` says. Without its standard a rung compares nothing, so it ends there."""
+        began = time.time()
+        if MACHINE not in rung.begun and not self._measure(rung.standard, 0, keep):
+            return
+        longest_s = time.time() - began
+        failed: set[str] = set()
+        for number, job in enumerate(rung.jobs):
+            if job.setting.name in failed:
+                continue
+            began = time.time()
+            if number >= ALWAYS and not rung.has_time_for(job, began, longest_s):
+                break
+            if not self._measure(job, job.turn, keep):
+                failed.add(job.setting.name)
+            longest_s = max(longest_s, time.time() - began)
+        if rung.jobs or MACHINE in rung.begun:
+            self._measure(rung.standard, 1, keep)
+
+    def _measure(self, job: Job, turn: int, keep: Keep) -> bool:
+        return measure_job(
+            job,
+            turn,
+            machine=MACHINE,
+            requests=self.requests,
+            prompts=self.prompts,
+            logs=self.logs,
+            keep=keep,
+            progress=self.progress,
+        )
+
+
+@contextmanager
+def machines(spec: SweepSpec, on: str | None, logs: Path, progress: Progress) -> Iterator[Executor]:
+    """What measures the jobs of `spec`: the Ray cluster `on`, else this machine.
+
+    Raises ConfigError for pools that cannot be started here, and what `ray_cluster.connected` raises.
+    """
+    if on is None:
+        for setting in spec.settings:
+            check(setting.pool)
+        yield Local(spec.requests, spec.prompts.prompts, logs, progress)
+        return
+    from specops.phases.sweep.ray_executor import OnRay
+
+    with OnRay(on, spec.settings, spec.requests, spec.prompts.prompts, progress) as cluster:
+        yield cluster
+
+
+GIB = 2**30
+PROC = Path("/proc")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+RESET_PEAK = "5"
+"""Written to a process's clear_refs: its VmHWM begins anew (proc(5))."""
+
+
+class Footprint:
+    """What the server takes whose processes are in `group`; nothing where that is None."""
+
+    def __init__(self, group: int | None) -> None:
+        self._group = group
+        self._nvml = _nvml() if group is not None else None
+        self._gpu_bytes: int | None = None
+
+    def reset(self) -> None:
+        """Begin a new peak."""
+        for process in self._processes():
+            with suppress(OSError):  # it ended, or the kernel does not let us: then since its start
+                (process / "clear_refs").write_text(RESET_PEAK)
+        gpu = self._gpu()
+        self._gpu_bytes = gpu[0] if gpu else None
+
+    def most(self) -> Memory:
+        """The most since `reset`: each process's peak resident memory, summed, pages that several share
+        counted for each; and the larger of what the devices had in use then and now. Serving engines keep
+        what they once took of a device, so that the two ends show what was taken between them."""
+        if self._group is None:
+            return Memory()
+        gpu = self._gpu()
+        peaks = [peak for process in self._processes() if (peak := _peak_bytes(process)) is not None]
+        return Memory(
+            gpu_gib=_gib(max(gpu[0], self._gpu_bytes or 0)) if gpu else None,
+            gpu_total_gib=_gib(gpu[1]) if gpu else None,
+            resident_gib=_gib(sum(peaks)) if peaks else None,
+        )
+
+    def _processes(self) -> Iterator[Path]:
+        if self._group is None or not PROC.is_dir():
+            return
+        for process in PROC.glob("[0-9]*"):
+            if _group_of(process) == self._group:
+                yield process
+
+    def _gpu(self) -> tuple[int, int] | None:
+        """Bytes in use and in all of the devices on which the group's processes run. Where NVML names none of
+        them (in a container it has other process ids), of the devices that the server may use."""
+        if self._nvml is None:
+            return None
+        ours = {int(process.name) for process in self._processes()}
+        try:
+            handles = [
+                self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())
+            ]
+            mine = [handle for handle in handles if ours & self._pids(handle)] or self._visible(handles)
+            memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in mine]
+        except self._nvml.NVMLError:
+            return None
+        if not memory:
+            return None
+        return sum(int(one.used) for one in memory), sum(int(one.total) for one in memory)
+
+    def _pids(self, handle: Any) -> set[int]:
+        assert self._nvml is not None
+        return {int(process.pid) for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+
+    def _visible(self, handles: list[Any]) -> list[Any]:
+        """The devices in CUDA_VISIBLE_DEVICES of the group's leader, which names indices or beginnings of
+        ids."""
+        assert self._nvml is not None
+        named = _variable(PROC / str(self._group), VISIBLE)
+        if named is None:
+            return handles
+        ids = [str(self._nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        return [
+            handle
+            for index, (handle, name) in enumerate(zip(handles, ids, strict=True))
+            if any(part == str(index) or (part and name.startswith(part)) for part in named.split(","))
+        ]
+
+
+def _nvml() -> Any | None:
+    """The module of nvidia-ml-py; None where it is not installed or finds no driver."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    return nvml
+
+
+def _group_of(process: Path) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        return int((process / "stat").read_text().rpartition(")")[2].split()[2])
+    return None
+
+
+def _variable(process: Path, name: str) -> str | None:
+    with suppress(OSError):
+        for setting in (process / "environ").read_text(errors="replace").split("\0"):
+            if setting.startswith(f"{name}="):
+                return setting.partition("=")[2]
+    return None
+
+
+def _peak_bytes(process: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return None
+
+
+def _gib(count: int) -> float:
+    return round(count / GIB, 3)

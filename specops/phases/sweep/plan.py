@@ -1,27 +1,163 @@
-"""Rungs: which prompts each setting is asked at each load, and in which order. Pure.
+"""Jobs and rungs as data: which prompts each setting is sent at each load, in which order, and how long it
+takes. Pure.
 
 Rungs are outside and settings inside, so that a drift of the machine touches every setting alike. A rung
 begins and ends with the standard, and goes through the others forwards and backwards in turn. A load at which
-only one setting is measured has it twice, S A A S: so the settings have half of a rung's requests or more,
-whatever is measured, and each setting's starts lie evenly between the standard's.
+only one setting is measured has it twice, S A A S. So the settings have half of a rung's requests or more,
+and each setting's starts lie evenly between the standard's.
 
-The prompts are divided before anything runs: one part for the choice, the other for the confirmation.
+The prompts are divided before anything runs: one part for the choice, the other for the confirmation. Times
+are learnt from cells that were measured before.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Protocol
 
+from specops.config import Pool
+from specops.load.arrivals import Level
+from specops.load.record import CellRecord
 from specops.load.workload import Prompt
-from specops.phases.sweep.jobs import Job, Load, PlannedCell, Rung, Setting
-from specops.phases.sweep.records import Stage, SweptCell
+from specops.phases.sweep.records import FailedJob, Stage, SweptCell
 from specops.stats import MIN_PAIRS
 
+STANDARD = "standard"
+"""The setting without speculation: K = 0."""
+
+ANY_LENGTH = "any length"
+"""The only class of length where there are no bounds between classes."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to serve."""
+
+    name: str
+    pool: Pool
+    k: int
+    """Tokens drafted ahead; of a tree, its depth. 0 is the standard."""
+
+    tree: str | None = None
+    """Where trees are swept, or the engine is the embedded one."""
+
+    draft: str | None = None
+    """The name of the draft, where drafts are compared."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load that every setting is measured at."""
+
+    concurrency: int
+    temperature: float
+    length: str
+    """A class of prompt length."""
+
+    def __str__(self) -> str:
+        of = [str(self.level)]
+        of += [f"temperature {self.temperature:g}"] if self.temperature else []
+        of += [] if self.length == ANY_LENGTH else [f"prompts of {self.length}"]
+        return ", ".join(of)
+
+    @property
+    def level(self) -> Level:
+        return Level(concurrency=self.concurrency)
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    load: Load
+    repeat: int
+    prompts: tuple[str, ...]
+    """Their ids."""
+
+    warm_up: tuple[str, ...] = ()
+    """Ids of prompts to warm up with: others than `prompts`, where there are any. A server that caches must
+    not have the answers to what is measured."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A setting is started once, these cells are measured one after the other, and it is stopped."""
+
+    rung: int
+    setting: Setting
+    cells: tuple[PlannedCell, ...]
+    turn: int = 0
+    """A setting without a rival is measured twice in a rung: turn 0, then turn 1. The executor sets the
+    standard's turns."""
+
+    stage: Stage = "choice"
+
+
+ALWAYS = 2
+"""Jobs of a rung that begin whatever the clock says: with fewer, the standard's two turns would have most of
+the requests."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Jobs that are measured between two of the standard's: speed-ups are paired with those of the same
+    machine, and the machine's drift shows between the two. Without jobs, only the standard's first
+    turn is measured."""
+
+    standard: Job
+    jobs: tuple[Job, ...]
+    begun: frozenset[str] = frozenset()
+    """Machines whose standard was measured already before the others of this rung, by a sweep that was
+    stopped: it is measured there again only after the last job."""
+
+    until: float | None = None
+    """Seconds since the epoch: a job begins only if it and the standard's second turn may be expected to end
+    before. Those that do not begin are left out. The first `ALWAYS` begin in any case, however long the
+    standard took."""
+
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that a job takes, by the name of its setting; empty where that is not known."""
+
+    def has_time_for(self, job: Job, now: float, longest_s: float) -> bool:
+        """Whether `job` and the standard's second turn end before `until`, by what is expected of them; by
+        the longest job so far where nothing is."""
+        if self.until is None:
+            return True
+        standard = self.expected_s.get(self.standard.setting.name, longest_s)
+        return now + self.expected_s.get(job.setting.name, longest_s) + standard <= self.until
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A setting that was left out at a load, to spend the time where the answer was still open."""
+
+    setting: str
+    load: Load
+    after: int
+    """The last rung that could have measured it; -1 where none did."""
+
+    why: str
+
+
+Keep = Callable[[SweptCell | FailedJob], None]
+"""Takes what was measured as soon as it is."""
+
+
+class Executor(Protocol):
+    """Where jobs run: on this machine, or on many."""
+
+    def run(self, rung: Rung, keep: Keep) -> None:
+        """Every job of the rung once, on some machine, that machine's standard before its first (turn 0)
+        and after its last (turn 1); one server at a time on a device. A machine that measured no job does
+        not measure the standard again. A server that does not come up, or dies, is a FailedJob: the rung goes
+        on without further jobs of that setting."""
+
+
 Deck = tuple[str, ...]
-"""Ids of prompts, in the order in which they are asked."""
+"""Ids of prompts, in the order in which they are sent."""
 
 _Start = tuple[str, int, str]
 """Setting, turn and machine."""
@@ -76,27 +212,27 @@ def fewest(load: Load, deck: Deck) -> int:
 def rung(
     number: int,
     settings: Sequence[Setting],
-    asked: Mapping[Load, Collection[str]],
+    measured: Mapping[Load, Collection[str]],
     prompts: Mapping[Load, Deck],
     warm_up: Mapping[Load, Deck] | None = None,
     stage: Stage = "choice",
 ) -> Rung:
-    """`asked` names the settings that are asked at each load, `prompts` what all of them are asked there, and
-    `warm_up` what a server is warmed up with.
+    """The rung of this number. `measured` names the settings at each load, `prompts` what all of them are
+    sent there, and `warm_up` what a server is warmed up with.
 
-    The first of `settings` is the standard, which is asked at every load that another is asked at.
+    The first of `settings` is the standard, which is measured at every load at which another is.
     """
     standard, *others = settings
-    loads = [load for load, names in asked.items() if names]
+    loads = [load for load, names in measured.items() if names]
     others = others[::-1] if number % 2 else others
 
     def job(setting: Setting, at: Sequence[Load], turn: int = 0) -> Job:
         cells = tuple(PlannedCell(load, number, prompts[load], (warm_up or {}).get(load, ())) for load in at)
         return Job(number, setting, cells, turn, stage)
 
-    first = [job(one, [load for load in loads if one.name in asked[load]]) for one in others]
-    alone = [load for load in loads if len(asked[load]) == 1]
-    again = [job(one, [load for load in alone if one.name in asked[load]], 1) for one in reversed(others)]
+    first = [job(one, [load for load in loads if one.name in measured[load]]) for one in others]
+    alone = [load for load in loads if len(measured[load]) == 1]
+    again = [job(one, [load for load in alone if one.name in measured[load]], 1) for one in reversed(others)]
     return Rung(job(standard, loads), tuple(job for job in first + again if job.cells))
 
 
@@ -105,8 +241,8 @@ def whole(settings: Sequence[Setting], loads: Sequence[Load], decks: Decks, repe
     names = [setting.name for setting in settings[1:]]
     prompts = {load: decks.choice[load.length] for load in loads}
     warm_up = spare(decks.choice, prompts)
-    asked = dict.fromkeys(loads, names)
-    return [rung(number, settings, asked, prompts, warm_up) for number in range(repeats)]
+    measured = dict.fromkeys(loads, names)
+    return [rung(number, settings, measured, prompts, warm_up) for number in range(repeats)]
 
 
 def confirmation(
@@ -119,8 +255,8 @@ def confirmation(
 ) -> list[Rung]:
     """The rungs of a confirmation, numbered from `first`; `counts` has the prompts of each at each load.
 
-    A load goes on in the deck from rung to rung, and the loads of a rung begin at different places: as long
-    as there are prompts, a load has none twice, and one start of a server neither. `dealt` says how many
+    A load continues in the deck from rung to rung, and the loads of a rung begin at different places. So
+    while prompts last, neither a load nor one start of a server has a prompt twice. `dealt` says how many
     prompts of each class of length earlier rungs had.
     """
     found = []
@@ -132,8 +268,8 @@ def confirmation(
             begin = dealt.get(load.length, 0) + (index + place) * count
             prompts[load] = tuple(deck[(begin + n) % len(deck)] for n in range(count))
         warm_up = spare(decks.choice, prompts)
-        asked = dict.fromkeys(loads, names)
-        found.append(rung(number, settings, asked, prompts, warm_up, "confirmation"))
+        measured = dict.fromkeys(loads, names)
+        found.append(rung(number, settings, measured, prompts, warm_up, "confirmation"))
     return found
 
 
@@ -144,8 +280,8 @@ def spare(decks: Mapping[str, Deck], prompts: Mapping[Load, Deck]) -> dict[Load,
 
 
 def missing(planned: Rung, good: Iterable[SweptCell]) -> Rung | None:
-    """What is left of it for a sweep that goes on; None where nothing is. A rung without jobs, of which
-    nothing was measured, has nothing left: the standard alone is compared with nothing."""
+    """The part of a rung that is left for a resumed sweep; None where it is whole. A rung without jobs, of
+    which nothing was measured, has nothing left: the standard alone is compared with nothing."""
     have: dict[_Start, set[Load]] = defaultdict(set)
     for cell in good:
         if cell.rung == planned.standard.rung:
@@ -175,8 +311,8 @@ def unfinished(settings: Sequence[Setting], cells: Sequence[SweptCell]) -> Rung 
     left = turns[0] - turns[1]
     if not left:
         return None
-    asked = {load: [one.name for one in settings[1:]] for load in prompts}
-    planned = rung(number, settings, asked, prompts, stage=ours[0].stage)
+    measured = {load: [one.name for one in settings[1:]] for load in prompts}
+    planned = rung(number, settings, measured, prompts, stage=ours[0].stage)
     begun = any(cell.setting != name for cell in ours)
     return replace(planned, jobs=() if begun else planned.jobs, begun=frozenset(left))
 
@@ -191,12 +327,12 @@ def load_of(cell: SweptCell) -> Load:
 
 
 def _machines(standard: Job, turn: int, have: Mapping[_Start, set[Load]]) -> frozenset[str]:
-    """Those on which the whole of this turn was measured."""
-    wanted = {cell.load for cell in standard.cells}
+    """The machines on which the whole of this turn was measured."""
+    planned = {cell.load for cell in standard.cells}
     return frozenset(
         machine
         for (name, number, machine), loads in have.items()
-        if (name, number) == (standard.setting.name, turn) and loads >= wanted
+        if (name, number) == (standard.setting.name, turn) and loads >= planned
     )
 
 
@@ -204,3 +340,86 @@ def _left(job: Job, have: Mapping[_Start, set[Load]]) -> Job:
     started = (job.setting.name, job.turn)
     done = {load for (name, turn, _), loads in have.items() if (name, turn) == started for load in loads}
     return replace(job, cells=tuple(cell for cell in job.cells if cell.load not in done))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The time of a measured cell. Of a baseline's, only the streams are known."""
+
+    streams: int
+    prompt_s: float
+    """The cell's time over its prompts."""
+
+    setting: str | None = None
+    load: Load | None = None
+    up_s: float | None = None
+
+
+def samples_of_cells(cells: Iterable[SweptCell]) -> list[Sample]:
+    return [
+        Sample(load_of(cell).concurrency, prompt_s, cell.setting, load_of(cell), cell.up_s)
+        for cell in cells
+        if (prompt_s := _prompt_s(cell.cell)) is not None
+    ]
+
+
+def samples_of_baseline(cells: Iterable[CellRecord]) -> list[Sample]:
+    return [
+        Sample(cell.concurrency, prompt_s)
+        for cell in cells
+        if cell.concurrency is not None and (prompt_s := _prompt_s(cell)) is not None
+    ]
+
+
+@dataclass(frozen=True)
+class Timing:
+    samples: Sequence[Sample]
+    """At least one."""
+
+    warmup: int
+    """Requests before each cell."""
+
+    slack: float = 1.0
+    """How many times as long as expected it took so far."""
+
+    def knows_starts(self) -> bool:
+        return any(sample.up_s is not None for sample in self.samples)
+
+    def rung(self, rung: Rung) -> float:
+        """Seconds that all jobs of the rung take, the standard's twice."""
+        return self.jobs([rung.standard, *rung.jobs, rung.standard])
+
+    def jobs(self, jobs: Iterable[Job]) -> float:
+        return sum(map(self.job, jobs))
+
+    def expected(self, rung: Rung) -> dict[str, float]:
+        """Seconds that a job takes, by its setting; of its longest job where it has several."""
+        found: dict[str, float] = {}
+        for job in (rung.standard, *rung.jobs):
+            found[job.setting.name] = max(found.get(job.setting.name, 0.0), self.job(job))
+        return found
+
+    def job(self, job: Job) -> float:
+        """Seconds from the start of its server; of its cells alone where no start is known."""
+        cells = [
+            (len(cell.prompts) + self.warmup) * self._prompt_s(job.setting.name, cell.load)
+            for cell in job.cells
+        ]
+        return self.slack * (self.up_s(job.setting.name) + sum(cells))
+
+    def up_s(self, setting: str) -> float:
+        known = [sample for sample in self.samples if sample.up_s is not None]
+        own = [sample for sample in known if sample.setting == setting]
+        return fmean(sample.up_s or 0.0 for sample in own or known) if known else 0.0
+
+    def _prompt_s(self, setting: str, load: Load) -> float:
+        """Seconds a prompt, by the samples nearest to `setting` at `load`."""
+        at = [sample for sample in self.samples if sample.load == load]
+        own = [sample for sample in at if sample.setting == setting]
+        apart = [abs(math.log(sample.streams / load.concurrency)) for sample in self.samples]
+        near = [sample for sample, far in zip(self.samples, apart, strict=True) if far == min(apart)]
+        return fmean(sample.prompt_s for sample in own or at or near)
+
+
+def _prompt_s(cell: CellRecord) -> float | None:
+    return cell.wall_s / len(cell.rows) if cell.rows and cell.wall_s > 0 else None

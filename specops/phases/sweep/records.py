@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: kept in sweep.json as soon as it is measured, and all that is judged from."""
+"""What a sweep leaves behind: stored in sweep.json as soon as it is measured, and all that is judged from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ and its runner-up are measured again, and only that decides."""
 
 
 class Memory(BaseModel):
-    """What a setting took at its most while a cell was measured, in GiB."""
+    """The peak memory of a setting while a cell was measured, in GiB."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,7 +52,7 @@ class SweptCell(BaseModel):
     """How long its server took to come up and answer; 0 for one that ran already."""
 
     server: str | None = None
-    """The version that the server says it is of."""
+    """The version that the server reports."""
 
     memory: Memory
     cell: CellRecord
@@ -60,7 +60,7 @@ class SweptCell(BaseModel):
 
 
 class SkippedCell(BaseModel):
-    """A setting that was left alone at a load, after a rung, to spend the time elsewhere."""
+    """A setting that was left out at a load, after a rung, to spend the time elsewhere."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,7 +87,7 @@ class FailedJob(BaseModel):
 
 
 class Picked(BaseModel):
-    """What the evidence of the choice says to confirm."""
+    """What is confirmed, by the evidence of the choice."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -105,7 +105,7 @@ class Picked(BaseModel):
 
 
 class Measurements(BaseModel):
-    """Of `data` in sweep.json, what the same sweep goes on from."""
+    """The part of `data` in sweep.json from which the same sweep resumes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -119,9 +119,9 @@ class Measurements(BaseModel):
     """Times that the confirmation was judged: each later one has a smaller share of the error allowed."""
 
     spent_s: float
-    """On measuring, starts and all; of a sweep that was stopped and went on, together."""
+    """Spent on measuring, starts included; of a resumed sweep, all runs together."""
 
 
 def measurements_of(result: Result, name: str) -> Measurements:
-    """What a sweep measured that is called `name` in the message of the FileError."""
+    """What a sweep measured; FileError, which calls it `name`, where it is damaged."""
     return checked(Measurements, result.data.get(STORED, {}), f"{name} is damaged: data.{STORED}")

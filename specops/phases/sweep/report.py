@@ -1,20 +1,26 @@
-"""What sweep.json holds beside the cells as they were measured: what was made of them, and how it is read."""
+"""What sweep.json holds beside the measured cells: verdicts and figures; how it is read, and what is
+drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from specops import stats
 from specops.errors import FileError
-from specops.phases.ab.speedups import Shown, Speedups
+from specops.load import summary
+from specops.load.record import CellRecord, Row
+from specops.phases.ab.speedups import Pairs, Shown, Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
-from specops.phases.sweep.answers import Answers
-from specops.phases.sweep.costs import Line, Step
-from specops.phases.sweep.crossover import Crossover
-from specops.phases.sweep.records import Stage
-from specops.phases.sweep.schedule import Range, Schedule
+from specops.phases.sweep.advice import Crossover, Line, Range, Rival, Schedule, Step
+from specops.phases.sweep.plan import ANY_LENGTH, Load, Setting
+from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
+from specops.phases.sweep.records import Memory, Stage, SweptCell
+from specops.phases.sweep.vetoes import Answers
+from specops.render.sweep_plot import Panel, Picture, Point, Square
 from specops.results import Result, Verdict
 
 
@@ -116,15 +122,6 @@ class Confirmation(_Part):
 
     confidence_of_each: float
     settings: list[Confirmed]
-
-
-class Rival(_Part):
-    """How many times as fast the recommended setting is as another that pays as well."""
-
-    setting: str
-    ratio: Shown | None
-    apart: bool
-    """Whether the two can be told apart."""
 
 
 class OfGroup(_Part):
@@ -250,3 +247,159 @@ def read(result: Result, name: str) -> Report:
 def recommendation(result: Result, name: str) -> Recommendation:
     """What a sweep recommends; FileError where `result`, called `name`, recommends nothing readable."""
     return checked(Recommendation, result.recommendation or {}, f"{name} is damaged: recommendation")
+
+
+def cell_of(
+    setting: Setting, load: Load, cells: Sequence[SweptCell], pairs: Pairs, confidence: float
+) -> Cell:
+    """A setting at one load, over all rungs and both turns of the standard. `pairs` are the setting's with
+    the standard, at this load."""
+    records = [cell.cell for cell in cells]
+    rows = [row for record in records for row in record.rows]
+    good = [row for row in rows if row.error is None]
+    counts, missing = summary.acceptance(records)
+    interval = pairs.ratio("e2e", confidence) if setting.k else None
+    memories = [cell.memory for cell in cells]
+    used = _most(memories, lambda memory: memory.gpu_gib)
+    total = _most(memories, lambda memory: memory.gpu_total_gib)
+    return Cell(
+        setting=setting.name,
+        num_speculative_tokens=setting.k,
+        tree=setting.tree,
+        draft=setting.draft,
+        concurrency=load.concurrency,
+        temperature=load.temperature,
+        length=load.length,
+        requests=len(rows),
+        failed=len(rows) - len(good),
+        accept_ratio=_rounded(counts["rate"]) if counts else None,
+        accept_length=_rounded(counts["length"]) if counts else None,
+        accept_missing=missing,
+        ttft_p50_ms=_median(good, "ttft_ms"),
+        tpot_p50_ms=_median(good, "tpot_ms"),
+        e2e_p50_ms=_median(good, "e2e_ms"),
+        tokens_per_sec=_tokens_per_sec(records),
+        e2e_speedup=_rounded(interval.estimate) if interval else None,
+        e2e_interval=interval,
+        gpu_memory_gb=used,
+        gpu_memory_share=_rounded(used / total) if used is not None and total else None,
+        resident_gb=_most(memories, lambda memory: memory.resident_gib),
+    )
+
+
+def of_setting(
+    setting: Setting,
+    streams: int,
+    stage: Stage | None,
+    cells: Sequence[CellRecord],
+    decision: Decision | None,
+    found: Speedups | None,
+) -> OfSetting:
+    """A setting over all loads of one concurrency together."""
+    good = [row for cell in cells for row in cell.rows if row.error is None]
+    tpot = _median(good, "tpot_ms")
+    return OfSetting(
+        setting=setting.name,
+        concurrency=streams,
+        stage=stage,
+        requests=len(good),
+        decision=decision,
+        speedups=found,
+        ttft_p50_ms=_median(good, "ttft_ms"),
+        tpot_p50_ms=tpot,
+        e2e_p50_ms=_median(good, "e2e_ms"),
+        tokens_per_sec=_tokens_per_sec(cells),
+        user_tokens_per_sec=round(1000 / tpot, 4) if tpot else None,
+    )
+
+
+def _tokens_per_sec(cells: Sequence[CellRecord]) -> float | None:
+    """Tokens a second of all streams; None where the tokens of no cell are known."""
+    known = [(cell.tokens, cell.wall_s) for cell in cells if cell.tokens is not None and cell.wall_s > 0]
+    wall = sum(seconds for _, seconds in known)
+    return round(sum(tokens for tokens, _ in known) / wall, 4) if wall else None
+
+
+def _median(rows: Sequence[Row], name: str) -> float | None:
+    return _rounded(stats.percentile([v for row in rows if (v := getattr(row, name)) is not None], 0.5))
+
+
+def _most(memories: Sequence[Memory], read: Callable[[Memory], float | None]) -> float | None:
+    known = [value for memory in memories if (value := read(memory)) is not None]
+    return _rounded(max(known)) if known else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def of_group(contest: Contest, recommended: str | None) -> OfGroup:
+    """The verdict for one group of prompts, by the contest among them alone."""
+    nothing = _nothing(contest)
+    ours = contest.of(recommended) if recommended else contest.best
+    best = ours if ours and _as_good(ours, contest.best) else contest.best
+    decision = ours.decision if ours else nothing
+    return OfGroup(
+        verdict=decision.verdict,
+        reason=decision.reason,
+        setting=ours.setting.name if ours else None,
+        speedup=ours.speedup if ours else decision.speedup,
+        best=best.setting.name if best else None,
+        k=best.setting.k if best else 0 if nothing.verdict == "no" else None,
+    )
+
+
+def _as_good(ours: Candidate, best: Candidate | None) -> bool:
+    """Whether the recommended setting is as good as the best for this group."""
+    if best is None or ours.decision.verdict != "yes":
+        return False
+    return estimate(ours) * (1 + MARGIN) >= estimate(best)
+
+
+def _nothing(contest: Contest) -> Decision:
+    if contest.candidates:
+        return nothing_pays([contest])
+    return Decision(verdict="undecided", reason="not measured")
+
+
+def picture(report: Report) -> Picture:
+    """The plot of a sweep (specops.render.sweep_plot): every setting at every load, and the tokens a second
+    of one user against those of all."""
+    loads = list(dict.fromkeys((cell.temperature, cell.length) for cell in report.cells))
+    return Picture(
+        panels=tuple(
+            Panel(
+                _title(*load, alone=len(loads) == 1),
+                tuple(
+                    _square(cell, report)
+                    for cell in report.cells
+                    if (cell.temperature, cell.length) == load and cell.setting != report.standard
+                ),
+            )
+            for load in loads
+        ),
+        points=tuple(
+            Point(found.setting, found.concurrency, found.user_tokens_per_sec, found.tokens_per_sec)
+            for found in report.together
+            if found.user_tokens_per_sec is not None and found.tokens_per_sec is not None
+        ),
+        standard=report.standard,
+        confidence=f"Intervals have {100 * report.confidence_of_each:.4g}% confidence each, so that all of "
+        f"them hold together with {100 * report.confidence:.4g}%. Bold: surely faster. ?: undecided.",
+    )
+
+
+def _square(cell: Cell, report: Report) -> Square:
+    interval = cell.e2e_interval
+    return Square(
+        row=cell.setting,
+        streams=cell.concurrency,
+        estimate=interval.estimate if interval else None,
+        ends=(interval.low, interval.high) if interval else None,
+        chosen=(cell.setting, cell.concurrency) == (report.recommended, report.decided_at),
+    )
+
+
+def _title(temperature: float, length: str, *, alone: bool) -> str:
+    parts: Sequence[str] = [f"temperature {temperature:g}"] + ([] if length == ANY_LENGTH else [length])
+    return "" if alone and temperature == 0 and length == ANY_LENGTH else ", ".join(parts)

@@ -1,11 +1,10 @@
 """How much faster a setting is than the standard, paired by prompt, with intervals. Pure.
 
 A setting is compared with the standard of its own machine and its own rung, never with another's. That
-standard was measured before the rung's settings and again after them; what it would have taken of a prompt
-at the setting's time lies between the two, in proportion to time, so that a machine that slows down evenly
-changes no speed-up. What remains, the difference that every start of a server makes and what drifts
-unevenly, widens the intervals (starts.py). A prompt is one pair, its mean over rungs, temperatures and
-repeats.
+standard was measured before the rung's settings and again after them. What it would have taken of a prompt
+at the setting's time lies between the two, in proportion to time. So a machine that slows down evenly changes
+no speed-up. What remains, the difference that every start of a server makes and uneven drift, widens the
+intervals (stats.one_start). A prompt is one pair, its mean over rungs, temperatures and repeats.
 
 A request of a setting that failed counts as one that took as long as the slowest whole answer of its cell, or
 as long as it ran where that is longer: a failure never makes a setting look faster. One of the standard that
@@ -24,13 +23,11 @@ from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.confounders import Requests, waited
-from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Taken
+from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs
 from specops.phases.ab.verdict import times
-from specops.phases.sweep import starts
-from specops.phases.sweep.jobs import Load, Setting
+from specops.phases.sweep.plan import Load, Setting
 from specops.phases.sweep.records import Stage, SweptCell
-from specops.phases.sweep.starts import Block, OneStart, Turns
-from specops.stats import Interval, Starts
+from specops.stats import Block, Interval, OneStart, Starts, Taken
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Where:
 
     @property
     def all_classes(self) -> Where:
-        """Which share the starts of their servers."""
+        """The same place with all classes, which share the starts of their servers."""
         return replace(self, traffic_class=None)
 
     @property
@@ -67,6 +64,15 @@ class Where:
             and self.temperature in (None, load.temperature)
             and self.length in (None, load.length)
         )
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What one setting took at its first start in a rung, and at its second."""
+
+    rung: int
+    machine: str
+    taken: Mapping[str, Taken]
 
 
 WIDE = 3.0
@@ -89,7 +95,7 @@ def speedup(
 
 @dataclass(frozen=True)
 class _Answer:
-    """Of one start to one prompt, the mean over repeats; None where no answer has the figure."""
+    """The answers of one start to one prompt, the mean over repeats; None where no answer has the figure."""
 
     traffic_class: str
     e2e: float | None
@@ -106,7 +112,8 @@ class _Answer:
 
     @classmethod
     def of(cls, rows: Sequence[Row], failed_ms: float | None) -> _Answer | None:
-        """Of rows of one prompt; a failed one took `failed_ms` at least, or is left out if that is None."""
+        """From the rows of one prompt; a failed one took `failed_ms` at least, or is left out if that is
+        None."""
         good = [row for row in rows if row.error is None]
         failed = [row for row in rows if row.error is not None] if failed_ms is not None else []
         if not good and not failed:
@@ -125,7 +132,7 @@ class _Answer:
         )
 
     def towards(self, other: _Answer, share: float) -> _Answer:
-        """What lies between the two."""
+        """The figures at `share` of the way from this one to `other`."""
 
         def between(name: str) -> float | None:
             one, two = getattr(self, name), getattr(other, name)
@@ -189,7 +196,7 @@ class Swept:
 
     @cached_property
     def rungs(self) -> int:
-        """Of the choice."""
+        """The number of rungs of the choice."""
         return sum(stage == "choice" for stage in self._stages.values())
 
     def evidence(self, setting: str, where: Where, over: str | None = None) -> Pairs:
@@ -255,7 +262,7 @@ class Swept:
         return [Turns(rung, machine, pairs) for (rung, machine), pairs in taken.items() if pairs]
 
     def requests(self, setting: str, where: Where) -> Requests:
-        """The standard's and the setting's to the same prompt, of each turn in a rung."""
+        """The standard's and the setting's requests of the same prompt, in each turn of a rung."""
         found = []
         for _, visits in self._at(where):
             for turn in (0, 1):
@@ -309,12 +316,12 @@ class Swept:
                 for s in self.challengers
                 for stage in stages
             }
-            turns = [turn for s in self.settings for turn in self.turns(where, figure, s.name)]
-            self._one_start[where, figure] = starts.one_start(turns, blocks)
+            turns = [turn.taken for s in self.settings for turn in self.turns(where, figure, s.name)]
+            self._one_start[where, figure] = stats.one_start(turns, blocks)
         return self._one_start[where, figure]
 
     def _starts(self, compared: Sequence[_Compared], where: Where, figure: Figure) -> Starts | None:
-        """What the restarts and the drift add to the ratio over all of `compared`."""
+        """What restarts and drift add to the error of the ratio over all of `compared`."""
         one = self.one_start(where, figure)
         return one.over(_blocks(compared, figure)) if one is not None else None
 
@@ -332,7 +339,7 @@ class Swept:
         return found
 
     def _at(self, where: Where) -> list[tuple[_Place, dict[tuple[str, int], _Visit]]]:
-        """The visits there, in order."""
+        """The visits at `where`, in order."""
         return [
             (place, visits)
             for place, visits in sorted(self._visits.items(), key=_order)
@@ -384,7 +391,7 @@ def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tupl
 def _at(
     when: float, first: _Visit | None, second: _Visit | None
 ) -> tuple[Mapping[str, _Answer], float | None]:
-    """What would have been answered at `when`, and how far that is between the two turns."""
+    """The answers interpolated to the instant `when`, and its place between the two turns."""
     if first is None or second is None:
         only = first or second
         return (only.answers if only else {}), None

@@ -1,4 +1,4 @@
-"""Ties a sweep together: rungs are planned, measured wherever the executor is, kept at once, and judged."""
+"""Ties a sweep together: rungs are planned, measured where the executor runs, stored at once, and judged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from typing import Any
 from specops import results
 from specops.errors import ServerError
 from specops.phases.sweep import judging, plan
-from specops.phases.sweep.confirmation import Confirming, confirming, owed, refuse_short, smallest
-from specops.phases.sweep.halving import FAILED, Halving
-from specops.phases.sweep.jobs import Executor, Load, Rung, Skipped
-from specops.phases.sweep.plan import Key, key_of
+from specops.phases.sweep.plan import (
+    Executor,
+    Key,
+    Load,
+    Rung,
+    Sample,
+    Skipped,
+    Timing,
+    key_of,
+    samples_of_cells,
+)
 from specops.phases.sweep.recommend import of_each
 from specops.phases.sweep.records import (
     STORED,
@@ -25,21 +32,21 @@ from specops.phases.sweep.records import (
     SweptCell,
     measurements_of,
 )
-from specops.phases.sweep.timing import Sample, Timing, swept
-from specops.phases.sweep.wanted import Wanted
+from specops.phases.sweep.spec import SweepSpec
+from specops.phases.sweep.stages import FAILED, Confirming, Halving, confirming, owed, refuse_short, smallest
 from specops.progress import Progress
 from specops.results import Result, Verdict
 
 PHASE = "sweep"
 LOOKS = 3
-"""Rungs that the choice mostly has with a budget; how many it will be is not known before the end."""
+"""Rungs that the choice usually has with a budget; their number is not known before the end."""
 
 CONFIRMING = 0.5
-"""Of the time of a sweep with a budget, what the choice leaves to the confirmation where it can."""
+"""The share of the time left that the choice leaves to the confirmation, where it can."""
 
 
 def sweep(
-    wanted: Wanted,
+    spec: SweepSpec,
     executor: Executor,
     progress: Progress,
     *,
@@ -47,14 +54,14 @@ def sweep(
     earlier: Sequence[Sample] = (),
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """Measure what is wanted, starting from what `previous` has of the same inputs, and judge it.
+    """Measure what `spec` says, starting from what `previous` has of the same inputs, and judge it.
 
-    `earlier` says how long such servers took before, so that a budget that is too short is refused before
-    anything is started. `on_partial` gets a valid result after every cell. Raises BudgetError for a budget in
+    `earlier` says how long such servers took before, so that a budget that is too short is refused before a
+    server starts. `on_partial` gets a valid result after every cell. Raises BudgetError for a budget in
     which nothing can be decided, ServerError when the standard cannot be measured at all, and what the
     executor raises when there is nowhere to measure.
     """
-    run = _Sweep(wanted, executor, progress, on_partial)
+    run = _Sweep(spec, executor, progress, on_partial)
     run.resume(previous)
     run.measure(earlier)
     return run.result()
@@ -63,17 +70,17 @@ def sweep(
 class _Sweep:
     def __init__(
         self,
-        wanted: Wanted,
+        spec: SweepSpec,
         executor: Executor,
         progress: Progress,
         on_partial: Callable[[Result], None],
     ) -> None:
-        self.wanted = wanted
+        self.spec = spec
         self.executor = executor
         self.progress = progress
         self.on_partial = on_partial
-        self.inputs = wanted.inputs()
-        self.standard = wanted.settings[0].name
+        self.inputs = spec.inputs()
+        self.standard = spec.settings[0].name
         self.cells: dict[Key, SweptCell] = {}
         self.failed: list[FailedJob] = []
         self.skipped: list[Skipped] = []
@@ -97,29 +104,29 @@ class _Sweep:
         self.picked, self.looks = earlier.picked, earlier.looks
         self.judged_cells = len(self._confirming()) if previous.verdict != "partial" else 0
         self.spent_before_s = earlier.spent_s
-        more = self.wanted.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
+        more = self.spec.budget_min or 0.0, previous.settings.get("budget_min") or 0.0
         ended = previous.verdict != "undecided" or more[0] <= more[1]
-        self.over = previous.verdict != "partial" and self.wanted.budget_min is not None and ended
+        self.over = previous.verdict != "partial" and self.spec.budget_min is not None and ended
         if self.cells:
             self.progress.note(f"{len(self.cells)} cells were measured before")
 
     def measure(self, earlier: Sequence[Sample]) -> None:
         self.began = time.monotonic()
-        if len(self.wanted.settings) == 2:
-            streams = sorted({load.concurrency for load in self.wanted.loads})
-            self.picked = Picked(settings=(self.wanted.settings[1].name,), streams=tuple(streams))
-        if self.wanted.budget_min is None:
+        if len(self.spec.settings) == 2:
+            streams = sorted({load.concurrency for load in self.spec.loads})
+            self.picked = Picked(settings=(self.spec.settings[1].name,), streams=tuple(streams))
+        if self.spec.budget_min is None:
             self._all()
         else:
-            self._spend(60 * self.wanted.budget_min, earlier)
+            self._spend(60 * self.spec.budget_min, earlier)
 
     def _all(self) -> None:
         """Without a budget: as many rungs of each stage as there are repeats."""
-        wanted = self.wanted
-        repeats = wanted.asked.repeats
+        spec = self.spec
+        repeats = spec.requests.repeats
         self.skipped = []
         if self.picked is None:
-            for rung in plan.whole(wanted.settings, wanted.loads, wanted.decks(), repeats):
+            for rung in plan.whole(spec.settings, spec.loads, spec.decks(), repeats):
                 left = plan.missing(self._working(rung), self.cells.values())
                 if left is not None and not self._run(left):
                     return
@@ -134,7 +141,7 @@ class _Sweep:
                 return
 
     def _working(self, rung: Rung) -> Rung:
-        """Without the settings that failed: that they did is part of the answer."""
+        """The rung without settings that failed: their failure is part of the answer."""
         failed = self._failed_names()
         for job in rung.jobs:
             if job.setting.name in failed - {one.setting for one in self.skipped}:
@@ -143,12 +150,12 @@ class _Sweep:
         return replace(rung, jobs=tuple(job for job in rung.jobs if job.setting.name not in failed))
 
     def _spend(self, budget_s: float, earlier: Sequence[Sample]) -> None:
-        """With a budget: the choice, then the confirmation, each within its share of the time. A sweep that
-        was decided before, or has spent as much, is over."""
+        """With a budget: the choice, then the confirmation, each within its share of the time. Nothing is
+        measured of a sweep that was decided before, or has spent its budget."""
         if self.over:
             return
         if earlier and not self.cells:
-            self._refuse_short(budget_s, Timing(earlier, self.wanted.asked.warmup))
+            self._refuse_short(budget_s, Timing(earlier, self.spec.requests.warmup))
         if not self._finish_rung():
             return
         if self.picked is None:
@@ -160,28 +167,28 @@ class _Sweep:
             self._confirm(budget_s, self.picked)
 
     def _finish_rung(self) -> bool:
-        """Of a sweep that was stopped, the last rung."""
-        settings = self._to_confirm(self.picked).settings if self.picked else self.wanted.settings
+        """Measure what is left of the last rung of a sweep that was stopped."""
+        settings = self._to_confirm(self.picked).settings if self.picked else self.spec.settings
         rung = plan.unfinished(settings, list(self.cells.values()))
         return rung is None or self._run(self._working(rung))
 
     def _only_left(self, halving: Halving) -> Picked | None:
-        """The setting that is left where there was no time for a choice between two; None where there was."""
+        """The remaining setting where there was no time for a choice between two; None where there was."""
         if any(cell.stage == "choice" and cell.setting != self.standard for cell in self.cells.values()):
             return None
         left = [one for settings in halving.open.values() for one in settings]
-        streams = sorted({load.concurrency for load in self.wanted.loads})
+        streams = sorted({load.concurrency for load in self.spec.loads})
         return Picked(settings=(left[0].name,), streams=tuple(streams)) if left else None
 
     def _choose(self, budget_s: float) -> Halving | None:
-        """Narrow the settings down; None where the sweep cannot go on."""
-        wanted, decks = self.wanted, self.wanted.decks()
-        of_loads = {load: decks.choice[load.length] for load in wanted.loads}
+        """Narrow the settings down; None where the sweep cannot continue."""
+        spec, decks = self.spec, self.spec.decks()
+        of_loads = {load: decks.choice[load.length] for load in spec.loads}
         # As wide as the verdict's intervals will be, so that what is closed here is not open again there.
         each = of_each(
-            wanted.confidence, len(wanted.settings) - 1, len({load.concurrency for load in of_loads}), LOOKS
+            spec.confidence, len(spec.settings) - 1, len({load.concurrency for load in of_loads}), LOOKS
         )
-        halving = Halving(wanted.settings, of_loads, confidence=each)
+        halving = Halving(spec.settings, of_loads, confidence=each)
         halving.resume(list(self.cells.values()), self.skipped)
         number = self._next_number()
         if not self.cells:
@@ -241,7 +248,7 @@ class _Sweep:
                 return
 
     def _run_within(self, rung: Rung, timing: Timing, left_s: float) -> bool:
-        """A rung that is expected to fit; how long it took corrects what is expected of the next."""
+        """Measure a rung that is expected to fit; how long it took corrects the expectation for the next."""
         if not rung.jobs:
             return True
         began = time.monotonic()
@@ -254,18 +261,18 @@ class _Sweep:
         return True
 
     def _refuse_short(self, budget_s: float, timing: Timing) -> None:
-        """Unless a setting was measured already."""
+        """Raise BudgetError for a budget that is too short, unless a setting was measured already."""
         if all(cell.setting == self.standard for cell in self.cells.values()):
             rung = self._smallest()
             refuse_short(budget_s, self._spent_s(), timing, [rung.standard, *rung.jobs, rung.standard])
 
     def _smallest(self) -> Rung:
-        wanted = self.wanted
-        return smallest(wanted.settings, wanted.loads, wanted.decks(), self._owed())
+        spec = self.spec
+        return smallest(spec.settings, spec.loads, spec.decks(), self._owed())
 
     def _owed(self) -> int:
-        """With a budget, the prompts that the confirmation must have."""
-        if self.wanted.budget_min is None:
+        """The least number of prompts of the confirmation, with a budget; else 0."""
+        if self.spec.budget_min is None:
             return 0
         had = Counter[bool]()
         for cell in self.cells.values():
@@ -273,19 +280,19 @@ class _Sweep:
         return owed(had[True], had[False])
 
     def _least_confirming_s(self, timing: Timing) -> float:
-        """Of one setting at the lightest load."""
+        """Seconds of the smallest confirmation: one setting at the lightest load."""
         return timing.rung(self._smallest())
 
     def _pick(self) -> Picked | None:
         return judging.picked_by(
-            self.wanted.settings,
-            self.wanted.loads,
+            self.spec.settings,
+            self.spec.loads,
             list(self.cells.values()),
             self.failed,
-            confidence=self.wanted.confidence,
+            confidence=self.spec.confidence,
             skipped=self.skipped,
-            fresh=self.wanted.decks().fresh,
-            margins=self.wanted.margins,
+            fresh=self.spec.decks().fresh,
+            margins=self.spec.margins,
         )
 
     def _to_confirm(self, picked: Picked) -> Confirming:
@@ -293,9 +300,9 @@ class _Sweep:
         for cell in self._confirming():
             if (cell.setting, cell.turn) == (self.standard, 0):
                 had[cell.length] += len(cell.cell.rows)
-        decks = self.wanted.decks(picked.only)
+        decks = self.spec.decks(picked.only)
         number = self._next_number()
-        return confirming(picked, self.wanted.settings, self.wanted.loads, decks, number, had, self._owed())
+        return confirming(picked, self.spec.settings, self.spec.loads, decks, number, had, self._owed())
 
     def _confirming(self) -> list[SweptCell]:
         return [cell for cell in self.cells.values() if cell.stage == "confirmation"]
@@ -307,15 +314,15 @@ class _Sweep:
         return 1 + max((cell.rung for cell in self.cells.values()), default=-1)
 
     def _begun(self, number: int) -> frozenset[str]:
-        """Machines whose standard was measured in this rung."""
+        """The machines whose standard was measured in this rung."""
         return frozenset(cell.machine for cell in self.cells.values() if cell.rung == number)
 
     def _timing(self) -> Timing:
         slack = self.took_s / self.expected_s if self.expected_s else 1.0
-        return Timing(swept(self.cells.values()), self.wanted.asked.warmup, slack)
+        return Timing(samples_of_cells(self.cells.values()), self.spec.requests.warmup, slack)
 
     def _run(self, rung: Rung) -> bool:
-        """Whether to go on: not without the standard, with which all is compared."""
+        """Measure a rung; False where the standard, with which all is compared, could not be measured."""
         number = rung.standard.rung
         if not rung.jobs and not rung.begun and self.cells:
             return True  # the standard alone is compared with nothing
@@ -350,7 +357,7 @@ class _Sweep:
 
     def _good(self, cell: SweptCell) -> bool:
         of = cell.cell
-        return of.complete and of.failed <= self.wanted.asked.max_error_share * len(of.rows)
+        return of.complete and of.failed <= self.spec.requests.max_error_share * len(of.rows)
 
     def _failed_names(self) -> set[str]:
         return {one.setting for one in self.failed if one.setting != self.standard}
@@ -363,15 +370,15 @@ class _Sweep:
 
     def result(self) -> Result:
         judged = judging.judge(
-            self.wanted.settings,
-            self.wanted.loads,
+            self.spec.settings,
+            self.spec.loads,
             list(self.cells.values()),
             self.failed,
-            confidence=self.wanted.confidence,
+            confidence=self.spec.confidence,
             skipped=self.skipped,
             picked=self.picked,
             look=self._look(),
-            margins=self.wanted.margins,
+            margins=self.spec.margins,
         )
         return self._result(judged.verdict, judged.reason, judged.summary, judged.data, judged.recommendation)
 
@@ -389,8 +396,8 @@ class _Sweep:
         judged: Mapping[str, Any],
         recommendation: dict[str, Any] | None,
     ) -> Result:
-        wanted = self.wanted
-        kept = Measurements(
+        spec = self.spec
+        stored = Measurements(
             cells=list(self.cells.values()),
             failed=self.failed,
             skipped=[
@@ -404,28 +411,28 @@ class _Sweep:
         return Result(
             phase=PHASE,
             inputs=self.inputs,
-            settings=wanted.asked.plan()
-            | {"budget_min": wanted.budget_min, "confidence": wanted.confidence}
-            | {"settings": {one.name: one.pool.model_dump(mode="json") for one in wanted.settings}},
+            settings=spec.requests.plan()
+            | {"budget_min": spec.budget_min, "confidence": spec.confidence}
+            | {"settings": {one.name: one.pool.model_dump(mode="json") for one in spec.settings}},
             environment=results.environment(),
             verdict=verdict,
             reason=reason,
             summary=summary,
             data=dict(judged)
             | {
-                "prompts": wanted.prompts.provenance(),
+                "prompts": spec.prompts.provenance(),
                 "lengths": {
-                    "counted_by": wanted.lengths.counted_by,
-                    "prompts": {name: len(of) for name, of in wanted.lengths.classes.items()},
+                    "counted_by": spec.lengths.counted_by,
+                    "prompts": {name: len(of) for name, of in spec.lengths.classes.items()},
                 },
-                STORED: kept.model_dump(mode="json", by_alias=True),
+                STORED: stored.model_dump(mode="json", by_alias=True),
             },
             recommendation=recommendation,
         )
 
 
 def _less_and_less(picked: Picked) -> Iterator[Picked]:
-    """What to confirm where the time does not suffice: then fewer loads, then without the runner-up."""
+    """What to confirm, from all to the least: fewer loads first, then without the runner-up."""
     yield picked
     lightest = picked.model_copy(update={"streams": picked.streams[:1]})
     yield lightest

@@ -1,26 +1,34 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
-Other answers, failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats from
-a cache, and a gain that only some rungs show. Lengths of answers are compared with the pairs (ab/verdict.py).
+Different answers, failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats
+from a cache, and a gain that only some rungs show. Lengths of answers are compared with the pairs
+(ab/verdict.py).
+
+Greedy answers are compared with the standard's. The standard is measured twice in a rung, so it has its own
+control. Its margins between tokens are not known here: some differences may be near ties (ab/parity.py), so
+they decide nothing. They are named, and the comparison that follows a sweep decides. An answer's first token
+is different: it comes from the prompt alone and is never drafted, so different first tokens are another model
+or garbage.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specops.load.record import CellRecord
+from pydantic import BaseModel, ConfigDict
+
+from specops import stats
+from specops.load.arrivals import Level
+from specops.load.record import CellRecord, Row
+from specops.load.validity import CACHED
 from specops.phases.ab.confounders import Requests
+from specops.phases.ab.parity import Matches, Parity, chance, matches
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Checks, Decision, times
-from specops.phases.sweep.answers import Answers
+from specops.phases.sweep.records import SweptCell
 from specops.stats import Interval
-
-CACHED = 1.2
-"""Repeats that are surely so many times as fast as first requests come from a cache. Less than that may be
-the difference between two starts of a server, which the intervals contain."""
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Measured:
     """The standard's and the setting's, pair by pair."""
 
     cells: Sequence[CellRecord]
-    """Of both."""
+    """The cells of both."""
 
     repeats: tuple[Interval | None, Interval | None]
     """First requests' time over their repeats': the standard's, the setting's."""
@@ -44,15 +52,15 @@ class Measured:
 
 
 def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decision:
-    """`decision`, unless requests of the setting failed or hung, its answers are others, it has a cache, the
+    """`decision`, unless requests of the setting failed or hung, its answers differ, it has a cache, the
     client was slow, or rungs differ by so much that a server that drifted may have made the gain."""
     if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
         return Decision(verdict="no", reason=f"other answers: {measured.answers}; {decision.reason}")
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
-    failed = measured.requests.counted("failed", CONFIDENCE)
-    slow = measured.requests.counted("slow", CONFIDENCE)
-    late = measured.requests.counted("late", CONFIDENCE)
-    stock = measured.requests.counted("stock", CONFIDENCE)
+    failed = measured.requests.counted("failed", stats.LEVEL)
+    slow = measured.requests.counted("slow", stats.LEVEL)
+    late = measured.requests.counted("late", stats.LEVEL)
+    stock = measured.requests.counted("stock", stats.LEVEL)
     limited = Checks(failed, slow, late, stock, bound).limit(decision, settings)
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
@@ -91,3 +99,82 @@ def _drifted(decision: Decision, rungs: Mapping[int, Interval]) -> str | None:
         return None
     shown = ", ".join(f"{times(rungs[rung])} in rung {rung + 1}" for rung in sorted((least, most)))
     return f"the speed-up changed between rungs ({shown}): the standard or the setting drifted"
+
+
+class Answers(BaseModel):
+    """The greedy answers of a setting at one concurrency: each prompt once, in the first rung that sent
+    it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    setting: str
+    concurrency: int
+    equal: int
+    compared: int
+    control_equal: int
+    control_compared: int
+    """The standard's answers before and after the setting's."""
+
+    differ: bool
+    """The setting's answers are surely less often equal than the control's."""
+
+    other_start: int = 0
+    """Answers that differ from the standard's at the first character, where the standard repeats its own."""
+
+    starts_differ: bool = False
+    """There are surely more of these than in the control."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.equal} of {self.compared} greedy answers are the standard's, which repeats "
+            f"{self.control_equal} of {self.control_compared} of its own"
+            + (f"; {self.other_start} differ from the first character on" if self.starts_differ else "")
+        )
+
+
+def compare_answers(
+    cells: Sequence[SweptCell], standard: str, setting: str, concurrency: int
+) -> Answers | None:
+    """A setting's greedy answers beside the standard's. None where no prompt was answered at temperature 0 by
+    both, and twice by the standard."""
+    answered: dict[tuple[int, str, str], dict[tuple[str, int], dict[str, Row]]] = defaultdict(dict)
+    for cell in cells:
+        if cell.temperature == 0 and cell.cell.concurrency == concurrency:
+            rows = {row.prompt: row for row in reversed(cell.cell.rows) if row.error is None}
+            answered[cell.rung, cell.machine, cell.length][cell.setting, cell.turn] = rows
+    first: dict[str, Row] = {}
+    again: dict[str, Row] = {}
+    theirs: dict[str, Row] = {}
+    for _, of in sorted(answered.items()):
+        ours, repeated = of.get((standard, 0), {}), of.get((standard, 1), {})
+        others = of.get((setting, 1), {}) | of.get((setting, 0), {})
+        for prompt in ours.keys() & repeated.keys() & others.keys() - first.keys():
+            first[prompt], again[prompt], theirs[prompt] = ours[prompt], repeated[prompt], others[prompt]
+    if not first:
+        return None
+    arms, control = matches(first, theirs), matches(first, again)
+    parity = Parity(setting, False, Level(concurrency=concurrency), arms, control)
+    other, own = _starts(arms, first) - control.unlike, _starts(control, first) - arms.unlike
+    return Answers(
+        other_start=len(other),
+        starts_differ=chance(len(other), len(other) + len(own)) < 1 - stats.LEVEL,
+        setting=setting,
+        concurrency=concurrency,
+        differ=parity.surely_lower(stats.LEVEL),
+        **_counts("", arms),
+        **_counts("control_", control),
+    )
+
+
+def _starts(found: Matches, answers: Mapping[str, Row]) -> frozenset[str]:
+    """Prompts whose two answers differ from the first character on, white space aside; `answers` are
+    the standard's."""
+    return frozenset(
+        witness.prompt
+        for witness in found.witnesses
+        if not answers[witness.prompt].text[: witness.character].strip()
+    )
+
+
+def _counts(of: str, found: Matches) -> dict[str, int]:
+    return {f"{of}equal": found.equal, f"{of}compared": found.compared}

@@ -42,7 +42,7 @@ from specops.phases.measurement import checked
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.sweep import report as sweep_report
-from specops.phases.sweep.costs import Line
+from specops.phases.sweep.advice import Line
 from specops.phases.sweep.report import Cell, Report
 from specops.progress import Silent
 from specops.prometheus.api import Api

@@ -1,17 +1,140 @@
-"""Who measures what next. Pure: machines come and go, errands are given out, come back done, or are lost.
+"""Jobs on the nodes of a Ray cluster: on each one server at a time, or one on each share of its GPUs.
 
-A machine measures the standard before its first job (turn 0). Then it takes one job after the other from
-the queue that all share, so that a fast machine does more. When the last job of all is done, not before,
-each measures the standard again (turn 1): until then a machine that is lost may still leave work to it.
+`Sharing` says who measures what next, and is pure: machines come and go, errands are given out, come back
+done, or are lost. A machine measures the standard before its first job (turn 0). Then it takes one job after
+the other from the queue that all share, so that a fast machine does more. When the last job of all is done,
+not before, each measures the standard again (turn 1). Until then a machine that is lost may still leave work
+to it.
 """
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
 
-from specops.phases.sweep.jobs import ALWAYS, Job, PlannedCell, Rung
+from specops.errors import EnvironmentFailure, SpecopsError
+from specops.load.settings import BaselineSettings
+from specops.load.workload import Prompt
+from specops.phases.sweep.plan import ALWAYS, Job, Keep, PlannedCell, Rung, Setting
+from specops.phases.sweep.ray_cluster import Fleet, Held, connected, needs_of
+from specops.phases.sweep.ray_testbed import Said, Task
 from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.progress import Progress
+
+Record = SweptCell | FailedJob | SpecopsError
+"""What the process of an errand sends: what was measured, or the error that ended it."""
+
+
+class OnRay:
+    """An executor of jobs on a Ray cluster, and a context manager, which leaves nothing on the cluster.
+
+    `settings` are all that may be swept: they say what a node must have. Cells come back as they are
+    measured. What a lost node or worker did not measure is measured by another.
+
+    Raises UsageError for an address that is none, and for endpoints that run already; EnvironmentFailure
+    where Ray is not there, and when no machine is left.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        settings: Sequence[Setting],
+        requests: BaselineSettings,
+        prompts: Sequence[Prompt],
+        progress: Progress,
+    ) -> None:
+        self._address = address
+        self._settings = settings
+        self._requests = requests
+        self._prompts = {prompt.id: prompt for prompt in prompts}
+        self._progress = progress
+        self._needs = needs_of(settings, requests)
+        self._block = ExitStack()
+
+    def __enter__(self) -> Self:
+        ray = self._block.enter_context(connected(self._address))
+        self._fleet = Fleet(ray, self._settings, self._needs, self._progress)
+        self._block.callback(self._fleet.let_go)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._block.close()
+
+    def run(self, rung: Rung, keep: Keep) -> None:
+        """As `Executor.run` says. A rung whose standard comes up nowhere ends, as its failures say."""
+        sharing = Sharing(rung)
+        self._progress.start("measuring on Ray", sum(len(job.cells) for job in rung.jobs))
+        try:
+            while self._give_out(sharing):
+                for held, said in self._fleet.hear():
+                    self._take(held, said, sharing, keep)
+        except ConnectionError as error:
+            raise EnvironmentFailure(
+                f"lost the connection to Ray at {self._address}: {error}",
+                hint="measurements are stored: the same command resumes",
+            ) from error
+        except KeyboardInterrupt:
+            self._fleet.end_errands(lambda said: _keep_rest(said, keep))
+            raise
+        for failure in sharing.failures():
+            keep(failure)
+
+    def _give_out(self, sharing: Sharing) -> bool:
+        """Give errands to all machines that can take one; whether there is anything to wait for."""
+        fleet = self._fleet
+        fleet.look(now=not fleet.busy)
+        for held in fleet.idle:
+            assert held.machine is not None
+            if errand := sharing.next_for(held.machine, time.time()):
+                fleet.begin(held, self._task(errand, held.machine))
+        if fleet.busy:
+            return True
+        if not sharing.jobs_left:
+            return fleet.awaits(sharing.unclosed)
+        if not fleet.idle and not fleet.coming:
+            raise fleet.nobody()
+        return bool(fleet.coming)
+
+    def _task(self, errand: Errand, machine: str) -> bytes:
+        named = dict.fromkeys(name for cell in errand.job.cells for name in cell.prompts)
+        prompts = [self._prompts[name] for name in named]
+        return pickle.dumps(Task(errand, machine, self._requests, prompts))
+
+    def _take(self, held: Held, said: Said, sharing: Sharing, keep: Keep) -> None:
+        assert held.machine is not None
+        match said:
+            case "record", bytes(body):
+                record: Record = pickle.loads(body)
+                if isinstance(record, SpecopsError):
+                    self._fleet.leave_out(held, f"cannot measure: {record.message}")
+                    self._give_back(held.machine, record.message, sharing, keep)
+                    return
+                keep(record)
+                if sharing.stored(held.machine, record):
+                    self._progress.advance()
+            case "died", str(why):
+                self._progress.note(f"{held.machine} was lost on the way: {why}")
+                self._give_back(held.machine, why, sharing, keep)
+            case _:
+                sharing.finished(held.machine, time.time())
+
+    def _give_back(self, machine: str, why: str, sharing: Sharing, keep: Keep) -> None:
+        if failure := sharing.lost(machine, why):
+            keep(failure)
+
+
+def _keep_rest(said: Said, keep: Keep) -> None:
+    if said[0] == "record" and isinstance(record := pickle.loads(said[1]), SweptCell):
+        keep(record)
+
 
 MOST_TRIES = 3
 """A job whose machines are lost so many times is likely what they die of."""
@@ -28,7 +151,7 @@ class Errand:
 
 
 class Sharing:
-    """Of one rung. Machines are told apart by name; one that comes back by its name is the same."""
+    """The errands of one rung. Machines are known by name; one that comes back by its name is the same."""
 
     def __init__(self, rung: Rung) -> None:
         self._rung = rung
@@ -38,7 +161,7 @@ class Sharing:
         self._out: dict[str, Errand] = {}
         self._measured: dict[str, set[CellKey]] = {}
         self._failed: set[str] = set()
-        """Machines whose errand failed."""
+        """The machines whose errand failed."""
 
         self._failed_settings: set[str] = set()
         self._began: dict[str, float] = {}
@@ -88,7 +211,7 @@ class Sharing:
             return Errand(self._standard, turn=1)
         return None
 
-    def kept(self, machine: str, record: SweptCell | FailedJob) -> bool:
+    def stored(self, machine: str, record: SweptCell | FailedJob) -> bool:
         """The machine measured this of its errand; whether it is a job's cell that was not there yet."""
         if isinstance(record, FailedJob):
             self._failed.add(machine)
@@ -128,9 +251,9 @@ class Sharing:
         elif not self._is_standard(errand):
             self._tries[job.setting.name] += 1
             if self._tries[job.setting.name] == MOST_TRIES:
-                told = f"its machine was lost {MOST_TRIES} times; the last: {why}"
+                lost = f"its machine was lost {MOST_TRIES} times; the last: {why}"
                 self._give_up(job.setting.name)
-                return self._failure(job, job.turn, machine, told)
+                return self._failure(job, job.turn, machine, lost)
             if job.setting.name not in self._failed_settings:
                 self._queue.appendleft(replace(job, cells=rest))
         return None

@@ -1,29 +1,50 @@
-"""An actor of Ray on one node: holds its devices, or some of its GPUs, and runs errands there, one by one.
+"""An actor of Ray on one node, and the process that it starts there for each errand.
 
-Ray carries this module to the node by value, so that it can tell of a node without specops: it imports the
-standard library alone, and what it carries of specops's, in both directions, are bytes.
+The actor holds the node's devices, or some of its GPUs, and runs errands one by one. Ray carries this module
+to the node by value, so that it can report a node without specops. So the module itself imports the standard
+library alone, and the actor receives and returns bytes.
+
+    python -m specops.phases.sweep.ray_testbed
+
+measures one errand. It reads a pickled `Task` from standard input and writes what `measure_job` returns to
+standard output, each record pickled behind its length; a SpecopsError that ended it is the last. When
+standard input closes, because specops is done with it or because the worker or the node died, it stops its
+server and ends. It is a process of its own because a worker of Ray that ends kills its children with SIGKILL.
+The process that stops the server must not be one of them.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, BinaryIO, Literal
 
-APART = "specops.phases.sweep.on_ray.apart"
+if TYPE_CHECKING:
+    from specops.load.settings import BaselineSettings
+    from specops.load.workload import Prompt
+    from specops.phases.sweep.ray_executor import Errand, Record
+
+MODULE = "specops.phases.sweep.ray_testbed"
 LENGTH_BYTES = 4
 """Of a record, big-endian, before it."""
 
 TAIL_BYTES = 2000
 END_S = 20.0
-"""Longer than apart.py takes to stop a server."""
+"""Longer than `STOP_S`."""
+
+STOP_S = 15.0
+"""Longest time to stop a server in; longer than its keeper's grace."""
 
 Said = tuple[Literal["record"], bytes] | tuple[Literal["over", "died"], str]
 
@@ -71,7 +92,7 @@ class Testbed:
         """Starts on an errand, and waits for the first that it says."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  until the errand is over
         self._process = subprocess.Popen(
-            [sys.executable, "-m", APART],
+            [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -132,3 +153,61 @@ def environment() -> dict[str, str]:
         return dict(os.environ)
     kept = any(entry.startswith(b"OMP_NUM_THREADS=") for entry in owners)
     return {name: value for name, value in os.environ.items() if kept or name != "OMP_NUM_THREADS"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One errand, and all that its process needs."""
+
+    errand: Errand
+    machine: str
+    requests: BaselineSettings
+    prompts: Sequence[Prompt]
+
+
+def main() -> None:
+    """Measure the errand on standard input."""
+    # Ray blocks Ctrl-C in its workers, and what they start inherits that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with os.fdopen(os.dup(1), "wb") as records:
+        os.dup2(2, 1)  # what anything prints must not come between the records
+        task: Task = pickle.load(sys.stdin.buffer)
+        threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+        _measure(task, records)
+
+
+def _measure(task: Task, records: BinaryIO) -> None:
+    from specops.errors import SpecopsError
+    from specops.phases.sweep.measure import measure_job
+
+    def send(record: Record) -> None:
+        body = pickle.dumps(record)
+        records.write(len(body).to_bytes(LENGTH_BYTES) + body)
+        records.flush()
+
+    with tempfile.TemporaryDirectory(prefix="specops-") as logs:
+        try:
+            measure_job(
+                task.errand.job,
+                task.errand.turn,
+                machine=task.machine,
+                requests=task.requests,
+                prompts=task.prompts,
+                logs=Path(logs),
+                keep=send,
+            )
+        except SpecopsError as error:
+            send(error)
+
+
+def _stop_at_end_of_input() -> None:
+    while os.read(0, 4096):
+        pass
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    time.sleep(STOP_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
