@@ -348,7 +348,7 @@ def edge_serve(
         from specops.serve.server import ServeSettings, serve_engine
 
     def announce(url: str) -> None:
-        value = {"url": url, "model": settings.model}
+        value = {"base_url": f"{url}/v1", "model": settings.model}
         call.announce(value, f"serving {settings.model} on {url} (verified at {server})")
 
     log_to_stderr(quiet=call.quiet)

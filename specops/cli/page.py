@@ -56,7 +56,8 @@ def _headline(walk: Walk) -> str:
         prompts = step.result.data.get("prompts")
         if prompts and step.phase in ("baseline", "ab"):
             classes = count(len(prompts["classes"]), "class", "classes")
-            parts.append(f"{count(prompts['count'], 'prompt')} in {classes}")
+            kind = "sample prompt" if prompts.get("samples") else "prompt"
+            parts.append(f"{count(prompts['count'], kind)} in {classes}")
             break
     return " · ".join([*parts, str(walk.folder)])
 

@@ -94,7 +94,7 @@ def serve(
 
     def announce(url: str) -> None:
         drafts = "no speculation" if no_speculation else tree
-        value = {"url": url, "model": settings.model}
+        value = {"base_url": f"{url}/v1", "model": settings.model}
         call.announce(value, f"serving {settings.model} on {url} ({drafts}, batch {max_batch})")
 
     def load() -> Engine:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from specops.assets import asset
 from specops.errors import PromptsError
 from specops.results import sha256
 
@@ -108,6 +109,8 @@ class PromptSet:
         return [self.prompts[index * len(self.prompts) // count] for index in range(count)]
 
     def provenance(self) -> dict[str, Any]:
+        """`samples`: these prompts ship with specops, under whatever path, and are not those of a service."""
+        shipped = asset("playbooks", "embedded", "prompts.json")
         return {
             "path": self.path,
             "format": self.format,
@@ -116,6 +119,7 @@ class PromptSet:
             "classes": {c: sum(p.traffic_class == c for p in self.prompts) for c in self.classes},
             "ignored_fields": list(self.ignored),
             "repeated": self.repeated,
+            "samples": self.sha256 == sha256(shipped),
         }
 
 

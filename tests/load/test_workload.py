@@ -35,6 +35,7 @@ def test_the_playbooks_list(tmp_path: Path) -> None:
         "classes": {"all": 1, "edit": 1},
         "ignored_fields": [],
         "repeated": 0,
+        "samples": False,
     }
 
 
