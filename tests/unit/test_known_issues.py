@@ -26,7 +26,7 @@ from specops.serving.known_issues import (
     reference_acceptances,
     settings_of,
 )
-from specops.serving.sglang.command import CALL as SGLANG
+from specops.serving.sglang.lint import CALL as SGLANG
 from specops.serving.vllm.given import Given
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from specops.launch.command_files import command_of, judge
 from specops.serving.sglang import command as sglang
+from specops.serving.sglang.lint import lint
 from specops.serving.sglang.pool import SglangPool
 from specops.serving.sglang.settings import SglangSpeculation
 
@@ -153,26 +155,66 @@ def test_lint_says_nothing_of_what_specops_renders() -> None:
         words = sglang.command(
             pool({"algorithm": algorithm, "draft_model_path": draft}, **EVERYTHING), port=1
         )
-        assert [found for found in sglang.lint(words) if found.level != "note"] == []  # notes: known issues
+        assert [found for found in lint(words) if found.level != "note"] == []  # notes: known issues
 
 
 def test_lint_names_what_is_gone_deprecated_or_changed_by_speculation() -> None:
-    words = "--model m --speculative-algorithm NGRAM --enable-mixed-chunk --speculative-num-step=3"
-    found = {finding.flag: finding for finding in sglang.lint([*words.split(), "--disable-cuda-graph"])}
+    words = "--model m --speculative-algorithm NGRAM --enable-mixed-chunk --speculative-num-stepz=3"
+    found = {finding.flag: finding for finding in lint([*words.split(), "--disable-cuda-graph"])}
     assert set(found) == {
         "--max-running-requests",
         "--enable-mixed-chunk",
-        "--speculative-num-step",
+        "--speculative-num-stepz",
         "--disable-cuda-graph",
     }
-    assert found["--speculative-num-step"].level == "error"
-    assert found["--speculative-num-step"].replacement == "--speculative-num-steps"
+    assert found["--speculative-num-stepz"].level == "error"
+    assert found["--speculative-num-stepz"].replacement == "--speculative-num-steps"
     assert "48" in found["--max-running-requests"].why
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), max_size=8))
 def test_lint_reads_any_words(words: list[str]) -> None:
-    assert {finding.flag for finding in sglang.lint(words)} <= {
+    assert {finding.flag for finding in lint(words)} <= {
         *(word.partition("=")[0] for word in words),
         "--max-running-requests",
     }
+
+
+RULES = [
+    # words, and of each finding that is no note its level, flag and a piece of what to write instead
+    ("--speculative-algorithm MEDUSA", [("error", "--speculative-algorithm", "EAGLE3")]),
+    ("--speculative-algo EAGLE3", [("error", "--speculative-draft-model-path", "path")]),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3",
+        [("error", "--speculative-eagle-topk", "--speculative-num-draft-tokens 4")],
+    ),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
+        "--speculative-num-draft-tokens 8",
+        [("warning", "--speculative-num-draft-tokens", "4")],
+    ),
+    ("--tp 8 --speculative-algorithm NGRAM", []),
+    ("--speculative", [("error", "--speculative", "or")]),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), RULES)
+def test_lint_knows_what_sglang_refuses_of_speculation(words, wanted) -> None:
+    command = ["--model-path", "m", "--max-running-requests", "48", *words.split()]
+    found = [finding for finding in lint(command) if finding.level != "note"]
+    assert [(finding.level, finding.flag) for finding in found] == [case[:2] for case in wanted]
+    for finding, (_, _, piece) in zip(found, wanted, strict=True):
+        assert piece in (finding.replacement or "")
+
+
+def test_only_words_behind_the_image_are_the_servers_and_a_command_is_corrected() -> None:
+    words = "docker run --gpus all --shm-size 32g lmsysorg/sglang:v0.5.20 --model-path m --tp 2 "
+    words += "--max-running-requests 8 --speculative-algorithm NEXTN --speculative-num-steps 3"
+    judged = judge(command_of(words.split()))
+    assert [found.flag for found in judged.findings if found.level != "note"] == ["--speculative-eagle-topk"]
+    assert judged.version == "0.5.23"
+    assert "for 0.5.20, as the image's tag says, it was not checked" in judged.because
+    assert judged.corrected is not None
+    assert "--tp 2" in judged.corrected
+    assert "--speculative-num-draft-tokens 4" in judged.corrected
+    assert judged.left == []

@@ -1,7 +1,8 @@
 """SGLang 0.5.23.
 
 settings.py   the pool's section; pool.py, its answers
-command.py    a pool -> words, and what is wrong with words (flags.json, made by tools/sglang_table.py)
+command.py    a pool -> words
+lint.py       what is wrong with words, and words corrected (flags.json, made by tools/sglang_table.py)
 metrics.py    the names of its series
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
-from specops.serving.sglang.command import COMMAND_LINE, VERSION
+from specops.serving.sglang.command import VERSION
+from specops.serving.sglang.lint import COMMAND_LINE
 from specops.serving.sglang.metrics import CURRENT
 from specops.serving.sglang.pool import SglangPool
 

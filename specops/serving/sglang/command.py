@@ -1,22 +1,12 @@
-"""SGLang: a pool's settings -> the command line that starts it, and what is wrong with one.
+"""SGLang: a pool's settings -> the command line that starts it.
 
-Flags as in SGLang 0.5.23's released source (`srt/arg_groups/fields/*.py`); flags.json lists them all, made
-from that source by tools/sglang_table.py.
+Flags as in SGLang 0.5.23's released source (`srt/arg_groups/fields/*.py`).
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 import shlex
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar
 
-from specops.section import SECRET_FLAGS
-from specops.serving import known_issues
-from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Words
 from specops.serving.sglang.settings import SglangSettings, SglangSpeculation
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
@@ -90,62 +80,3 @@ def _speculative(speculation: SglangSpeculation) -> list[str]:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def lint(words: Sequence[str], version: str = VERSION) -> list[Finding]:
-    """What SGLang `VERSION` would refuse, or silently change where it speculates. Errors first.
-
-    version: the one whose known issues are looked up.
-    """
-    table = _table()
-    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    found = []
-    for flag in dict.fromkeys(flags):
-        if flag not in table["flags"]:
-            near = difflib.get_close_matches(flag, table["flags"], n=1)
-            why = f"SGLang {VERSION} does not have it"
-            found.append(Finding("error", flag, why, near[0] if near else None))
-        elif flag in table["deprecated"]:
-            found.append(
-                Finding("warning", flag, f"deprecated: SGLang {VERSION}: {table['deprecated'][flag]}")
-            )
-    if "--speculative-algorithm" in flags:
-        if "--max-running-requests" not in flags:
-            why = f"unset, SGLang {VERSION} makes it 48 with speculation and far more without: pools differ"
-            found.append(
-                Finding("warning", "--max-running-requests", why, "--max-running-requests 48 on both")
-            )
-        if "--enable-mixed-chunk" in flags:
-            why = f"SGLang {VERSION} turns it off where it speculates: the pools differ in it"
-            found.append(Finding("warning", "--enable-mixed-chunk", why, "leave it out on both"))
-    return found + known_issues.findings("sglang", version, _Given.parse(words), CALL)
-
-
-def judge(command: Command, asked: str | None) -> Judged:
-    """`asked`: a version that the operator names."""
-    version = asked or command.version or VERSION
-    because = f"its flags are known of {VERSION}"
-    findings = lint(command.words, version)
-    given = _Given.parse(command.words)
-    for flag in SECRET_FLAGS:
-        if given.has(flag):
-            why = "whoever lists processes, reads the manifest or the shell's history has the secret"
-            findings.append(Finding("warning", flag, why, "a file that only the server can read"))
-    errors = [finding for finding in findings if finding.level == "error"]
-    return Judged(command.where, "SGLang", version, because, findings, None, errors)
-
-
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("flags.json").read_text(encoding="utf-8"))
-    return table
-
-
-CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
-
-
-class _Given(Words):
-    CALL: ClassVar[Call] = CALL
-
-
-COMMAND_LINE = CommandLine(call=CALL, example="python -m sglang.launch_server …", judge=judge)

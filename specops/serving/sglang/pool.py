@@ -5,7 +5,8 @@ from __future__ import annotations
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
 from specops.serving.metrics import Series
-from specops.serving.sglang.command import VERSION, command, lint
+from specops.serving.sglang.command import VERSION, command
+from specops.serving.sglang.lint import lint
 from specops.serving.sglang.metrics import CURRENT
 from specops.serving.sglang.settings import SglangSettings
 
