@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from specops.results import Result
 
 DEFAULT_OUT = Path("ab.json")
-PLOTS = (".svg", ".png")
 LOOKS = {"interleaved": 4, "abba-restart": 1}
 """Every look costs abba-restart another start of every arm in every round."""
 
@@ -139,18 +138,18 @@ def ab(
             "same_server": same_server,
         },
     )
-    if plot is not None and plot.suffix not in PLOTS:
-        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    from specops.phases.plot import plot as draw
+    from specops.render.plot import check_suffix
+
+    if plot is not None:
+        check_suffix(plot)
     recorded = _recorded(against, asked, arms) if against else None
     result = _compare(call, _with_models(arms, asked), asked, settings, call.out, fresh=fresh)
     if against and recorded:
         result = _held_against(recorded, result, against, settings)
         results.write(call.out, result)
     if plot is not None:
-        from specops.phases.ab.report import picture, read
-        from specops.render.ab_plot import draw
-
-        draw(picture(read(result, str(call.out))), plot)
+        draw(result, call.out, plot)
     return Answer(result, page(result, call.out))
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
         "diagnose": "Find why serving is slow or odd, from metrics and results.",
         "report": "Report what speculation did over the last week.",
         "compare": "Compare two runs: settings, and what surely changed.",
+        "plot": "Draw a result as SVG or PNG.",
         "issues": "List known issues of serving engines with speculation.",
     },
     "Embedded engine": {

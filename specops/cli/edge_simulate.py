@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from specops.progress import Progress
     from specops.results import Result
 
-PLOTS = (".svg", ".png")
-
 
 BESIDE_PAPER = {"paper", "as_json", "out", "quiet", "debug"}
 
@@ -92,8 +90,11 @@ def simulate(
     the options'; what rounds bring is measured on the file's pair, here, or given. Exit 1 where the edge
     is behind server-only speculation at the lowest RTT, whatever the number of clients.
     """
-    if plot is not None and plot.suffix not in PLOTS:
-        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    from specops.phases.plot import plot as draw
+    from specops.render.plot import check_suffix
+
+    if plot is not None:
+        check_suffix(plot)
     with extra("edge", "simulate"):
         for name in ("torch", "simpy", "google.protobuf"):
             import_module(name)
@@ -126,10 +127,7 @@ def simulate(
         with call.progress() as shown:
             result = _planned(call, path, fields, costs, passes, brought, save_rounds, shown)
     if plot is not None:
-        from specops.cli.edge_simulate_page import lines
-        from specops.render.edge_plot import draw
-
-        draw(lines(result), plot)
+        draw(result, Path("the simulation"), plot)
     return Answer(result, paper_page(result) if paper else page(result))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from specops.render.edge_plot import Line
 from specops.render.figures import NONE, aligned, count, milliseconds, percent, sentence
 from specops.results import Result
 
@@ -118,23 +117,6 @@ def _even(data: dict[str, Any]) -> list[str]:
         }
         rows.append([str(even["clients"]), told.get(at) or f"below {at:.0f} ms"])
     return aligned(rows)
-
-
-def lines(result: Result) -> list[Line]:
-    """What is drawn: of each number of clients."""
-    found = []
-    for one in result.data["served"]:
-        cells = [cell for cell in result.data["cells"] if cell["clients"] == one["clients"]]
-        found.append(
-            Line(
-                clients=one["clients"],
-                rtt_ms=tuple(cell["rtt_ms"] for cell in cells),
-                itl_ms=tuple(cell["figures"]["itl_ms"]["mean"] for cell in cells),
-                idle=tuple(cell["figures"]["idle"]["mean"] for cell in cells),
-                server_only_ms=one["server_only"]["figures"]["itl_ms"]["mean"],
-            )
-        )
-    return found
 
 
 def paper_page(result: Result) -> list[str]:

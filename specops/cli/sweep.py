@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from specops.results import Result
 
 FILE = "sweep.json"
-PLOTS = (".svg", ".png")
 FORM = "write it as K=URL: --attach 0=http://HOST:8000/v1 --attach 3=http://HOST:8001/v1#MODEL"
 
 
@@ -65,8 +64,11 @@ def sweep(
         },
         {"classes": names(classes) or None, "repeats": repeats},
     )
-    if plot is not None and plot.suffix not in PLOTS:
-        raise UsageError(f"{plot} is no name of a plot", hint=f"end it with {' or '.join(PLOTS)}")
+    from specops.phases.plot import plot as draw
+    from specops.render.plot import check_suffix
+
+    if plot is not None:
+        check_suffix(plot)
     path = _path(call.folder)
     spec = spec_of(file, call.path.parent, _endpoints(attach or [], file))
     if dry_run:
@@ -76,10 +78,7 @@ def sweep(
         return Answer(told, _plan(told, path))
     result = _swept(call, spec, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
-        from specops.phases.sweep.report import picture, read
-        from specops.render.sweep_plot import draw
-
-        draw(picture(read(result, str(path))), plot)
+        draw(result, path, plot)
     return Answer(result, page(result, path))
 
 

@@ -1,7 +1,7 @@
 """A comparison as one picture: speed-ups by prompt and class with their intervals, acceptance by position.
 
-It is read without colour: loads differ by marker and line, prompts are hollow dots. The same comparison
-gives the same bytes.
+It is read without colour: loads differ by marker and height, prompts are hollow dots, undecided intervals are
+hatched.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specops.errors import FileError
+from specops.render.plot import (
+    BACKGROUND,
+    INK,
+    LIGHT,
+    LINES,
+    MARKERS,
+    SERIES,
+    SHADE,
+    Heading,
+    figure,
+    legend_outside,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MARKERS = "osD^vP*X"
-_LINES = ("-", "--", "-.", ":")
-_DARK, _LIGHT, _SHADE = "0.1", "0.55", "0.92"
 _ROW_INCHES = 0.62
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 10)
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "specops",  # of the ids in an SVG
-    "svg.fonttype": "none",  # text stays text: it can be searched and is small
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+_ROOM = 1.6
+"""An interval is clipped, with an arrow, this factor beyond the outermost estimate."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class Mark:
     estimate: float
     low: float
     high: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes 1."""
+        return not self.low <= 1 <= self.high
 
 
 @dataclass(frozen=True)
@@ -67,111 +75,142 @@ class Panel:
     name: str
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
-    no_curves: str
-    """Why there are none."""
+    no_curves: str | None
+    """Why acceptance is unknown; None if it was not to be measured."""
 
 
 @dataclass(frozen=True)
 class Picture:
     standard: str
     panels: tuple[Panel, ...]
-    expected: tuple[float, float]
+    expected: tuple[float, float] | None
     """The range of speed-ups that the playbook expects."""
 
     confidence: str
     """Of the intervals, in words."""
 
+    axis: str = "end-to-end speed-up, standard ÷ challenger (×, logarithmic)"
 
-def draw(picture: Picture, path: Path) -> None:
-    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError where that cannot be written."""
-    import matplotlib
-    from matplotlib.figure import Figure
 
+def draw(picture: Picture, heading: Heading, path: Path) -> None:
+    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
     rows = [max(2, len(panel.rows)) for panel in picture.panels]
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(10, _ROW_INCHES * sum(rows) + 1.5 * len(rows) + 0.4), layout="constrained")
-        axes = figure.subplots(
+    inches = (12.0, _ROW_INCHES * sum(rows) + 1.5 * len(rows) + 0.4)
+    with figure(path, heading, inches) as whole:
+        axes = whole.subplots(
             len(rows), 2, squeeze=False, width_ratios=[2, 1], height_ratios=[count + 2 for count in rows]
         )
         for panel, (left, right) in zip(picture.panels, axes, strict=True):
             _speedups(left, panel, picture)
             _acceptance(right, panel)
-        figure.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(
-                path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None}
-            )
-        except OSError as error:
-            raise FileError(
-                f"could not write the plot {path}: {error.strerror}", hint="give another path with --plot"
-            ) from error
+        whole.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
 
 
 def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
     loads = list(dict.fromkeys(mark.load for row in panel.rows for mark in row.marks))
-    axes.axvspan(*picture.expected, color=_SHADE, zorder=0, label="expected by the playbook")
-    axes.axvline(1, color=_DARK, linewidth=0.8, zorder=1)
+    limits = _logarithmic(axes, picture)
+    if picture.expected is not None:
+        axes.axvspan(*picture.expected, color=SHADE, zorder=0, label="expected by the playbook")
+    axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
     for place, row in enumerate(panel.rows):
+        axes.axhline(place + 0.6, color=SHADE, linewidth=0.8, zorder=0)
         axes.plot(
             row.dots,
             [place + offset for offset in _spread(len(row.dots))],
             "o",
             markersize=3.5,
             markerfacecolor="none",
-            markeredgecolor=_LIGHT,
+            markeredgecolor=LIGHT,
             markeredgewidth=0.8,
             zorder=2,
-            label=f"a prompt at {loads[0]}" if place == 0 and loads else None,
+            label=f"a prompt at {loads[0]}" if place == 0 and loads and row.dots else None,
         )
         for mark in row.marks:
             number = loads.index(mark.load)
-            axes.errorbar(
-                mark.estimate,
-                place + 0.5 * (number + 1) / (len(loads) + 1),
-                xerr=[[mark.estimate - mark.low], [mark.high - mark.estimate]],
-                fmt=_MARKERS[number % len(_MARKERS)],
-                color=_DARK,
-                markersize=4.5,
-                capsize=2.5,
-                linewidth=1.2,
-                zorder=3,
-                label=mark.load if place == 0 else None,
-            )
+            _mark(axes, mark, place + 0.6 * (number + 0.5) / len(loads), number, limits)
+    _legend_entries(axes, loads, panel)
     axes.set_yticks(range(len(panel.rows)), [row.label for row in panel.rows])
-    axes.set_ylim(len(panel.rows) - 0.35, -0.6)
-    _logarithmic(axes, picture)
-    axes.set_xlabel("end-to-end speed-up, standard ÷ challenger (×, logarithmic)")
+    axes.set_ylim(len(panel.rows) - 0.3, -0.6)
+    axes.set_xlabel(picture.axis)
     axes.set_title(f"{panel.name} against {picture.standard}", loc="left", fontsize=10, fontweight="bold")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    legend_outside(axes)
 
 
-def _logarithmic(axes: Axes, picture: Picture) -> None:
-    """A factor of two is as far to the right as a half is to the left; the same of all challengers."""
+def _mark(axes: Axes, mark: Mark, y: float, number: int, limits: tuple[float, float]) -> None:
+    """A decided interval is a point with its ends; an undecided one is a hatched range without a point. An
+    end outside of the axis is an arrow."""
+    from matplotlib.patches import Rectangle
+
+    colour, (left, right) = SERIES[number % len(SERIES)], limits
+    low, high = max(mark.low, left), min(mark.high, right)
+    if mark.decided:
+        axes.plot((low, high), (y, y), color=colour, linewidth=1.4, solid_capstyle="butt", zorder=3)
+        axes.plot(mark.estimate, y, MARKERS[number % len(MARKERS)], color=colour, markersize=5, zorder=4)
+    else:
+        axes.add_patch(
+            Rectangle(
+                (low, y - 0.07),
+                high - low,
+                0.14,
+                facecolor=BACKGROUND,
+                edgecolor=colour,
+                hatch="/////",
+                zorder=3,
+            )
+        )
+    for end, at, arrow in ((mark.low, left, "<"), (mark.high, right, ">")):
+        if not left <= end <= right:
+            axes.plot(at, y, arrow, color=colour, markersize=6, clip_on=False, zorder=5)
+        elif mark.decided:
+            axes.plot(end, y, "|", color=colour, markersize=6, zorder=3)
+
+
+def _legend_entries(axes: Axes, loads: Sequence[str], panel: Panel) -> None:
+    """One entry for each load, and for what is undecided and clipped."""
+    for number, load in enumerate(loads):
+        colour = SERIES[number % len(SERIES)]
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color=colour, label=load)
+    if any(not mark.decided for row in panel.rows for mark in row.marks):
+        label = "undecided: the interval includes 1"
+        axes.fill([], [], facecolor=BACKGROUND, edgecolor=INK, hatch="/////", label=label)
+    if any(
+        mark.low < axes.get_xlim()[0] or mark.high > axes.get_xlim()[1]
+        for r in panel.rows
+        for mark in r.marks
+    ):
+        axes.plot([], [], ">", color=INK, label="ends outside of the axis")
+
+
+def _logarithmic(axes: Axes, picture: Picture) -> tuple[float, float]:
+    """The axis of all panels: a factor of two is as far right as a half is left. Estimates decide its
+    ends, so that a wide interval does not flatten the others."""
     rows = [row for panel in picture.panels for row in panel.rows]
-    ends = [value for row in rows for mark in row.marks for value in (mark.low, mark.high)]
-    values = [*ends, *(dot for row in rows for dot in row.dots), 1.0, picture.expected[1]]
-    low, high = max(min(values) / 1.1, 0.05), min(max(values) * 1.1, 20.0)
+    values = [mark.estimate for row in rows for mark in row.marks if mark.decided]
+    values += [*(dot for row in rows for dot in row.dots), 1.0, *(picture.expected or ())[1:]]
+    low, high = max(min(values) / _ROOM, 0.05), min(max(values) * _ROOM, 20.0)
     ticks = [tick for tick in _TICKS if low <= tick <= high]
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
+    return low, high
 
 
 def _acceptance(axes: Axes, panel: Panel) -> None:
     if not panel.curves:
         axes.set_axis_off()
+        if panel.no_curves is None:
+            return
         axes.text(0, 0.5, f"acceptance not known:\n{panel.no_curves}", fontsize=8, va="center", wrap=True)
         return
     for number, curve in enumerate(panel.curves):
         rate = "" if curve.rate is None else f": {curve.rate:.2f} of draft tokens"
         axes.plot(
-            range(1, len(curve.shares) + 1),
+            [position + 0.04 * number for position in range(1, len(curve.shares) + 1)],
             curve.shares,
-            _LINES[number % len(_LINES)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            color=_DARK,
+            LINES[number % len(LINES)],
+            marker=MARKERS[number % len(MARKERS)],
+            color=SERIES[number % len(SERIES)],
             markersize=4.5,
             linewidth=1,
             label=f"{curve.load}{rate}",
@@ -180,7 +219,7 @@ def _acceptance(axes: Axes, panel: Panel) -> None:
     axes.set_xticks(range(1, max(len(curve.shares) for curve in panel.curves) + 1))
     axes.set_xlabel("position in the draft (token)")
     axes.set_ylabel("drafts accepted this far (share)")
-    axes.legend(loc="best", frameon=False, fontsize=8)
+    legend_outside(axes)
 
 
 def _spread(count: int) -> Sequence[float]:

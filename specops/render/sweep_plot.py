@@ -1,7 +1,7 @@
 """A sweep as one picture: a heat map of speed-ups, and what a user gets against what all of them do.
 
 It is read without colour: every square has its number, what surely pays is bold, the recommended has a frame,
-and loads differ by marker. The same sweep gives the same bytes.
+undecided squares are hatched, and loads differ by marker.
 """
 
 from __future__ import annotations
@@ -10,26 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specops.errors import FileError
+from specops.render.plot import BACKGROUND, GREY, INK, LIGHT, MARKERS, Heading, figure, ink_on, legend_outside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MARKERS = "osD^vP*X"
-_DARK, _GREY, _LIGHT = "0.1", "0.4", "0.6"
 _COLOURS = "PuOr"  # orange is slower, purple is faster, whatever one's eyes; white is 1
-_MOST = math.log(2.0)  # at which the colour is full
-_ROW_INCHES, _COLUMN_INCHES = 0.44, 1.0
+_MOST = math.log(3.0)  # at which the colour is full
+_ROW_INCHES, _COLUMN_INCHES = 0.5, 1.15
 _ACROSS = 3  # heat maps in a row
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "specops",  # of the ids in an SVG
-    "svg.fonttype": "none",  # text stays text: it can be searched and is small
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 
 
 @dataclass(frozen=True)
@@ -76,92 +67,90 @@ class Picture:
     """Of the intervals, and how they are shown, in words."""
 
 
-def draw(picture: Picture, path: Path) -> None:
-    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError where that cannot be written."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
+def draw(picture: Picture, heading: Heading, path: Path) -> None:
+    """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
     rows = list(dict.fromkeys(square.row for panel in picture.panels for square in panel.squares))
     streams = sorted({square.streams for panel in picture.panels for square in panel.squares})
     across = min(max(1, len(picture.panels)), _ACROSS)
     down = math.ceil(len(picture.panels) / across)
     heat = 0.4 + down * max(1.6, _ROW_INCHES * len(rows) + 0.9)
-    width = max(7.5, across * (_COLUMN_INCHES * len(streams) + 1.2))
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, heat + 4.2), layout="constrained")
-        upper, lower = list(figure.subfigures(2, 1, squeeze=False, height_ratios=[heat, 4.0]).flat)
-        upper.suptitle(
-            f"end-to-end speed-up over {picture.standard}", x=0.01, ha="left", fontsize=10, fontweight="bold"
-        )
-        axes = list(upper.subplots(max(1, down), across, squeeze=False, sharex=True, sharey=True).flat)
-        for one, panel in zip(axes, picture.panels, strict=False):
-            _heat_map(one, panel, rows, streams)
-        for one in axes[len(picture.panels) :]:
-            one.set_axis_off()
-        _pareto(lower.subplots(), picture)
-        figure.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(
-                path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None}
+    width = max(8.0, across * (_COLUMN_INCHES * len(streams) + 1.2))
+    with figure(path, heading, (width, heat + 4.2)) as whole:
+        grid = whole.add_gridspec(2, 1, height_ratios=[heat, 4.0])
+        upper = grid[0].subgridspec(max(1, down), across)
+        for number, panel in enumerate(picture.panels):
+            _heat_map(
+                whole.add_subplot(upper[number // across, number % across]), panel, rows, streams, picture
             )
-        except OSError as error:
-            raise FileError(
-                f"could not write the plot {path}: {error.strerror}", hint="give another path with --plot"
-            ) from error
+        _pareto(whole.add_subplot(grid[1]), picture)
+        whole.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
 
 
-def _heat_map(axes: Axes, panel: Panel, rows: Sequence[str], streams: Sequence[int]) -> None:
+def _heat_map(
+    axes: Axes, panel: Panel, rows: Sequence[str], streams: Sequence[int], picture: Picture
+) -> None:
     axes.set_xticks(range(len(streams)), [str(count) for count in streams])
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlim(-0.5, len(streams) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(length=0, labelbottom=True)
     axes.set_xlabel("streams")
-    axes.set_title(panel.title, loc="left", fontsize=9)
+    title = f"end-to-end speed-up over {picture.standard} (×)"
+    axes.set_title(f"{title}\n{panel.title}" if panel.title else title, loc="left", fontsize=9)
     for square in panel.squares:
         _square(axes, square, streams.index(square.streams), rows.index(square.row))
 
 
 def _square(axes: Axes, square: Square, column: int, row: int) -> None:
     from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
     share = 0.5
     if square.estimate is not None:
         share = min(max((math.log(square.estimate) / _MOST + 1) / 2, 0.0), 1.0)
-    dark = abs(share - 0.5) > 0.38
-    axes.add_patch(
-        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colormaps[_COLOURS](share), edgecolor="white")
-    )
+    surely = square.ends is not None and square.ends[0] > 1
+    undecided = square.ends is not None and square.ends[0] <= 1 <= square.ends[1]
+    # What is undecided has no colour of its own: a hatched frame.
+    fill = BACKGROUND if undecided or square.ends is None else colormaps[_COLOURS](share)[:3]
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=fill, edgecolor=BACKGROUND))
+    if undecided:
+        axes.add_patch(
+            Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=LIGHT, hatch="///")
+        )
     if square.chosen:
         axes.add_patch(
             Rectangle(
-                (column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=_DARK, linewidth=2, zorder=3
+                (column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=INK, linewidth=2, zorder=3
             )
         )
-    told, of = _told(square)
-    surely = square.ends is not None and square.ends[0] > 1
-    ink = "white" if dark else _DARK
+    text, of = _text(square)
+    ink = ink_on(to_rgb(fill))
+    behind = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 1.0} if undecided else None
     axes.text(
         column,
         row - (0.14 if of else 0),
-        told,
+        text,
         ha="center",
         va="center",
         color=ink,
         fontsize=9,
         fontweight="bold" if surely else "normal",
+        bbox=behind,
     )
-    axes.text(column, row + 0.24, of, ha="center", va="center", color=ink, fontsize=6.5)
+    axes.text(column, row + 0.24, of, ha="center", va="center", color=ink, fontsize=7, bbox=behind)
 
 
-def _told(square: Square) -> tuple[str, str]:
+def _text(square: Square) -> tuple[str, str]:
     if square.estimate is None or square.ends is None:
         return "–", ""
     low, high = square.ends
-    unsure = " ?" if low <= 1 <= high else ""
-    return f"{square.estimate:.2f}×{unsure}", f"{low:.2f} to {high:.2f}"
+    ends = f"{low:.2f} to {high:.2f}"
+    return (
+        ("undecided", f"{square.estimate:.2f}×, {ends}")
+        if low <= 1 <= high
+        else (f"{square.estimate:.2f}×", ends)
+    )
 
 
 def _pareto(axes: Axes, picture: Picture) -> None:
@@ -176,7 +165,7 @@ def _pareto(axes: Axes, picture: Picture) -> None:
         [point.user for point in front],
         [point.total for point in front],
         "-",
-        color=_LIGHT,
+        color=LIGHT,
         linewidth=1,
         zorder=1,
     )
@@ -186,9 +175,9 @@ def _pareto(axes: Axes, picture: Picture) -> None:
             axes.plot(
                 [point.user for point in ours],
                 [point.total for point in ours],
-                _MARKERS[number % len(_MARKERS)],
-                color=_DARK if best else _LIGHT,
-                markerfacecolor=_DARK if best else "none",
+                MARKERS[number % len(MARKERS)],
+                color=INK if best else LIGHT,
+                markerfacecolor=INK if best else "none",
                 markersize=5.5,
                 zorder=2,
                 label=f"{count} stream{'s' if count > 1 else ''}" if best or not _any(front, count) else None,
@@ -203,13 +192,15 @@ def _pareto(axes: Axes, picture: Picture) -> None:
             ha="left" if best else "center",
             va="bottom" if best else "top",
             fontsize=8 if best else 6.5,
-            color=_DARK if best else _GREY,
+            color=INK if best else GREY,
         )
     axes.margins(0.12)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("tokens/s of one user, while being answered (1000 ÷ median TPOT)")
     axes.set_ylabel("tokens/s of all streams")
     axes.set_title("what a user gets, and what all of them do", loc="left", fontsize=10, fontweight="bold")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    legend_outside(axes)
 
 
 def _any(points: Sequence[Point], streams: int) -> bool:

@@ -98,7 +98,7 @@ def test_rounds_are_sent_ahead_as_the_file_has_it_or_as_is_asked() -> None:
         (["--acceptance", "0.8", "--costs", "c.json", "--draft-ms", "3"], "two answers"),
         ([*QUICK, "--jitter", "inf"], "--jitter"),
         ([*QUICK, "--server-draft-ms", "nan"], "a pass takes time"),
-        ([*QUICK, "--plot", "plan.gif"], "no name of a plot"),
+        ([*QUICK, "--plot", "plan.gif"], "expected a name that ends with .svg or .png"),
         (["--paper", "--plot", "plan.svg"], "and --plot says nothing to them"),
         (["--paper", "--depth", "adaptive"], "and --depth says nothing to them"),
         (["--paper", "edge.yaml"], "and the rollout file says nothing to them"),

@@ -19,6 +19,7 @@ from specops.phases.ab.judging import Judged
 from specops.phases.ab.report import Report, picture, read, read_comparison
 from specops.render.ab_plot import draw
 from specops.render.figures import bar, sentence, times
+from specops.render.plot import Heading
 from specops.results import Result
 from specops.stats import Interval
 
@@ -29,6 +30,8 @@ POOLS = {
     "ngram": {"engine": "command", "command": "vllm serve M --port {port}"},
     "chain": {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1"},
 }
+
+HEADING = Heading("Comparison: yes", ("deploy",))
 
 
 def result(found: Judged, **data: Any) -> Result:
@@ -197,7 +200,7 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, suffix: str) -> None
     drawn = []
     for name in ("one", "two"):
         path = tmp_path / "new" / f"{name}{suffix}"
-        draw(picture(found), path)
+        draw(picture(found), HEADING, path)
         drawn.append(path.read_bytes())
     assert drawn[0] == drawn[1]
     if suffix == ".svg":
@@ -215,14 +218,14 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, suffix: str) -> None
 def test_a_picture_without_figures_is_drawn_all_the_same(tmp_path: Path) -> None:
     for number, made in enumerate(([], visits(2.0, prompts=3), visits(2.0, arms=ARMS)[:5])):
         path = tmp_path / f"{number}.svg"
-        draw(picture(read(result(judged(made)), "ab.json")), path)
+        draw(picture(read(result(judged(made)), "ab.json")), HEADING, path)
         assert "draft against standard" in path.read_text()
 
 
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="could not write the plot"):
-        draw(picture(read(result(judged(visits(2.0))), "ab.json")), tmp_path / "taken" / "ab.svg")
+        draw(picture(read(result(judged(visits(2.0))), "ab.json")), HEADING, tmp_path / "taken" / "ab.svg")
 
 
 @pytest.mark.parametrize(("share", "drawn"), [(0.0, "▁"), (0.5, "▅"), (0.999, "█"), (1.0, "█"), (None, " ")])

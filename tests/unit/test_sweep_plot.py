@@ -14,9 +14,11 @@ from made_sweeps import judged, loads, settings, swept
 from specops.errors import FileError
 from specops.phases.sweep.plan import Load
 from specops.phases.sweep.report import Report, picture
+from specops.render.plot import Heading
 from specops.render.sweep_plot import Point, draw, frontier
 
 THREE = settings(3, 5)
+HEADING = Heading("Sweep: yes", ("deploy",))
 
 
 @cache
@@ -32,14 +34,14 @@ def test_the_picture_is_the_same_every_time(tmp_path: Path, suffix: str) -> None
     drawn = []
     for name in ("one", "two"):
         path = tmp_path / "new" / f"{name}{suffix}"
-        draw(picture(report()), path)
+        draw(picture(report()), HEADING, path)
         drawn.append(path.read_bytes())
     assert drawn[0] == drawn[1]
 
 
 def test_every_square_has_its_number_and_what_it_is_worth(tmp_path: Path) -> None:
     found = report()
-    draw(picture(found), tmp_path / "sweep.svg")
+    draw(picture(found), HEADING, tmp_path / "sweep.svg")
     text = (tmp_path / "sweep.svg").read_text()
     speedups = [cell.e2e_interval for cell in found.cells if cell.e2e_interval]
     assert len(speedups) == 4
@@ -62,16 +64,16 @@ def test_every_load_has_its_panel() -> None:
 
 def test_a_picture_without_figures_is_drawn_all_the_same(tmp_path: Path) -> None:
     few, none = report(prompts=3), report().model_copy(update={"cells": [], "together": []})
-    draw(picture(few), tmp_path / "few.svg")
+    draw(picture(few), HEADING, tmp_path / "few.svg")
     assert "–" in (tmp_path / "few.svg").read_text()
-    draw(picture(none), tmp_path / "none.svg")
+    draw(picture(none), HEADING, tmp_path / "none.svg")
     assert "the endpoint reports no usage" in (tmp_path / "none.svg").read_text()
 
 
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="could not write the plot"):
-        draw(picture(report()), tmp_path / "taken" / "sweep.svg")
+        draw(picture(report()), HEADING, tmp_path / "taken" / "sweep.svg")
 
 
 FIGURES = st.floats(1, 1000).map(lambda value: round(value, 1))

@@ -1,0 +1,237 @@
+"""The plot of a result: which picture a phase's result has, and the heading. `specops plot` and `--plot`
+use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from specops import results
+from specops.errors import UsageError
+from specops.render.lines_plot import Line, LinesPanel, LinesPicture
+from specops.render.plot import Heading, check_suffix
+from specops.results import Result
+
+UNKNOWN = "model not recorded"
+
+
+def plot(result: Result, source: Path, out: Path) -> None:
+    """Draw `result`, read from `source`, into `out` (.svg or .png). UsageError if there is nothing to
+    draw, and for a result of a phase without a plot."""
+    check_suffix(out)
+    if result.phase not in PLOTS:
+        known = ", ".join(PLOTS)
+        raise UsageError(f"no plot for {source}, a result of {result.phase}: expected one of {known}")
+    if not PLOTS[result.phase](result, source, out):
+        raise UsageError(f"nothing to draw in {source}: {result.reason}")
+
+
+def heading(result: Result, title: str, samples: str) -> Heading:
+    """Title and verdict; the reason; model, date and sample size."""
+    about = (_model(result), f"{result.created:%Y-%m-%d %H:%M} UTC", samples, f"specops {result.specops}")
+    return Heading(f"{title}: {result.verdict}", (result.reason, " · ".join(about)))
+
+
+def _model(result: Result) -> str:
+    """The first model that settings or environment name; a folder by its name."""
+    for place in (result.settings, result.environment):
+        if found := _named(place):
+            return f"model {found}"
+    return UNKNOWN
+
+
+def _named(place: Any) -> str | None:
+    if not isinstance(place, Mapping):
+        return None
+    for key in ("target", "model", "model_path"):
+        name = place.get(key)
+        if isinstance(name, str):
+            return "/".join(Path(name).parts[-2:]) if name.startswith("/") else name
+    return next((found for inner in place.values() if (found := _named(inner))), None)
+
+
+def _count(number: int, what: str) -> str:
+    return f"n = {number} {what}"
+
+
+def _ab(result: Result, source: Path, out: Path) -> bool:
+    from specops.phases.ab.report import picture, read
+    from specops.render.ab_plot import draw
+
+    report = read(result, str(source))
+    drawn = picture(report)
+    if not any(mark for panel in drawn.panels for row in panel.rows for mark in row.marks):
+        return False
+    prompts = {dot.prompt for one in report.challengers.values() for dot in one.prompts}
+    draw(drawn, heading(result, "Comparison", _count(len(prompts), "prompts")), out)
+    return True
+
+
+def _sweep(result: Result, source: Path, out: Path) -> bool:
+    from specops.phases.sweep.report import picture, read
+    from specops.render.sweep_plot import draw
+
+    report = read(result, str(source))
+    drawn = picture(report)
+    if not any(square.ends for panel in drawn.panels for square in panel.squares) and not drawn.points:
+        return False
+    requests = sum(cell.requests for cell in report.cells)
+    draw(drawn, heading(result, "Sweep", _count(requests, "requests")), out)
+    return True
+
+
+def _baseline(result: Result, source: Path, out: Path) -> bool:
+    from specops.render.lines_plot import draw
+
+    levels: Sequence[Mapping[str, Any]] = result.data["by_concurrency"]
+    if not any(level["e2e_ms"]["p50"] is not None for level in levels):
+        return False
+    closed = all(level["concurrency"] is not None for level in levels)
+
+    def line(latency: str, stat: str) -> Line:
+        spread = [level.get("over_repeats", {}).get(f"{latency}_{stat}_ms") for level in levels]
+        ends = tuple((max(0.0, one["low"]), one["high"]) if one else None for one in spread)
+        return Line(stat, tuple(level[f"{latency}_ms"][stat] for level in levels), ends)
+
+    panels = tuple(
+        LinesPanel(title, "ms", tuple(line(latency, stat) for stat in ("p50", "p95")))
+        for latency, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
+    )
+    drawn = LinesPicture(
+        "concurrency (requests at a time)" if closed else "rate (requests/s)",
+        tuple(level["concurrency"] if closed else level["rate"] for level in levels),
+        panels,
+        "Bars: 95% intervals over the repeats. ^: an interval that ends above the axis.",
+    )
+    requests = sum(level["requests"] for level in levels)
+    draw(drawn, heading(result, "Baseline", _count(requests, "requests")), out)
+    return True
+
+
+def _edge_bench(result: Result, source: Path, out: Path) -> bool:
+    from specops.phases.edge_bench.measure import comparison_of
+    from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
+
+    found = [ratio for ratio in comparison_of(result).ratios if ratio.interval is not None]
+    if not found:
+        return False
+
+    def row(of: str, arm: str, over: str) -> Row:
+        ours = [one for one in found if (one.of, one.arm, one.over) == (of, arm, over)]
+        marks = [
+            Mark(f"{one.clients} client{'s' * (one.clients > 1)}", at.estimate, at.low, at.high)
+            for one in ours
+            if (at := one.interval)
+        ]
+        return Row(of, (), tuple(marks))
+
+    def qualities(arm: str, over: str) -> dict[str, None]:
+        return dict.fromkeys(one.of for one in found if (one.arm, one.over) == (arm, over))
+
+    for_panels = dict.fromkeys((ratio.arm, ratio.over) for ratio in found)
+    overs = dict.fromkeys(over for _, over in for_panels)
+    panels = tuple(
+        Panel(
+            arm if len(overs) == 1 else f"{arm} over {over}",
+            tuple(
+                row(of, arm, over)
+                for of in dict.fromkeys(r.of for r in found if (r.arm, r.over) == (arm, over))
+            ),
+            (),
+            None,
+        )
+        for arm, over in for_panels
+    )
+    drawn = Picture(
+        standard=next(iter(overs)) if len(overs) == 1 else "the arm named",
+        panels=panels,
+        expected=None,
+        confidence="All intervals of the bench hold together. Above 1, the first arm is better.",
+        axis="ratio (×, logarithmic)",
+    )
+    answers = sum(len(visit["answers"]) for visit in result.data["visits"])
+    draw(drawn, heading(result, "Edge bench", _count(answers, "answers")), out)
+    return True
+
+
+def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
+    from specops.render.lines_plot import draw
+
+    served = result.data.get("served")
+    if not served:
+        return False
+    cells = result.data["cells"]
+    rtts = tuple(dict.fromkeys(cell["rtt_ms"] for cell in cells))
+
+    def line(label: str, clients: int, figure: str, scale: float = 1.0) -> Line:
+        by_rtt = {c["rtt_ms"]: c["figures"][figure]["mean"] * scale for c in cells if c["clients"] == clients}
+        return Line(label, tuple(by_rtt.get(rtt) for rtt in rtts))
+
+    names = {one["clients"]: f"{one['clients']} client{'s' * (one['clients'] > 1)}" for one in served}
+    at_edge = [line(name, clients, "itl_ms") for clients, name in names.items()]
+    on_server = [
+        Line(
+            f"{names[one['clients']]}, drafted on the server",
+            (one["server_only"]["figures"]["itl_ms"]["mean"],) * len(rtts),
+        )
+        for one in served
+    ]
+    idle = [line(name, clients, "idle", 100.0) for clients, name in names.items()]
+    panels = (
+        LinesPanel("inter-token latency", "ms", (*at_edge, *on_server)),
+        LinesPanel("server idle", "%", tuple(idle), highest=100.0),
+    )
+    drawn = LinesPicture("round trip, ms", rtts, panels, "Simulated: nothing was served.")
+    draw(drawn, heading(result, "Edge simulation", _count(len(cells), "cells")), out)
+    return True
+
+
+def _report(result: Result, source: Path, out: Path) -> bool:
+    from specops.phases.report.delivery import read
+    from specops.render.lines_plot import draw
+
+    report = read(result)
+    speedups = tuple(
+        Line(label, tuple(report.speedup.by[latency].by_hour))
+        for latency, label in (("e2e", "E2E"), ("tpot", "TPOT"))
+        if latency in report.speedup.by
+    )
+    accepted = result.data["pools"].get("speculative", {}).get("acceptance") or {}
+    panels = [LinesPanel("speed-up over the baseline, by hour", "×", speedups, level=1.0)]
+    if accepted.get("by_hour"):
+        by_hour = (Line("acceptance", tuple(accepted["by_hour"])),)
+        panels.append(LinesPanel("accepted over drafted tokens, by hour", "share", by_hour, highest=1.0))
+    values = [value for panel in panels for line in panel.lines for value in line.values]
+    if all(value is None for value in values):
+        return False
+    begins = [datetime.fromisoformat(at) for at in result.data["window"]["begins"]]
+    drawn = LinesPicture(
+        f"hour, {report.window.zone}",
+        tuple(range(len(begins))),
+        tuple(panels),
+        "Hours without traffic, or at loads that the baseline did not measure, have no value.",
+        ticks=tuple(f"{at:%d %b\n%H:%M}" for at in begins),
+    )
+    requests = round(sum(pool["requests"] or 0 for pool in result.data["pools"].values()))
+    draw(drawn, heading(result, f"Report of {report.rollout}", _count(requests, "requests")), out)
+    return True
+
+
+PLOTS: Mapping[str, Callable[[Result, Path, Path], bool]] = {
+    "baseline": _baseline,
+    "ab": _ab,
+    "sweep": _sweep,
+    "edge-bench": _edge_bench,
+    "edge_simulate": _edge_simulation,
+    "report": _report,
+}
+"""By phase. A function returns False if the result has nothing to draw."""
+
+
+def from_file(source: Path, out: Path | None) -> Path:
+    """Draw the result in `source`; the path of the plot, by default beside it."""
+    target = out or source.with_suffix(".svg")
+    plot(results.read(source), source, target)
+    return target

@@ -1,0 +1,90 @@
+"""`specops plot`: every kind of result that has a plot, legible colours, and what is undecided."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import specops
+from matplotlib import colormaps
+
+from specops.phases.plot import PLOTS
+from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
+from specops.render.plot import BACKGROUND, GREY, INK, Heading, contrast, ink_on
+from specops.results import Result, write
+
+EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
+
+
+def test_text_is_legible_on_every_background() -> None:
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    for ink in (INK, GREY):
+        assert contrast(ink, BACKGROUND) >= 4.5
+    for share in np.linspace(0, 1, 101):
+        square = colormaps["PuOr"](share)[:3]
+        assert contrast(ink_on(square), square) >= 4.5, share
+
+
+@pytest.mark.parametrize("name", ["baseline", "ab"])
+def test_a_plot_has_verdict_model_date_and_sample_size(name: str, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / f"{name}.json", tmp_path)
+    done = specops("plot", str(tmp_path / f"{name}.json"))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / f"{name}.svg").read_text()
+    result = json.loads((EXAMPLES / f"{name}.json").read_text())
+    title = {"baseline": "Baseline", "ab": "Comparison"}[name]
+    for words in (f"{title}: {result['verdict']}", result["created"][:10], "n = ", "model "):
+        assert words in text
+    assert ("model not recorded" in text) == (name == "baseline")  # the example has no settings
+    assert f"fill: {BACKGROUND}" in text, "the background is opaque"
+
+
+def test_png_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "plot.png"
+    done = specops("plot", str(EXAMPLES / "ab.json"), "--out", str(out), "--json")
+    assert json.loads(done.stdout) == {"plot": str(out)}
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_has_no_plot_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "canary.json"
+    write(path, Result(phase="canary", verdict="yes", reason="the pools agree"))
+    done = specops("plot", str(path))
+    assert done.returncode == 2
+    assert "a result of canary: expected one of baseline, ab, sweep" in done.stderr
+    done = specops("plot", str(EXAMPLES / "ab.json"), "--out", str(tmp_path / "plot.pdf"))
+    assert (done.returncode, "expected a name that ends with .svg or .png" in done.stderr) == (2, True)
+    assert "report" in PLOTS
+
+
+def test_a_result_without_figures_has_nothing_to_draw(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    none = {"n": 0, "p50": None, "p95": None}
+    level = {"concurrency": 1, "rate": None, "requests": 4, "e2e_ms": none}
+    data = {"by_concurrency": [level]}
+    write(path, Result(phase="baseline", verdict="no", reason="all requests failed", data=data))
+    done = specops("plot", str(path))
+    assert done.returncode == 2
+    assert f"nothing to draw in {path}: all requests failed" in done.stderr
+    assert not (tmp_path / "baseline.svg").exists()
+
+
+def drawn(*marks: Mark, folder: Path) -> str:
+    panel = Panel("draft", (Row("edit", (), marks),), (), None)
+    path = folder / "plot.svg"
+    draw(Picture("standard", (panel,), None, ""), Heading("Comparison", ()), path)
+    return path.read_text()
+
+
+def test_an_undecided_interval_is_hatched_and_clipped_and_a_decided_one_is_not(tmp_path: Path) -> None:
+    undecided = drawn(Mark("1 stream", 0.86, 0.03, 25.0), folder=tmp_path)
+    assert "undecided: the interval includes 1" in undecided
+    assert "ends outside of the axis" in undecided
+    assert "<pattern" in undecided
+    decided = drawn(Mark("1 stream", 1.5, 1.4, 1.6), folder=tmp_path)
+    assert "undecided" not in decided
+    assert "ends outside" not in decided
+    assert "<pattern" not in decided
