@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain, product
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from specops.results import Result
 
 DEFAULT_OUT = Path("baseline.json")
+_SHORTAGE = re.compile(r"^(p\d+) needs (\d+) samples, there are \d+$")
 _SHOWN = (*product(("ttft_ms", "tpot_ms", "e2e_ms"), ("p50", "p95")), ("e2e_ms", "p99"))
 
 
@@ -162,11 +164,16 @@ def _page(result: Result, out: Path) -> Iterator[str | Table]:
 
 
 def _reasons(result: Result) -> list[str]:
-    """Why figures of the table are missing: each reason once."""
+    """Why figures of the table are missing: each reason once, and once for all rows with too few requests."""
     levels = [*result.data["by_concurrency"], *chain(*result.data["by_class"].values())]
     missing = [(level[name]["missing"], quantile) for level in levels for name, quantile in _SHOWN]
     shown = [of[quantile] for of, quantile in missing if quantile in of]
-    return list(dict.fromkeys([*result.summary.get("reasons", {}).values(), *shown]))
+    found = [*result.summary.get("reasons", {}).values(), *shown]
+    return list(
+        dict.fromkeys(
+            _SHORTAGE.sub(r"\1 is not shown for rows with fewer than \2 requests", reason) for reason in found
+        )
+    )
 
 
 def _load(level: dict[str, Any]) -> str:

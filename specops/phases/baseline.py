@@ -19,6 +19,7 @@ from specops.load.transport_errors import endpoint_error
 from specops.load.workload import PromptSet, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
+from specops.render.figures import count
 from specops.results import Result, Verdict
 
 PHASE = "baseline"
@@ -187,7 +188,7 @@ class _Run:
             return self._result("undecided", reason)
         if unsteady:
             return self._result("undecided", f"{unsteady}{also}")
-        return self._result("yes", f"measured {requests} requests in {len(self.cells)} cells{also}")
+        return self._result("yes", f"measured {requests} requests in {count(len(self.cells), 'cell')}{also}")
 
     def _doubts(self) -> list[validity.Doubt | None]:
         limits = {

@@ -45,7 +45,7 @@ def test_retries_are_reported(stub: Stub, prompts_file: Path) -> None:
     found = run(stub, prompts_file)
     assert found.verdict == "yes"
     assert (found.data["errors"]["retries"], found.data["errors"]["retried_requests"]) == (1, 1)
-    assert found.reason.startswith("measured 12 requests in 1 cells; ")
+    assert found.reason.startswith("measured 12 requests in 1 cell; ")
     assert found.reason.endswith("; 1 retried")
     level = found.data["by_concurrency"][0]
     assert level["e2e_with_retries_ms"]["n"] == 12
