@@ -272,3 +272,12 @@ def test_handed_back_at_a_step_it_comes_up_from_what_was_found_and_never_beyond_
     assert release(pinned, "ada", "go", 0.0, RULES, found=50).state.percent == 5
     on = State(override=override)
     assert release(on, "ada", "go", 0.0, RULES, found=0).state.percent == 5, "another hand had switched one"
+
+
+def test_handing_back_says_whether_there_was_an_override() -> None:
+    pinned = pin(State(), Override(pool="standard", by="ada", why="so", left_s=None), 10.0, Rules()).state
+    handed = release(pinned, "ada", "done", 20.0, Rules())
+    assert (handed.events, handed.state.override) == (("released",), None)
+    again = release(handed.state, "ada", "twice", 30.0, Rules())
+    assert again.events == ()
+    assert "had it already" in again.why
