@@ -200,7 +200,7 @@ def test_endpoints_that_are_not_there_are_an_error_and_leave_no_result(stub, rol
         (["--budget", "0"], "--budget: "),
         (["--repeats", "0"], "--repeats: "),
         (["--trees", "chain:3,wide:2"], "--trees: "),
-        (["--plot", "sweep.jpg"], "no name of a plot"),
+        (["--plot", "sweep.jpg"], "invalid plot file"),
         (["--attach", "http://127.0.0.1:9/v1"], "does not begin with a K"),
         (["--attach", "3=ftp://host"], "ftp://host is not a usable address"),
         (

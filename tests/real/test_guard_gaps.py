@@ -153,13 +153,13 @@ def test_a_gap_is_no_data_and_never_bad(past: Past, kind: str, length: str) -> N
     assert walked.verdicts <= {"healthy", "no_data"}, walked.evaluations
     assert {walked.evaluations[at].verdict for at in walked.evaluations if 0 <= at < 240} == {"no_data"}
     assert {walked.evaluations[at].verdict for at in walked.evaluations if at >= 360} == {"healthy"}
-    assert "of the scrapes of the last 300 s are there" in walked.evaluations[60.0].reason
+    assert "of the scrapes of the last 300 s succeeded" in walked.evaluations[60.0].reason
 
 
 @pytest.mark.parametrize("after", [75.0, 150.0, 285.0])
 def test_a_load_is_of_the_time_that_samples_cover(past: Past, after: float) -> None:
     past.at = past.now - BACK + after
-    asked = plan("away-5m", STEEP).asked
+    asked = plan("away-5m", STEEP).query
     found = read(past.instant(together(asked.expressions(WINDOW_S, 2 * WINDOW_S))))
     assert float(found.load) == pytest.approx(4.4, rel=0.12)
     assert float(found.covered) == pytest.approx(after / WINDOW_S, abs=0.06)
@@ -193,4 +193,4 @@ def test_a_standard_pool_whose_samples_are_missing_is_not_one_without_traffic(
     walked = walk(past, rollout, 300.0, 600.0)
     assert "bad" not in walked.verdicts, walked.evaluations
     tpot = next(one for one in walked.evaluations[600.0].findings if one.signal == "tpot")
-    assert (tpot.verdict, "cannot be compared" in tpot.why) == ("unknown", True)
+    assert (tpot.verdict, "not compared with the standard pool" in tpot.why) == ("unknown", True)

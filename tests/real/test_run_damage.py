@@ -17,6 +17,7 @@ from specops.cli import app
 from specops.config import load
 from specops.errors import Exit, FileError, Stopped
 from specops.phases import playbook
+from specops.phases.playbook import walk as walk_module
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -57,6 +58,7 @@ def test_a_full_disk_is_the_environments_failure_and_the_result_is_rescued(
         fsync(descriptor)
 
     path = written()
+    monkeypatch.setattr(walk_module, "_record", lambda *_: None)  # the disk fills up while it is measured
     monkeypatch.setattr(results.os, "fsync", full)
     monkeypatch.setattr(results.tempfile, "tempdir", str(rescue))
     monkeypatch.setattr(sys, "argv", ["specops", "run", str(path), "--out", str(tmp_path / "run")])

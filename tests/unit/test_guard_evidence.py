@@ -344,7 +344,7 @@ def test_the_standard_pool_s_live_latency_is_looked_at_first(
     latencies = {one.verdict for one in found.findings if one.signal in ("tpot", "e2e")}
     assert latencies == {"bad" if verdict == "bad" else "unknown"}
     if both_slow:
-        assert found.reason.startswith("both pools are slow: speculation is not the cause; TPOT: 1.40×")
+        assert found.reason.startswith("both pools are slow: not speculation's doing; TPOT: 1.40×")
         assert "the standard pool takes 1.40× its own baseline (n=400)" in found.reason
 
 

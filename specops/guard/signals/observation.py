@@ -121,7 +121,7 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
     if verdict == "no_data":
         reasons = [_no_data(criteria, live)]
     if both_slow:
-        reasons = ["both pools are slow: speculation is not the cause", *reasons]
+        reasons = ["both pools are slow: not speculation's doing", *reasons]
     if live.restarts > 0:
         reasons.append(f"{live.restarts:.0f} of its servers started within the last two windows")
     findings += _classes(criteria, short, longer)
