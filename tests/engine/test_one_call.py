@@ -32,9 +32,11 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def near(found: Tensor, exact: Tensor) -> None:
-    """But for what comes of activations in 16 bits."""
-    assert torch.allclose(found.double(), exact, rtol=0, atol=1e-3 * float(exact.abs().max()) + 1e-30)
+def near(found: Tensor, exact: Tensor, terms: Tensor | None = None) -> None:
+    """But for what comes of activations in 16 bits. `terms`: the sums of the products' absolute values, where
+    the products of a sum may cancel each other."""
+    size = float((exact if terms is None else terms).abs().max())
+    assert torch.allclose(found.double(), exact, rtol=0, atol=1e-3 * size + 1e-30)
 
 
 def quantised(
@@ -61,12 +63,12 @@ def quantised(
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 50), st.integers(0, 99))
 def test_recurrent(width: int, inter: int, vocab: int, seed: int) -> None:
-    of, _ = quantised((width + 2 * inter, width), (width, inter), (vocab, width), seed=seed)
+    of, kept = quantised((width + 2 * inter, width), (width, inter), (vocab, width), seed=seed)
     state, token = random(1, width, seed=seed + 5), random(1, width + 2 * inter, seed=seed + 6)
     after, logits = ops.recurrent(state, token, of)
     exact_after, exact_logits = reference.recurrent(state, token, of)
     near(after, exact_after)
-    near(logits, exact_logits)
+    near(logits, exact_logits, exact_after.abs() @ kept[-1].double().abs().t())
 
 
 @pytest.mark.parametrize("width", [1, 255, 3000])
@@ -87,7 +89,7 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
     capacity = start + n + data.draw(st.integers(0, 3))
     queries, keys = heads * dim, kv_heads * dim
     shapes = (width + queries + 2 * keys, width), (width, queries), (2 * inter, width), (width, inter)
-    of, _ = quantised(*shapes, (vocab, width), seed=seed, first=width + queries)
+    of, kept = quantised(*shapes, (vocab, width), seed=seed, first=width + queries)
     entered = random(n, width + queries + 2 * keys, seed=seed + 7)
     features = random(n, width, seed=seed + 8)
     norm, cache = random(width, seed=seed + 9), random(capacity, 2 * kv_heads, dim, seed=seed + 10)
@@ -104,7 +106,7 @@ def test_eagle(heads: int, kv_heads: int, dim: int, data: st.DataObject, seed: i
     found, logits = passes.guess(Fed(entered, features, positions, cache, start, sees))
     near(cache, expected)
     near(found, exact)
-    near(logits, exact_logits)
+    near(logits, exact_logits, exact.abs() @ kept[-1].double().abs().t())
 
 
 @pytest.mark.parametrize("places", [[1], [3], [1, 2, 3]])
@@ -135,7 +137,7 @@ def test_a_head_drafts_alike_in_one_call_and_in_many(
 
 @pytest.mark.slow
 @given(
-    st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=5),
+    st.lists(st.floats(0.001, 0.999), min_size=1, max_size=5),  # at 0, tokens of 1e-35 or of 0 decide
     st.sampled_from([0.0, 0.5, 1.0]),
     st.sampled_from([0.0, 0.6, 1.0]),
     st.integers(1, 3),
