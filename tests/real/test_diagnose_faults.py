@@ -125,7 +125,7 @@ FAULTS: Mapping[str, Fault] = {
     "full-gpu-with-an-empty-cache": Fault(
         None, gpu_gib=78.0, spec={"gauges": {"kv_cache_usage_perc": 0.2}}
     ),
-    "late-first-token": Fault("first-token-late", "4.00 times", then={"ttft": 0.4}),
+    "late-first-token": Fault("first-token-late", "4.00 ×", then={"ttft": 0.4}),
     "other-traffic": Fault("acceptance-drift", "0.55", then={"acceptance": 0.55}),
     "aborted": Fault("requests-aborted", "30.0%", then={"aborted": 0.3}),
     "clients-leave-both": Fault(None, spec={"aborted": 0.1}, standard={"aborted": 0.1}),

@@ -30,7 +30,7 @@ def start(tiny_pair: tuple[Path, Path]) -> Iterator[Start]:
     def run(*arguments: str, patience: float | None = None) -> subprocess.Popen[str]:
         program = "from specops.cli.app import main; from specops.serve import worker_process\n"
         if patience is not None:
-            program += f"process._PATIENCE = {patience}\n"
+            program += f"worker_process._END_WITHIN_S = {patience}\n"
         program += "main()"
         command = [sys.executable, "-c", program, "serve", "--target", str(target), "--draft", str(draft)]
         command += ["--tree", "chain:2", "--max-batch", "1", "--threads", "1", *arguments]
