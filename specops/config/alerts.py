@@ -61,6 +61,9 @@ class AlertRecord(_Strict):
     """Alerts of the same pool that are silent while this one fires."""
 
     expr: str
+    title: str
+    """What it means, in one sentence without values; the dashboard shows it."""
+
     summary: str
     description: str
     runbook: str

@@ -126,6 +126,10 @@ EXPECTED: Mapping[Latency, str] = {
 SPEEDUP = "specops:speedup"
 """With `latency`: what is expected over what is. Above 1 is faster than the baseline."""
 
+ALERT_INFO = "specops:alert_info"
+"""Without specops_pool and model_name: alertname, title, runbook_url. Constant 1 for each alert that is
+loaded, so that a dashboard can join the texts to ALERTS, which has no annotations."""
+
 PoolName = Literal["standard", "speculative"]
 POOLS: tuple[PoolName, ...] = ("standard", "speculative")
 

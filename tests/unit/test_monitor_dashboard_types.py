@@ -22,6 +22,7 @@ KINDS = {
     "stat": "Stat",
     "bargauge": "BarGauge",
     "state-timeline": "StateTimeline",
+    "table": "Table",
 }
 RAW = "./node_modules/@grafana/schema/dist/esm/raw/composable"
 QUERY = f"{RAW}/prometheus/dataquery/x/PrometheusDataQuery_types.gen"
@@ -93,8 +94,14 @@ def _typescript(rendered: dict[str, Any]) -> Iterator[str]:
     for kind, name in KINDS.items():
         folder = kind.replace("-", "")
         yield f"import type * as {name} from '{RAW}/{folder}/panelcfg/x/{name}PanelCfg_types.gen';"
-    # The schema has a target of any data source there, without its own keys.
+    # The schema has a target of any data source there, and none of the data source's own keys.
     events = [event.pop("target") for event in rendered["annotations"]["list"]]
+    for event in rendered["annotations"]["list"]:
+        for key in ("expr", "titleFormat", "textFormat", "tagKeys"):
+            assert isinstance(event.pop(key), str)
+    # This release's schema requires a theme. Later ones have none; Grafana then uses the user's.
+    assert "style" not in rendered
+    rendered["style"] = "light"
     yield f"export const dashboard: Plain<Dashboard> = {json.dumps(rendered)};"
     queries = list(events)
     for number, panel in enumerate(rendered["panels"]):

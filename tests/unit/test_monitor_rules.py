@@ -58,6 +58,9 @@ EVERY_KIND = [
     Watched(rollout(monitor={"names": {"standard": "sglang"}, "labels": {"cluster": "a"}}), MEASURED),
 ]
 
+PROMETHEUS = ("up", "ALERTS", "ALERTS_FOR_STATE")
+"""Series that Prometheus makes itself."""
+
 
 def rules_of(text: str) -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
@@ -87,7 +90,7 @@ def test_every_expression_is_promql_and_every_name_is_checked_for(watched: Watch
         parsed = promql_parser.parse(text)
         for name in metrics(parsed):
             whole = re.sub(r"_(sum|count|bucket)$", "", name)
-            assert whole in asked or name in made or name in ("up", "ALERTS"), f"{name} in {text}"
+            assert whole in asked or name in made or name in PROMETHEUS, f"{name} in {text}"
 
 
 def test_what_is_recorded_is_named_in_one_place() -> None:
@@ -316,3 +319,37 @@ def test_a_dashboard_is_the_same_each_time_and_its_panels_do_not_overlap() -> No
         assert at["x"] + at["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
+    built = json.loads(dashboard(FULL.rollout, FULL.limits))
+    assert built["timezone"] == "browser"
+    assert "style" not in built
+    rows = [panel["title"] for panel in built["panels"] if panel["type"] == "row"]
+    assert rows[:2] == ["Alerts", "Is it paying?"]
+    for panel in built["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] not in ("", "short"), panel["title"]
+        for query in panel["targets"]:
+            assert query["datasource"]["uid"] == "${datasource}", panel["title"]
+
+
+def test_every_alert_has_a_title_without_values_and_one_series_with_it() -> None:
+    found = [rule for rule in rules_of(FULL.texts()["rules.yml"]) if rule["record"] == series.ALERT_INFO]
+    assert [rule["labels"]["alertname"] for rule in found] == [*FULL.limits]
+    for rule in found:
+        title = rule["labels"]["title"]
+        assert re.fullmatch(r"[^\[{%]+\.", title), title
+        assert rule["labels"]["runbook_url"] == f"runbook.md#{rule['labels']['alertname'].lower()}"
+
+
+def test_the_table_of_alerts_links_a_runbook_only_where_its_address_is_known() -> None:
+    def links(**monitor: Any) -> list[Any]:
+        built = json.loads(Watched(rollout(monitor=monitor), MEASURED).texts()["dashboard.json"])
+        [table] = [panel for panel in built["panels"] if panel["type"] == "table"]
+        return [one for one in table["fieldConfig"]["overrides"] if one["properties"][0]["id"] == "links"]
+
+    assert links() == []
+    assert len(links(runbook="https://wiki.example/runbook")) == 1

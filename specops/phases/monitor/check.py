@@ -141,6 +141,7 @@ def _others(name: str, series: Series, pool: PoolName | None) -> dict[str, str]:
 
 def _recorded(labels: dict[str, str]) -> Iterator[Need]:
     yield Need(names.FINISHED, RULES, labels, "alerts and panels", fix=NO_RULES)
+    yield Need(names.ALERT_INFO, RULES, labels, "texts of alerts", fix=OLD_RULES)
     of_drafts = (names.ACCEPTANCE, names.ACCEPTED_LENGTH, names.DRAFTED)
     of_both = (*names.MEAN.values(), names.CONCURRENCY, names.ANSWER_TOKENS)
     of_errors = (names.REQUESTS, names.ERROR_SHARE)

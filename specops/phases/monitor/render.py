@@ -18,7 +18,7 @@ from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
 from specops.render.prometheus.alertmanager import alertmanager_config
-from specops.render.prometheus.alerts import RUNBOOK, Limits, alerts, runbook_of
+from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts, runbook_of
 from specops.render.prometheus.rules import Measured, rules
 from specops.render.prometheus.scrape import prometheus_config, targets
 from specops.results import Result
@@ -93,7 +93,7 @@ def texts(rollout: Rollout, known: Measurements, decided: Limits, path: Path | N
     measured = Measured(known.loads, known.acceptance.value if known.acceptance else None)
     return {
         "prometheus.yml": prometheus_config(rollout),
-        "rules.yml": rules(rollout, measured),
+        "rules.yml": rules(rollout, measured, alert_info(rollout, decided)),
         "alerts.yml": alerts(rollout, decided),
         "alertmanager.yml": alertmanager_config(rollout),
         RUNBOOK: runbook_of(rollout, path),

@@ -11,17 +11,30 @@ from grafana_foundation_sdk.builders import (
     prometheus,
     stat,
     statetimeline,
+    table,
     timeseries,
 )
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import prometheus as queries
 
 from specops.config import Rollout
 from specops.prometheus import series
-from specops.prometheus.series import ROLLOUT
-from specops.render.grafana.panels import EVENTS, Panel, Row, acceptance, guard, now, routes, servers, speed
+from specops.prometheus.series import POOL, ROLLOUT
+from specops.render.grafana.panels import (
+    EVENTS,
+    Panel,
+    Row,
+    acceptance,
+    alerts,
+    guard,
+    paying,
+    routes,
+    servers,
+    speed,
+)
 from specops.render.prometheus.alerts import Limits
 from specops.render.server import dns_name, header, to_yaml
 
@@ -30,18 +43,21 @@ DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
 def dashboard(rollout: Rollout, limits: Limits) -> str:
-    """The text. One dashboard serves all rollouts of a Prometheus; this one's is chosen to begin with.
+    """The text of dashboard.json. It shows any rollout of a Prometheus; this one is chosen to begin with.
 
-    Where there is no alert, no colour judges either.
+    A panel has no colours by threshold where there is no alert.
     """
     low, critical, errors = (
         limits[name].value or 0.0 if name in limits else 0.0
         for name in ("LowAcceptRatio", "CriticalAcceptRatio", "SpeculationErrors")
     )
-    made = (
+    built = (
         builders.Dashboard(f"Speculative decoding: {rollout.rollout}")
         .uid(f"specops-{dns_name(rollout.rollout)}"[:40])
-        .description("Made by specops. Every value is of the window that the rules have.")
+        .description(
+            "Does speculation pay, and is it safe? Ratios and means are"
+            " over the window of the recording rules."
+        )
         .tags(["specops"])
         .timezone("browser")
         .refresh("30s")
@@ -50,30 +66,54 @@ def dashboard(rollout: Rollout, limits: Limits) -> str:
         .readonly()
     )
     for variable in _variables(rollout):
-        made = made.with_variable(variable)
-    for name, (expr, colour) in EVENTS.items():
-        event = builders.AnnotationQuery().name(name).datasource(DATASOURCE).enable(True).icon_color(colour)
-        made = made.annotation(event.expr(expr))
-    for row in (now(low, critical, errors), acceptance(), speed(), routes(), servers(), guard()):
-        made = _with_row(made, row)
-    built = json.loads(json.dumps(made.build(), cls=JSONEncoder))
-    _choose_by(rollout, built)
-    return json.dumps(_as_grafana_has_it(built), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        built = built.with_variable(variable)
+    for event in EVENTS:
+        annotation = builders.AnnotationQuery().name(event.name).datasource(DATASOURCE).enable(True)
+        built = built.annotation(annotation.icon_color(event.colour).expr(event.expr))
+    for row in (alerts(errors), paying(low, critical), acceptance(), speed(), routes(), servers(), guard()):
+        built = _with_row(built, row)
+    plain = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    _choose_by(rollout, plain)
+    _link_runbook(rollout, plain)
+    return json.dumps(_as_grafana_reads(plain), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _choose_by(rollout: Rollout, built: dict[str, Any]) -> None:
-    """Every query is of the rollout that is chosen, and of the values that are chosen of `monitor.labels`."""
+    """Add the choice of each of `monitor.labels` to every selector, and these labels to every join."""
     chosen = "".join(f',{name}=~"$label_{name}"' for name in rollout.monitor.labels)
+    joined = ", ".join((ROLLOUT, *rollout.monitor.labels))
     events = built["annotations"]["list"]
     for query in [*events, *(one for panel in built["panels"] for one in panel.get("targets", []))]:
-        query["expr"] = query["expr"].replace(CHOSEN, CHOSEN + chosen)
+        query["expr"] = (
+            query["expr"].replace(CHOSEN, CHOSEN + chosen).replace(f"on ({ROLLOUT}", f"on ({joined}")
+        )
 
 
-def _as_grafana_has_it(built: dict[str, Any]) -> dict[str, Any]:
-    """Where the SDK differs from Grafana's own schema: an annotation's query is its target, `auto` belongs to
-    variables of an interval alone, and every variable says whose it is."""
-    for event in built["annotations"]["list"]:
-        event["target"] = {"datasource": event["datasource"], "expr": event.pop("expr"), "refId": "Anno"}
+def _link_runbook(rollout: Rollout, built: dict[str, Any]) -> None:
+    """Link the runbook's column where its address is known; a file beside the rules cannot be linked."""
+    if rollout.monitor.runbook is None:
+        return
+    link = {"title": "Open the runbook", "url": "${__value.raw}", "targetBlank": True}
+    override = {
+        "matcher": {"id": "byName", "options": "Runbook"},
+        "properties": [{"id": "links", "value": [link]}],
+    }
+    for panel in built["panels"]:
+        if panel["type"] == "table":
+            panel["fieldConfig"]["overrides"].append(override)
+
+
+def _as_grafana_reads(built: dict[str, Any]) -> dict[str, Any]:
+    """Repair what differs between the SDK and Grafana.
+
+    Grafana's Prometheus reads `expr` and the formats of an annotation beside its target, up to version 12 at
+    least; the schema has the target. `auto` belongs to interval variables alone. The SDK sets a dark theme;
+    without one, Grafana uses the theme of the user.
+    """
+    del built["style"]
+    for event, query in zip(EVENTS, built["annotations"]["list"], strict=True):
+        query["target"] = {"datasource": query["datasource"], "expr": query["expr"], "refId": "Anno"}
+        query |= {"titleFormat": event.title, "textFormat": event.text, "tagKeys": "severity,specops_pool"}
     for variable in built["templating"]["list"]:
         for key in ("auto", "auto_count", "auto_min"):
             variable.pop(key, None)
@@ -82,7 +122,7 @@ def _as_grafana_has_it(built: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variables(rollout: Rollout) -> list[Any]:
-    asked = models.VariableRefresh.ON_TIME_RANGE_CHANGED
+    refresh = models.VariableRefresh.ON_TIME_RANGE_CHANGED
     chosen = models.VariableOption(selected=True, text=rollout.rollout, value=rollout.rollout)
     everything = models.VariableOption(selected=True, text="All", value="$__all")
     return [
@@ -91,14 +131,14 @@ def _variables(rollout: Rollout) -> list[Any]:
         .label("Rollout")
         .datasource(DATASOURCE)
         .query(f"label_values({series.FINISHED}, {ROLLOUT})")
-        .refresh(asked)
+        .refresh(refresh)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .current(chosen),
         builders.QueryVariable("model")
         .label("Model")
         .datasource(DATASOURCE)
         .query(f'label_values({series.FINISHED}{{{ROLLOUT}="$rollout"}}, model_name)')
-        .refresh(asked)
+        .refresh(refresh)
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(True)
         .include_all(True)
@@ -129,7 +169,7 @@ def _with_row(made: Any, row: Row) -> Any:
 
 
 def _panel(panel: Panel) -> Any:
-    kinds = {"lines": _lines, "value": _value, "bars": _bars, "states": _states}
+    kinds = {"lines": _lines, "value": _value, "bars": _bars, "states": _states, "table": _table}
     built = (
         kinds[panel.kind]()
         .title(panel.title)
@@ -138,6 +178,7 @@ def _panel(panel: Panel) -> Any:
         .datasource(DATASOURCE)
         .span(panel.width)
         .height(panel.height)
+        .no_value(panel.empty)
     )
     if panel.steps:
         steps = [models.Threshold(None, "red" if panel.kind == "value" else "transparent")]
@@ -148,13 +189,15 @@ def _panel(panel: Panel) -> Any:
     if panel.words:
         words = {value: models.ValueMappingResult(text=word) for value, word in panel.words.items()}
         built = built.mappings([models.ValueMap(options=words)])
-    at_once = panel.kind in ("value", "bars")
+    at_once = panel.kind in ("value", "bars", "table")
     for number, query in enumerate(panel.queries):
-        asked = (
+        target = (
             prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(chr(ord("A") + number))
         )
-        asked = asked.datasource(DATASOURCE)
-        built = built.with_target(asked.instant() if at_once else asked.range())
+        target = target.datasource(DATASOURCE)
+        if panel.kind == "table":
+            target = target.format(queries.PromQueryFormat.TABLE)
+        built = built.with_target(target.instant() if at_once else target.range())
     return built
 
 
@@ -182,7 +225,6 @@ def _value() -> Any:
         .reduce_options(_last())
         .color_mode(options.BigValueColorMode.VALUE)
         .graph_mode(options.BigValueGraphMode.NONE)
-        .no_value("–")
     )
 
 
@@ -192,6 +234,41 @@ def _bars() -> Any:
 
 def _states() -> Any:
     return statetimeline.Panel().merge_values(True).show_value(options.VisibilityMode.NEVER)
+
+
+COLUMNS = {
+    "severity": "Severity",
+    "alertname": "Alert",
+    "title": "What it means",
+    POOL: "Pool",
+    "model_name": "Model",
+    "latency": "Latency",
+    "instance": "Server",
+    "Value": "True for",
+    "runbook_url": "Runbook",
+}
+"""The labels that the table of alerts shows, in this order."""
+HIDDEN = ("Time", ROLLOUT, "job", "state", "series", "status")
+
+
+def _table() -> Any:
+    arranged = {
+        "excludeByName": dict.fromkeys(HIDDEN, True),
+        "indexByName": {name: place for place, name in enumerate(COLUMNS)},
+        "renameByName": COLUMNS,
+    }
+    return (
+        table.Panel()
+        .show_header(True)
+        .with_transformation(models.DataTransformerConfig(id_val="organize", options=arranged))
+        .override_by_name("Alert", [_width(250)])
+        .override_by_name("Severity", [_width(90)])
+        .override_by_name("True for", [_width(110)])
+    )
+
+
+def _width(pixels: int) -> Any:
+    return models.DynamicConfigValue(id_val="custom.width", value=pixels)
 
 
 PROMETHEUS = "http://127.0.0.1:9090"

@@ -13,6 +13,8 @@ from specops.prometheus.series import (
     GUARD_OVERRIDE,
     GUARD_PERCENT,
     GUARD_STATE,
+    POOL,
+    ROLLOUT,
     ROUTE_DECISIONS,
     ROUTE_DURATION,
     ROUTE_FAILOVERS,
@@ -21,15 +23,29 @@ from specops.prometheus.series import (
     ROUTE_REQUESTS,
 )
 
-Kind = Literal["lines", "value", "bars", "states"]
+Kind = Literal["lines", "value", "bars", "states", "table"]
 
 # Grafana's variables: the dashboard serves every rollout that a Prometheus has.
 OURS = '{specops_rollout="$rollout",model_name=~"$model"}'
 SPECULATIVE = '{specops_rollout="$rollout",specops_pool="speculative",model_name=~"$model"}'
+STANDARD = '{specops_rollout="$rollout",specops_pool="standard",model_name=~"$model"}'
 ALL = '{specops_rollout="$rollout"}'
 BOTH = '{specops_rollout="$rollout",specops_pool="speculative"}'
+FIRING = 'ALERTS{specops_rollout="$rollout",alertstate="firing"}'
 RATE = "[$__rate_interval]"
 POOL_AND_MODEL = "{{specops_pool}} {{model_name}}"
+
+# Units, by Grafana's ids. Grafana writes seconds below 1 as ms.
+SECONDS, SHARE, PERCENT, PER_SECOND, REQUESTS_PER_SECOND = "s", "percentunit", "percent", "ops", "reqps"
+TIMES, TOKENS, TOKENS_PER_SECOND = "suffix:×", "suffix: tok", "suffix: tok/s"
+REQUESTS, ALERTS, SERVERS, EVALUATIONS = (
+    "suffix: req",
+    "suffix: firing",
+    "suffix: servers",
+    "suffix: evaluations",
+)
+WORDS = "none"
+"""The unit of a panel that shows words for its values."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +59,7 @@ class Panel:
     title: str
     description: str
     queries: Sequence[Query]
-    unit: str = "short"
-    """By Grafana's ids: percentunit (0 to 1), percent (0 to 100), s, reqps, ops."""
-
+    unit: str
     kind: Kind = "lines"
     width: int = 8
     """Of 24."""
@@ -55,7 +69,10 @@ class Panel:
     """Colours from a value on, rising; below the first it is red."""
 
     words: Mapping[str, str] | None = None
-    """Of values that stand for something."""
+    """The word that stands for a value."""
+
+    empty: str = "–"
+    """Shown where there is no value."""
 
 
 @dataclass(frozen=True)
@@ -66,57 +83,141 @@ class Row:
 
 Steps = Sequence[tuple[float, str]]
 _FASTER: Steps = ((0.9, "orange"), (1.0, "green"))
+_SAVES: Steps = ((0.0, "green"),)
 
 
-def now(low: float, critical: float, errors: float) -> Row:
-    """The thresholds of the alerts on acceptance and on errors."""
-    speedup = f"{series.SPEEDUP}{SPECULATIVE[:-1]},latency="
+def alerts(errors: float) -> Row:
+    """`errors`: the threshold of SpeculationErrors."""
+    loaded = f"count({series.ALERT_INFO}{ALL})"
+    since = f"time() - ALERTS_FOR_STATE{ALL} and ignoring (alertstate) {FIRING}"
+    texts = f"on ({ROLLOUT}, alertname) group_left (title, runbook_url) {series.ALERT_INFO}{ALL}"
     return Row(
-        "Now",
+        "Alerts",
         [
             _figure(
-                "Acceptance",
-                "Accepted over drafted tokens. No value: no traffic. Green from LowAcceptRatio's threshold"
-                " on, red below CriticalAcceptRatio's.",
-                Query(f"{series.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
-                ((critical, "orange"), (low, "green")),
-                "percentunit",
-            ),
-            _figure(
-                "Speed-up of a token",
-                "The baseline's TPOT at the load that there is, over TPOT now. No value: no traffic, no"
-                " baseline, or a load that was not measured.",
-                Query(f'{speedup}"tpot"}}', "{{model_name}}"),
-                _FASTER,
-            ),
-            _figure(
-                "Speed-up of an answer",
-                "The same of E2E, for answers as long as they are now.",
-                Query(f'{speedup}"e2e"}}', "{{model_name}}"),
-                _FASTER,
-            ),
-            _figure(
-                "Guard",
-                "on: all that may be speculative is; canary: it comes back in steps; fallen: off; held: off"
-                " until a person acts.",
-                Query(_state(), "state"),
-                ((1, "orange"), (3, "green")),
-                words={"0": "held", "1": "fallen", "2": "canary", "3": "on"},
-            ),
-            _figure(
-                "Speculative share",
-                "Of what the rules allow on the speculative pool, by router: all must have the same.",
-                Query(f"{ROUTE_PERCENT}{ALL}", "{{instance}}"),
-                ((1, "orange"), (100, "green")),
-                "percent",
+                "Alerts firing",
+                "The number of alerts that fire now. No value: Prometheus has not loaded the rules of this"
+                " rollout.",
+                Query(f"count({FIRING}) or {loaded} * 0", "firing"),
+                ((0.0, "green"), (1.0, "red")),
+                ALERTS,
             ),
             _figure(
                 "Failed requests",
-                "By the routers' 5xx, by the pool that a request was sent to; without routers, what engines"
-                " aborted.",
+                "The share of requests that failed, by the pool they were sent to: the routers' 5xx or,"
+                " without routers, the requests that the engines aborted. Red from the threshold of"
+                " SpeculationErrors.",
                 Query(f"{series.ERROR_SHARE}{ALL}", "{{specops_pool}}"),
                 ((0.0, "green"), (errors, "red")),
-                "percentunit",
+                SHARE,
+            ),
+            Panel(
+                "Firing now",
+                "Each alert that fires, what it means, for how long its condition has been true, and where"
+                " the runbook says what to do.",
+                [Query(f"({since}) * {texts}", "")],
+                SECONDS,
+                "table",
+                width=18,
+                height=5,
+                empty="No alert fires.",
+            ),
+        ],
+    )
+
+
+def paying(low: float, critical: float) -> Row:
+    """`low` and `critical`: the thresholds of LowAcceptRatio and CriticalAcceptRatio."""
+    e2e, requests = 'latency="e2e"', f"{series.TOKENS_PER_S}{OURS} / {series.ANSWER_TOKENS}{OURS}"
+    ours, theirs = (f"{series.SPEEDUP}{of[:-1]},{e2e}}}" for of in (SPECULATIVE, STANDARD))
+    compared = f"{ours} / ignoring ({POOL}) ({theirs} > 0)"
+    saved = f"{series.EXPECTED['e2e']}{SPECULATIVE} - {series.MEAN['e2e']}{SPECULATIVE}"
+    at_once = f"{series.TOKENS_PER_S}{SPECULATIVE} / {series.ANSWER_TOKENS}{SPECULATIVE}"
+    return Row(
+        "Is it paying?",
+        [
+            _figure(
+                "× standard pool",
+                "How many times faster the speculative pool answers than the standard pool does now. Each"
+                " pool is first compared with the baseline at its own load, so different loads do not"
+                " count. No value: a pool has no traffic, or the baseline did not measure its load.",
+                Query(compared, "{{model_name}}"),
+                _FASTER,
+                TIMES,
+            ),
+            _figure(
+                "Speed-up, answer",
+                "How many times faster a whole answer is than in the baseline at the same load and length."
+                " No value: no traffic, no baseline, or a load that was not measured.",
+                Query(ours, "{{model_name}}"),
+                _FASTER,
+                TIMES,
+            ),
+            _figure(
+                "Speed-up, token",
+                "The same for the time of one token after the first (TPOT).",
+                Query(ours.replace("e2e", "tpot"), "{{model_name}}"),
+                _FASTER,
+                TIMES,
+            ),
+            _figure(
+                "Saved per answer",
+                "The time that a user waits less for a whole answer. Negative: speculation costs time.",
+                Query(saved, "{{model_name}}"),
+                _SAVES,
+                SECONDS,
+            ),
+            _figure(
+                "Servers saved",
+                "How many more servers without speculation this traffic would keep busy. Negative:"
+                " speculation needs more servers. The weekly report has the sum, and its price.",
+                Query(f"{at_once} * ({saved}) / ({series.CONCURRENCY}{SPECULATIVE} > 0)", "{{model_name}}"),
+                _SAVES,
+                SERVERS,
+            ),
+            _figure(
+                "Acceptance",
+                "Accepted over drafted tokens. No value: no traffic. Green from the threshold of"
+                " LowAcceptRatio, red below that of CriticalAcceptRatio.",
+                Query(f"{series.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
+                ((critical, "orange"), (low, "green")),
+                SHARE,
+            ),
+            _figure(
+                "Speculative share",
+                "Of the requests that the rules allow on the speculative pool, the share that each router"
+                " sends there. All routers must have the same.",
+                Query(f"{ROUTE_PERCENT}{ALL}", "{{instance}}"),
+                ((1, "orange"), (100, "green")),
+                PERCENT,
+            ),
+            _figure(
+                "Guard",
+                "on: the speculative pool gets all its traffic. canary: traffic comes back in steps."
+                " fallen: the guard switched speculation off. held: off until a person acts.",
+                Query(_state(), "state"),
+                ((1, "orange"), (3, "green")),
+                WORDS,
+                words={"0": "held", "1": "fallen", "2": "canary", "3": "on"},
+            ),
+            Panel(
+                "Speed-up of an answer",
+                "Above 1× is faster than the baseline at the same load. The standard pool is the control:"
+                " where it leaves 1×, the machines or the traffic changed, and speculation is not the"
+                " cause.",
+                [
+                    Query(f"{series.SPEEDUP}{OURS[:-1]},{e2e}}}", POOL_AND_MODEL),
+                    Query(compared, "speculative / standard {{model_name}}"),
+                ],
+                TIMES,
+                width=12,
+            ),
+            Panel(
+                "Requests per second",
+                "Requests that each pool's servers completed.",
+                [Query(requests, POOL_AND_MODEL)],
+                REQUESTS_PER_SECOND,
+                width=12,
             ),
         ],
     )
@@ -127,14 +228,14 @@ def _figure(
     description: str,
     query: Query,
     steps: Steps,
-    unit: str = "short",
+    unit: str,
     words: Mapping[str, str] | None = None,
 ) -> Panel:
-    return Panel(title, description, [query], unit, "value", width=4, height=5, steps=steps, words=words)
+    return Panel(title, description, [query], unit, "value", width=3, height=5, steps=steps, words=words)
 
 
 def _state() -> str:
-    """The state as one number, since a value has one."""
+    """The state as one number, since a stat panel shows one."""
     return " or ".join(
         f'({GUARD_STATE}{{specops_rollout="$rollout",state="{state}"}} == 1) * {number}'
         for number, state in enumerate(("held", "fallen", "canary", "on"))
@@ -146,29 +247,31 @@ def acceptance() -> Row:
         "Acceptance",
         [
             Panel(
-                "Acceptance, and what it was measured to be",
-                "A gap is no traffic.",
+                "Acceptance, now and as measured",
+                "Accepted over drafted tokens, and the value measured before going live. A gap: no traffic.",
                 [
                     Query(f"{series.ACCEPTANCE}{SPECULATIVE}", "{{model_name}}"),
                     Query(f"{series.RECORDED_ACCEPTANCE}{BOTH}", "measured before"),
                 ],
-                "percentunit",
+                SHARE,
             ),
             Panel(
                 "Accepted by position",
-                "The share of drafts accepted that far. Where it falls to nothing, a shorter draft does as"
-                " well.",
+                "The share of drafts that were accepted up to each position. Where it falls to almost"
+                " nothing, a shorter draft serves as well.",
                 [Query(f"{series.PER_POSITION}{SPECULATIVE}", "{{position}}")],
-                "percentunit",
+                SHARE,
                 "bars",
             ),
             Panel(
-                "Tokens of a step",
-                "Of a verification: the bonus token included. Of all steps: those without a draft, too.",
+                "Tokens per step",
+                "Tokens that one verification yields, with the bonus token; and tokens per step over all"
+                " steps, those without a draft included.",
                 [
-                    Query(f"{series.ACCEPTED_LENGTH}{SPECULATIVE}", "a verification, {{model_name}}"),
+                    Query(f"{series.ACCEPTED_LENGTH}{SPECULATIVE}", "per verification, {{model_name}}"),
                     Query(f"{series.TOKENS_PER_STEP}{SPECULATIVE}", "all steps, {{model_name}}"),
                 ],
+                TOKENS,
             ),
         ],
     )
@@ -176,13 +279,14 @@ def acceptance() -> Row:
 
 def speed() -> Row:
     return Row(
-        "Against the baseline",
+        "Latency against the baseline",
         [
             Panel(
-                "Speed-up",
-                "Above 1 is faster than the baseline at the same load. The standard pool is the control:"
-                " where it leaves 1, the machine or the traffic has changed, not speculation.",
+                "Speed-up by latency",
+                "Above 1× is faster than the baseline at the same load: first token (ttft), token after"
+                " the first (tpot), whole answer (e2e).",
                 [Query(f"{series.SPEEDUP}{OURS}", "{{specops_pool}} {{latency}}")],
+                TIMES,
                 width=24,
             ),
             *(_latency(latency) for latency in LATENCIES),
@@ -191,21 +295,21 @@ def speed() -> Row:
 
 
 def _latency(latency: Latency) -> Panel:
-    said = {
+    title, what = {
         "ttft": ("TTFT", "Time to the first token."),
         "tpot": ("TPOT", "Time of each token after the first."),
-        "e2e": ("E2E", "A whole answer; expected is for answers as long as they are now."),
-    }
-    title, what = said[latency]
+        "e2e": ("E2E", "Time of a whole answer; the expected time is for answers of the current length."),
+    }[latency]
     return Panel(
         title,
-        f"{what} p95 lies somewhere in its bucket, and is left out where that is the engine's first.",
+        f"{what} Expected: the baseline's mean at the current load. p95 is interpolated within the engine's"
+        " bucket, and left out where that is the first.",
         [
             Query(f"{series.MEAN[latency]}{OURS}", "mean, {{specops_pool}}"),
             Query(f"{series.EXPECTED[latency]}{SPECULATIVE}", "expected without speculation"),
             Query(f"{series.P95[latency]}{OURS}", "p95, {{specops_pool}}"),
         ],
-        "s",
+        SECONDS,
     )
 
 
@@ -220,41 +324,42 @@ def routes() -> Row:
         [
             Panel(
                 "Requests by class",
-                "By the pool that the rules chose.",
+                "Requests of each class, and the pool that the rules chose for them.",
                 [Query(by_class, "{{class}} → {{pool}}")],
-                "reqps",
+                REQUESTS_PER_SECOND,
             ),
             Panel(
-                "Spilled, and failed over",
-                "Spilled: too many were in flight. Failed over: the speculative pool did not answer, the"
-                " standard one did.",
+                "Spilled and failed over",
+                "Spilled: sent to the standard pool, since too many were in flight. Failed over: answered"
+                " by the standard pool, since the speculative pool did not answer.",
                 [
                     Query(f"sum by (class) (rate({spill}{RATE}))", "spilled, {{class}}"),
                     Query(f"sum by (class) (rate({ROUTE_FAILOVERS}{ALL}{RATE}))", "failed over, {{class}}"),
                 ],
-                "reqps",
+                REQUESTS_PER_SECOND,
             ),
             Panel(
                 "Reasons",
-                "Why requests went where they went.",
+                "Which rule of the router chose the pool.",
                 [
                     Query(
                         f"sum by (reason, pool) (rate({ROUTE_DECISIONS}{ALL}{RATE}))", "{{reason}} → {{pool}}"
                     )
                 ],
-                "reqps",
+                REQUESTS_PER_SECOND,
             ),
             Panel(
                 "In flight",
-                "A request counts as many times as it asks for answers.",
+                "Requests that a pool works on. A request for n answers counts n times.",
                 [Query(f"sum by (pool) ({ROUTE_IN_FLIGHT}{ALL})", "{{pool}}")],
+                REQUESTS,
                 width=12,
             ),
             Panel(
                 "Mean duration by class",
-                "Of good answers, by the pool that gave them.",
+                "Duration of the answers with status 2xx, by the pool that gave them.",
                 [Query(f"{taken} / ({counted} > 0)", "{{class}}, {{pool}}")],
-                "s",
+                SECONDS,
                 width=12,
             ),
         ],
@@ -266,40 +371,44 @@ def servers() -> Row:
         "Servers",
         [
             Panel(
-                "Requests at a time",
-                "That a server has, as a request sees it: by this the baseline is compared.",
+                "Load of a server",
+                "Requests that a server has at a time, as a request meets them, and those that wait. The"
+                " baseline is compared at this load.",
                 [
                     Query(f"{series.CONCURRENCY}{OURS}", POOL_AND_MODEL),
                     Query(f"{series.WAITING}{OURS}", f"waiting, {POOL_AND_MODEL}"),
                 ],
+                REQUESTS,
             ),
             Panel(
-                "Tokens a second",
-                "Generated, of all servers.",
+                "Tokens per second",
+                "Tokens generated by all servers of a pool.",
                 [Query(f"{series.TOKENS_PER_S}{OURS}", POOL_AND_MODEL)],
+                TOKENS_PER_SECOND,
             ),
             Panel(
-                "Tokens of an answer",
-                "On average. About 1: empty answers, of which the end counts as a token.",
+                "Tokens per answer",
+                "The mean length of an answer. About 1: answers are empty, since the end counts as a token.",
                 [Query(f"{series.ANSWER_TOKENS}{OURS}", POOL_AND_MODEL)],
+                TOKENS,
             ),
             Panel(
                 "KV cache",
-                "In use, of the fullest server. It is not GPU memory, which vLLM takes at the start.",
+                "The share in use, of the fullest server. It is not GPU memory, which vLLM takes at once.",
                 [Query(f"{series.KV_USAGE}{OURS}", POOL_AND_MODEL)],
-                "percentunit",
+                SHARE,
             ),
             Panel(
                 "Preemptions",
-                "The KV cache was full, and a request was put back: what it had is computed again.",
+                "Requests put back per second, since the KV cache was full. Their tokens are computed again.",
                 [Query(f"{series.PREEMPTIONS}{OURS}", POOL_AND_MODEL)],
-                "ops",
+                PER_SECOND,
             ),
             Panel(
                 "GPU memory",
-                "In use, by DCGM's exporter where it is scraped.",
+                "The share in use, by DCGM's exporter. Empty where that is not scraped.",
                 [Query(f"{series.GPU_MEMORY}{ALL}", "{{Hostname}} GPU {{gpu}}")],
-                "percentunit",
+                SHARE,
             ),
         ],
     )
@@ -311,34 +420,38 @@ def guard() -> Row:
         "Guard",
         [
             Panel(
-                "State",
-                "What the guard has decided.",
+                "Guard's state",
+                "The state that the guard is in: on, canary, fallen or held.",
                 [Query(state, "{{state}}")],
+                WORDS,
                 kind="states",
                 width=12,
                 steps=((1, "blue"),),
-                words={"1": "here"},
+                words={"1": "in this state"},
             ),
             Panel(
                 "Evaluations",
-                "Only bad ones count towards a fall-back; no data, no traffic and unknown are not bad.",
+                "Verdicts of the guard. Only bad ones count towards a fall-back; no_data, no_traffic and"
+                " unknown do not.",
                 [Query(f"sum by (verdict) (increase({GUARD_EVALUATIONS}{ALL}{RATE}))", "{{verdict}}")],
+                EVALUATIONS,
                 width=12,
             ),
             Panel(
-                "Speculative share, wanted and had",
-                "What the guard wants, and what each router has.",
+                "Speculative share, set and reported",
+                "The share that the guard sets, and the share that each router reports.",
                 [
-                    Query(f"{GUARD_PERCENT}{ALL}", "the guard wants"),
-                    Query(f"{ROUTE_PERCENT}{ALL}", "{{instance}} has"),
+                    Query(f"{GUARD_PERCENT}{ALL}", "set by the guard"),
+                    Query(f"{ROUTE_PERCENT}{ALL}", "reported by {{instance}}"),
                 ],
-                "percent",
+                PERCENT,
                 width=12,
             ),
             Panel(
-                "Alerts",
-                "That fire now.",
-                [Query('ALERTS{specops_rollout="$rollout",alertstate="firing"}', "{{alertname}}")],
+                "Alerts over time",
+                "When each alert was firing.",
+                [Query(FIRING, "{{alertname}}")],
+                WORDS,
                 kind="states",
                 width=12,
                 steps=((1, "orange"),),
@@ -348,10 +461,45 @@ def guard() -> Row:
     )
 
 
-EVENTS: Mapping[str, tuple[str, str]] = {
-    "Speculation off: fallen": (f'{GUARD_STATE}{{specops_rollout="$rollout",state="fallen"}} == 1', "orange"),
-    "Speculation off: held": (f'{GUARD_STATE}{{specops_rollout="$rollout",state="held"}} == 1', "red"),
-    "Coming back": (f'{GUARD_STATE}{{specops_rollout="$rollout",state="canary"}} == 1', "blue"),
-    "A person's override": (f"{GUARD_OVERRIDE}{ALL} == 1", "purple"),
-}
-"""Annotations: the time over which the expression has a value, and a colour."""
+@dataclass(frozen=True)
+class Event:
+    """An annotation: drawn over the time in which the expression has a value."""
+
+    name: str
+    expr: str
+    colour: str
+    title: str
+    text: str
+    """HTML, as Grafana shows it; {{label}} is a label of the series."""
+
+
+EVENTS: Sequence[Event] = (
+    Event(
+        "Alerts",
+        f"{FIRING} * on ({ROLLOUT}, alertname) group_left (title, runbook_url) {series.ALERT_INFO}{ALL}",
+        "red",
+        "{{alertname}}",
+        '{{title}} <a href="{{runbook_url}}">Runbook</a>',
+    ),
+    *(
+        Event(
+            f"Guard: {state}",
+            f'{GUARD_STATE}{{specops_rollout="$rollout",state="{state}"}} == 1',
+            colour,
+            f"The guard's state is {state}",
+            text,
+        )
+        for state, colour, text in (
+            ("fallen", "orange", "The guard switched speculation off. It will try again in steps."),
+            ("held", "red", "Speculation is off until a person acts."),
+            ("canary", "blue", "Traffic comes back to the speculative pool in steps."),
+        )
+    ),
+    Event(
+        "Override",
+        f"{GUARD_OVERRIDE}{ALL} == 1",
+        "purple",
+        "A person's override holds",
+        "The guard evaluates, and acts on nothing.",
+    ),
+)

@@ -23,7 +23,7 @@ from specops.errors import ConfigError
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s
 from specops.prometheus.series import GUARD_STATE, POOL, POOLS, ROLLOUT, PoolName, exposed
-from specops.render.prometheus.rules import Alert, duration, rule_file
+from specops.render.prometheus.rules import Alert, Record, duration, rule_file
 from specops.render.prometheus.scrape import job_name, pool_targets
 from specops.serving import Drafts, Series
 
@@ -82,11 +82,32 @@ def _alert(rollout: Rollout, name: AlertName, limit: Limit) -> Alert:
         "summary": summary,
         "description": description,
         "threshold_source": str(limit),
-        "runbook_url": f"{rollout.monitor.runbook or RUNBOOK}#{name.lower()}",
+        "runbook_url": _runbook_url(rollout, name),
     }
     # What `absent` finds has no labels. Without the rollout's, its alert would belong to no rollout.
     labels = {"severity": record.severity, ROLLOUT: rollout.rollout} | rollout.monitor.labels
     return Alert(name, expr, limit.for_s, labels, annotations)
+
+
+def _runbook_url(rollout: Rollout, name: AlertName) -> str:
+    return f"{rollout.monitor.runbook or RUNBOOK}#{name.lower()}"
+
+
+def alert_info(rollout: Rollout, limits: Limits) -> list[Record]:
+    """One constant series for each entry of `limits`: its title and its place in the runbook."""
+    return [
+        Record(
+            series.ALERT_INFO,
+            "vector(1)",
+            {
+                ROLLOUT: rollout.rollout,
+                "alertname": name,
+                "title": alert_record(name).title,
+                "runbook_url": _runbook_url(rollout, name),
+            },
+        )
+        for name in limits
+    ]
 
 
 def _environment() -> Environment:

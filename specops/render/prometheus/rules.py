@@ -111,12 +111,13 @@ class Measured:
     acceptance: float | None = None
 
 
-def rules(rollout: Rollout, measured: Measured) -> str:
-    """The text of rules.yml."""
-    return rule_file(rollout.rollout, f"specops-{rollout.rollout}", records(rollout, measured), *ABOUT)
+def rules(rollout: Rollout, measured: Measured, constants: Sequence[Record] = ()) -> str:
+    """The text of rules.yml. `constants` are recorded as well."""
+    recorded = records(rollout, measured, constants)
+    return rule_file(rollout.rollout, f"specops-{rollout.rollout}", recorded, *ABOUT)
 
 
-def records(rollout: Rollout, measured: Measured) -> list[Record]:
+def records(rollout: Rollout, measured: Measured, constants: Sequence[Record] = ()) -> list[Record]:
     """All recording rules; each reads only those before it. Each has `monitor.labels`, since one
     Prometheus may record the same rollout in several clusters."""
     ours = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
@@ -129,6 +130,7 @@ def records(rollout: Rollout, measured: Measured) -> list[Record]:
         where = {ROLLOUT: rollout.rollout, POOL: "speculative"}
         found.append(Record(series.RECORDED_ACCEPTANCE, f"vector({measured.acceptance:.4g})", where))
     found += expected_latencies(ours, measured.loads)
+    found += constants
     return [record.labelled(rollout.monitor.labels) for record in found]
 
 
