@@ -32,7 +32,7 @@ def verify_draft(
     draft: Annotated[
         str | None, typer.Argument(help="Folder or hub id of the draft; or ngram, or suffix.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="vllm, sglang, llamacpp or embedded.")] = "vllm",
+    engine: Annotated[str, typer.Option(help="vllm, sglang, llamacpp, trtllm or embedded.")] = "vllm",
     engine_version: Annotated[
         str | None, typer.Option(help="Such as 0.32.0; the newest one known by default.")
     ] = None,

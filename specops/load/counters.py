@@ -94,7 +94,7 @@ def drafts_between(before: Scrape, after: Scrape, model: str | None = None) -> f
     None where nothing is known.
     """
     for series in tables():
-        grown = increase(before, after, series.acceptance.verifications, model)
+        grown = exposition.verified(before, after, series.acceptance, model)
         if not isinstance(grown, NoData):
             return grown
     for series in tables():

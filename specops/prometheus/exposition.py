@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specops.errors import EndpointError
 from specops.net import is_loopback
-from specops.serving import USUAL, Drafts, Series, tables
+from specops.serving import USUAL, Drafts, Gauges, Series, tables
 
 Labels = frozenset[tuple[str, str]]
 Scrape = Mapping[tuple[str, Labels], float]
@@ -77,19 +77,35 @@ class DraftCounts:
         ]
 
 
-def metrics_url(base_url: str) -> str:
+def metrics_url(base_url: str, path: str = USUAL.path) -> str:
     """Where an OpenAI base URL's server exposes its metrics: beside /v1, not below it."""
-    return base_url.rstrip("/").removesuffix("/v1") + "/metrics"
+    return base_url.rstrip("/").removesuffix("/v1") + path
 
 
 def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
-    """Fetch and parse the /metrics of the endpoint at `base_url`; EndpointError where there is none."""
+    """Fetch and parse the metrics of the endpoint at `base_url`; EndpointError where there are none.
+
+    Where /metrics answers with JSON, an engine has them at another path of the tables.
+    """
     url = metrics_url(base_url)
     if not url.startswith(("http://", "https://")):
         raise EndpointError(f"could not read {url}: it is no http address", hint="check the base URL")
+    text = _read(url, timeout_s)
+    if text.lstrip()[:1] in ("[", "{"):
+        others = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)
+        for url in (metrics_url(base_url, path) for path in others):
+            text = _read(url, timeout_s)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise EndpointError(f"could not read {url}: {error}") from error
+
+
+def _read(url: str, timeout_s: float) -> str:
     try:
         with opener(url).open(url, timeout=timeout_s) as response:
-            return parse(response.read().decode("utf-8"))
+            text: str = response.read().decode("utf-8")
+            return text
     except urllib.error.HTTPError as error:
         error.close()
         raise EndpointError(f"could not read {url}: it answered {error.code}") from error
@@ -145,22 +161,34 @@ def draft_counts(before: Scrape, after: Scrape, model: str | None = None) -> Dra
     counters = series_of(before, after).acceptance
     if not isinstance(counters, Drafts):
         counters = usual_drafts()  # which the server lacks, too: the reason names them
-    totals = []
-    for name in (counters.drafts, counters.draft_tokens, counters.accepted_tokens):
-        total = increase(before, after, name, model)
+    drafts = verified(before, after, counters, model)
+    draft_tokens = increase(before, after, counters.draft_tokens, model)
+    accepted_tokens = increase(before, after, counters.accepted_tokens, model)
+    for total in (drafts, draft_tokens, accepted_tokens):
         if isinstance(total, NoData):
             return total
-        totals.append(total)
-    drafts, draft_tokens, accepted_tokens = totals
+    assert not isinstance(drafts, NoData)
+    assert not isinstance(draft_tokens, NoData)
+    assert not isinstance(accepted_tokens, NoData)
     if not drafts:
         return NoData("the server verified no draft in this window")
     by_position = _increases(
-        before, after, counters.per_position, model, lambda labels: dict(labels).get("position", "")
+        before, after, counters.per_position, model, lambda labels: dict(labels).get(counters.position, "")
     )
     if isinstance(by_position, NoData):
         return DraftCounts(drafts, draft_tokens, accepted_tokens)
     positions = sorted((int(key), value) for key, value in by_position.items() if key.isdigit())
     return DraftCounts(drafts, draft_tokens, accepted_tokens, tuple(value for _, value in positions))
+
+
+def verified(before: Scrape, after: Scrape, counted: Drafts | Gauges, model: str | None) -> float | NoData:
+    """Verifications between two scrapes, by the engine's counter."""
+    which = counted.which if isinstance(counted, Drafts) else {}
+    held = which.items()
+    found = _increases(
+        before, after, counted.verifications, model, lambda labels: "held" if held <= labels else "other"
+    )
+    return found if isinstance(found, NoData) else found.get("held", 0.0)
 
 
 def mean(before: Scrape, after: Scrape, histogram: str, model: str | None = None) -> float | NoData:

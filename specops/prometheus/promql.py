@@ -68,7 +68,7 @@ class Signals:
         """Tokens that a verification yields, the bonus token included."""
         counted = self.series.acceptance
         if isinstance(counted, Drafts):
-            return f"1 + {self._ratio(counted.accepted_tokens, counted.drafts)}"
+            return f"1 + {self._sum(counted.accepted_tokens)} / ({self._drafts(counted)} > 0)"
         return self._ratio(self.series.generated, counted.verifications)
 
     def per_position(self) -> str | None:
@@ -76,9 +76,11 @@ class Signals:
         counted = self.series.acceptance
         if not isinstance(counted, Drafts):
             return None
-        by = (*self.by, "position")
-        grown = f"sum by ({', '.join(by)}) ({self._rate(counted.per_position)})"
-        return f"{grown} / ignoring (position) group_left () ({self._sum(counted.drafts)} > 0)"
+        by, rate = (*self.by, "position"), self._rate(counted.per_position)
+        if counted.position != "position":
+            rate = f'label_replace({rate}, "position", "$1", "{counted.position}", "(.+)")'
+        grown = f"sum by ({', '.join(by)}) ({rate})"
+        return f"{grown} / ignoring (position) group_left () ({self._drafts(counted)} > 0)"
 
     def tokens_per_step(self) -> str | None:
         """Tokens that a sequence gets of a step of the engine: all tokens, over those that were not drafted.
@@ -190,6 +192,9 @@ class Signals:
         given_up = f"{self._aggregate('sum')} (rate({self._of(self.series.aborted, which)}))"
         # A counter with labels may be there only from its first count on.
         return f"({given_up} or {finished} * 0) / ({finished} > 0)"
+
+    def _drafts(self, counted: Drafts) -> str:
+        return replace(self, labels={**self.labels, **counted.which})._sum(counted.drafts)
 
     def _ratio(self, part: str, whole: str) -> str:
         return f"{self._sum(part)} / ({self._sum(whole)} > 0)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specops.serving import command, embedded, endpoint, llamacpp, sglang, vllm
+from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtllm, vllm
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
@@ -22,7 +22,7 @@ from specops.serving.known_issues import (
     published,
     reference_acceptances,
 )
-from specops.serving.metrics import Drafts, Series
+from specops.serving.metrics import Drafts, Gauges, Series
 
 __all__ = [
     "ENGINES",
@@ -37,6 +37,7 @@ __all__ = [
     "Endpoint",
     "Engine",
     "Finding",
+    "Gauges",
     "Grid",
     "Judged",
     "KnownIssue",
@@ -64,6 +65,7 @@ ENGINES: dict[str, Engine] = {
         vllm.ENGINE,
         sglang.ENGINE,
         llamacpp.ENGINE,
+        trtllm.ENGINE,
         command.ENGINE,
         endpoint.ENGINE,
     )

@@ -27,6 +27,9 @@ class Call:
     modules: tuple[str, ...]
     """Beginnings of what follows python -m."""
 
+    starts_itself: bool = True
+    """Its images start the server; else their words have to call it."""
+
     def program(self, words: Sequence[str]) -> int | None:
         """How many of `words` call it, as a program or a module; None: they do not."""
         for index, word in enumerate(words):
@@ -40,7 +43,7 @@ class Call:
 
     def container(self, words: Sequence[str]) -> int | None:
         """How many of `words` run its image: docker run … IMAGE."""
-        if any(word in CONTAINERS for word in words[:2]):  # the second: after sudo
+        if self.starts_itself and any(word in CONTAINERS for word in words[:2]):  # the second: after sudo
             return next((at + 1 for at, word in enumerate(words) if self.tag(word) is not None), None)
         return None
 
@@ -253,6 +256,9 @@ class CommandLine:
 
     flag: Callable[[str], bool] | None = None
     """Whether a release has this flag. None: a YAML file of flags cannot start it."""
+
+    document: Callable[[Mapping[str, object]], bool] | None = None
+    """Whether a YAML file is its settings, for a flag of the server."""
 
     usual_in: tuple[str, ...] = ()
     """Kinds of files in which it is the engine where they name none: production-stack, llm-d, KServe, Ray."""

@@ -235,6 +235,11 @@ class Pool(Section):
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
 
     @property
+    def ends_speculation(self) -> str | None:
+        """What may end its speculation by itself until it is started anew. None: nothing does."""
+        return None
+
+    @property
     def open_k(self) -> str | None:
         """The placeholder that a sweep fills with K, where the settings still hold one."""
         return None

@@ -10,14 +10,22 @@ class Drafts:
     """Counters of what was drafted and accepted."""
 
     drafts: str
+    """With `of_first`, the drafted tokens by position: every draft has a first one."""
     draft_tokens: str
     accepted_tokens: str
     per_position: str
-    """With the label `position`, from 0."""
+    """With the label that `position` names, from 0."""
+    position: str = "position"
+    of_first: bool = False
 
     @property
     def verifications(self) -> str:
         return self.drafts
+
+    @property
+    def which(self) -> dict[str, str]:
+        """The labels of `drafts` whose series count."""
+        return {self.position: "0"} if self.of_first else {}
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,9 @@ class Series:
 
     drafts_come_late: bool = False
     """The counters of drafts are there only while it speculates."""
+
+    path: str = "/metrics"
+    """Where a server has them, beside its /v1."""
 
     @property
     def tpot_seconds(self) -> str:

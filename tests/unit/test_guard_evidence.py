@@ -376,6 +376,14 @@ def plan_with_baseline() -> Criteria:
     )
 
 
+def test_a_gate_that_may_have_ended_speculation_is_named() -> None:
+    gated = replace(plan_with_baseline(), ends_speculation="the gate (0.4 over 100)")
+    found = evaluate(gated, seen(drafted=0.0, acceptance=math.nan), 1000.0)
+    assert "the gate (0.4 over 100) may have ended speculation for good" in found.reason
+    assert "gate" not in evaluate(gated, seen(), 1000.0).reason
+    assert "gate" not in evaluate(plan_with_baseline(), seen(drafted=0.0), 1000.0).reason
+
+
 QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(120, 1.0)
 
 

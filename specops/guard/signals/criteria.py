@@ -290,6 +290,9 @@ class Criteria:
     break_even_known_to: float = 0.0
     """`BREAK_EVEN_KNOWN` where `min_acceptance` was measured."""
 
+    ends_speculation: str | None = None
+    """What may end the speculative pool's speculation until it is restarted."""
+
 
 def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> Criteria:
     """From the run folder's sweep.json and baseline.json, where they are there and not `left_out`: by phase,
@@ -320,6 +323,7 @@ def criteria_of(rollout: Rollout, folder: Path, left_out: Mapping[str, str]) -> 
         ),
         min_requests=guard.min_requests,
         break_even_known_to=BREAK_EVEN_KNOWN if measured else 0.0,
+        ends_speculation=rollout.pools.speculative.ends_speculation,
     )
 
 

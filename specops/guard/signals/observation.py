@@ -17,6 +17,8 @@ from specops.guard.signals.verdicts import Judgement, word
 from specops.guard.state import Evaluation, Finding, Signal, Threshold, Verdict
 from specops.prometheus.api import Api
 
+WITHOUT_A_DRAFT = 20
+"""Requests, of which some are drafted for wherever a server speculates."""
 NAMES = {"acceptance": "acceptance", "tpot": "TPOT", "e2e": "E2E", "errors": "errors"}
 
 
@@ -122,6 +124,11 @@ def evaluate(criteria: Criteria, live: LiveFigures, now: float, longer: Window |
         reasons = [_no_data(criteria, live)]
     if both_slow:
         reasons = ["both pools are slow: not speculation's doing", *reasons]
+    if criteria.ends_speculation and live.drafted == 0 and live.finished >= WITHOUT_A_DRAFT:
+        reasons.append(
+            f"no token was drafted for {live.finished:.0f} requests: {criteria.ends_speculation} may have"
+            " ended speculation for good; restart the speculative pool's servers"
+        )
     if live.restarts > 0:
         reasons.append(f"{live.restarts:.0f} of its servers started within the last two windows")
     findings += _classes(criteria, short, longer)

@@ -1,11 +1,13 @@
-"""YAML files of flags, as `vllm serve --config` reads them, such as the playbook's
-speculative_decoding_config.yaml."""
+"""YAML files of a server: of flags, as `vllm serve --config` reads them, such as the playbook's
+speculative_decoding_config.yaml; or of settings that have no flags, as trtllm-serve's."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import yaml
 
 from specops.launch.command_files.recognition import command_lines
 from specops.serving import Command
@@ -18,6 +20,12 @@ def is_one(document: dict[str, Any]) -> bool:
 def commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
     engine = _engine(document)
     assert engine is not None
+    line = command_lines()[engine]
+    if line.document is not None and line.document(document):
+        text = yaml.safe_dump(document, sort_keys=False, width=1000)
+        words = (*line.call.programs[0], "--config", where)
+        yield Command(where, engine, words, flags_file=True, files={where: text})
+        return
     yield Command(where, engine, tuple(_words(document)), flags_file=True)
 
 
@@ -38,9 +46,13 @@ def _words(document: dict[str, Any]) -> list[str]:
 
 
 def _engine(document: dict[str, Any]) -> str | None:
-    """The first engine with one of these flags: else it is about something else."""
+    """The first engine whose settings it holds, or that has one of these flags: else it is about something
+    else."""
     if "kind" in document:
         return None
+    for name, line in command_lines().items():
+        if line.document is not None and line.document(document):
+            return name
     flags = [words_of(str(key), None)[0] for key in document]
     for name, line in command_lines().items():
         if line.flag is not None and any(map(line.flag, flags)):

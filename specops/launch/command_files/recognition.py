@@ -33,7 +33,7 @@ def recognised(
     engine, length = program_of(words)
     tags = [engine_of_image(word) for word in (image or "", *words[:length])]
     tag = next((tag for tag in tags if tag is not None), None)
-    if engine is None and tag is not None and image is not None:
+    if engine is None and tag is not None and image is not None and starts_itself(tag[0]):
         engine = tag[0]  # the words are arguments of the image's own program
     if engine is None:
         return None
@@ -67,6 +67,10 @@ def engine_of_image(image: str) -> tuple[str, str | None] | None:
     """The engine of a container's image, and the version that its tag says."""
     tags = {name: line.call.tag(image) for name, line in command_lines().items()}
     return next(((name, tag or None) for name, tag in tags.items() if tag is not None), None)
+
+
+def starts_itself(engine: str) -> bool:
+    return command_lines()[engine].call.starts_itself
 
 
 def inner_script(words: Sequence[str]) -> str | None:

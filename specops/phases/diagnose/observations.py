@@ -262,6 +262,8 @@ class Deployed(Record):
     model: str | None = None
     method: str | None = None
     k: int | None = None
+    ends_speculation: str | None = None
+    """What may end its speculation until it is restarted."""
 
 
 class Observations(Record):

@@ -117,9 +117,9 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
     counted = observed.names.acceptance
     if not isinstance(counted, Drafts):
         return None
-    drafts, drafted, accepted = (
-        increases(observed, name, which)
-        for name in (counted.drafts, counted.draft_tokens, counted.accepted_tokens)
+    drafts = increases(observed, counted.drafts, which).only(**counted.which)
+    drafted, accepted = (
+        increases(observed, name, which) for name in (counted.draft_tokens, counted.accepted_tokens)
     )
     if drafted.total is None:
         return None
@@ -128,7 +128,7 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
     enough = drafted.hourly >= MIN_DRAFTED
     lowest, highest = extremes(window, by_hour, enough)
     length = ratio(accepted.hourly, drafts.hourly)
-    reached = _by_position(increases(observed, counted.per_position, which))
+    reached = _by_position(increases(observed, counted.per_position, which).by(counted.position))
     shares = [ratio(counts, drafts.hourly) for counts in reached]
     by_position = [extremes(window, divided(counts, drafts.hourly), enough) for counts in reached]
     return Acceptance(
@@ -149,10 +149,10 @@ def acceptance(observed: PoolData, window: Window, which: slice) -> Acceptance |
     )
 
 
-def _by_position(counted: Increases) -> list[Floats]:
+def _by_position(counted: Mapping[str, Increases]) -> list[Floats]:
     """Drafts accepted that far, hour for hour, from the first position."""
-    positions = {int(at): of.hourly for at, of in counted.by("position").items() if at.isdigit()}
-    unknown = np.full(counted.rows.shape[1], np.nan)
+    positions = {int(at): of.hourly for at, of in counted.items() if at.isdigit()}
+    unknown = np.full(len(next(iter(positions.values()), ())), np.nan)
     return [positions.get(at, unknown) for at in range(max(positions, default=-1) + 1)]
 
 

@@ -48,21 +48,21 @@ def pool_targets(rollout: Rollout, pool: PoolName) -> Targets:
     given: list[str] = getattr(rollout.addresses, pool)
     job = job_name(rollout, pool)
     if given:
-        return Targets(job, tuple(given), pool=pool)
+        return Targets(job, tuple(given), path=exposed(rollout, pool).path, pool=pool)
     served: Pool = getattr(rollout.pools, pool)
     if served.endpoint is not None:
-        return _beside(served.endpoint.base_url, job, pool)
+        return _beside(served.endpoint.base_url, job, pool, exposed(rollout, pool).path)
     raise ConfigError(
         f"where the {pool} pool's servers answer is not known, so they cannot be scraped",
         hint=f"add addresses.{pool}: [HOST:PORT] to the rollout file, as Prometheus reaches them",
     )
 
 
-def _beside(base_url: str, job: str, pool: PoolName) -> Targets:
+def _beside(base_url: str, job: str, pool: PoolName, metrics: str) -> Targets:
     """The job of an endpoint. An engine exposes its metrics beside /v1, not below it."""
     url = urlsplit(base_url)
     netloc = url.netloc.rpartition("@")[2]
-    path = url.path.rstrip("/").removesuffix("/v1") + "/metrics"
+    path = url.path.rstrip("/").removesuffix("/v1") + metrics
     return Targets(job, (netloc,), scheme=url.scheme, path=path, pool=pool)
 
 

@@ -30,6 +30,14 @@ def off(observed: Observations) -> Finding:
     if live is not None and live.not_drafting:
         servers = ", ".join(live.not_drafting)
         evidence.append(Evidence(what="servers that draft nothing", value=servers, source=live.source))
+        gate = observed.deployed.ends_speculation if observed.deployed else None
+        if gate is not None:
+            return OFF.cause(
+                f"{servers}: makes tokens and drafted none within {live.over}",
+                *evidence,
+                cause=f"{gate} ends speculation for good once acceptance is below it; only its log says so",
+                fix="restart these servers, and remove the gate: the guard falls back and returns by itself",
+            )
         return OFF.cause(
             f"{servers}: makes tokens and drafted none within {live.over}",
             *evidence,

@@ -248,6 +248,7 @@ def deployed(rollout: Rollout) -> Deployed:
         model=pair.target if pair else pool.endpoint.model if pool.endpoint else None,
         method=pool.method,
         k=k if isinstance(k, int) else None,
+        ends_speculation=pool.ends_speculation,
     )
 
 

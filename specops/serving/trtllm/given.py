@@ -1,0 +1,124 @@
+"""A command of trtllm-serve with the YAML file that it names, as the lint reads and changes it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Self
+
+import yaml
+
+from specops.serving.argv import Arity, Call, Words
+from specops.serving.trtllm.releases import table
+
+CONFIGS = ("--config", "--extra_llm_api_options")
+SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
+"""Of trtllm-serve, besides serve; what they start is not judged."""
+
+
+class _Call(Call):
+    """Its images are tensorrt-llm/release:VERSION, and start no server by themselves."""
+
+    def tag(self, image: str) -> str | None:
+        found = re.search(r"(?:^|/)tensorrt-llm(?:/[\w.-]+)?:v?(\d[\w.]*)?[\w.-]*$", image)
+        return None if found is None else found[1] or ""
+
+
+CALL = _Call(mark="tensorrt-llm", programs=(("trtllm-serve",),), modules=(), starts_itself=False)
+
+
+@dataclass(frozen=True)
+class Given(Words):
+    CALL: ClassVar[Call] = CALL
+
+    config: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The YAML file's content; None: there is none, or it was not given."""
+
+    broken: str | None = None
+    """Why the YAML file cannot be read."""
+
+    @classmethod
+    def arity(cls, flag: str) -> Arity:
+        flags = {name: number for v in table().versions for name, number in table().release(v).flags.items()}
+        return "none" if flags.get(flag) == 0 else "one"
+
+    @classmethod
+    def _canonical(cls, flag: str) -> str:
+        return flag  # click takes names as they are written: --tp-size is no --tp_size
+
+    @classmethod
+    def of(cls, words: Sequence[str], files: Mapping[str, str]) -> Self:
+        """With the file among `files` that the words name."""
+        given = cls.parse(words)
+        text = file_of(given, files)
+        if text is None:
+            return given
+        try:
+            content = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            return replace(given, broken=str(error).splitlines()[0])
+        if not isinstance(content, dict):
+            return replace(given, broken="it is no mapping")
+        return replace(given, config=content)
+
+    @property
+    def config_file(self) -> str | None:
+        """The name of the YAML file, as the words have it."""
+        return next((value for flag in CONFIGS if (value := self.value(flag)) is not None), None)
+
+    @property
+    def model(self) -> str | None:
+        after = self.program[CALL.start(self.program) :]
+        return next((word for word in after if word != "serve"), None)
+
+    @property
+    def subcommand(self) -> str | None:
+        after = self.program[CALL.start(self.program) :]
+        return after[0] if after and after[0] in SUBCOMMANDS else None
+
+    @property
+    def speculation(self) -> Mapping[str, Any] | None:
+        """speculative_config, where it is a mapping."""
+        found = (self.config or {}).get("speculative_config")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def backend(self) -> str:
+        return str((self.config or {}).get("backend") or self.value("--backend") or "pytorch")
+
+    def moved(self, old: tuple[str, ...], new: tuple[str, ...] | None) -> Self:
+        """With the key at path `old` of the YAML file at path `new`; None: without it."""
+        content = copy.deepcopy(dict(self.config or {}))
+        parent: Any = content
+        for name in old[:-1]:
+            parent = parent[name]
+        value = parent.pop(old[-1])
+        return replace(self, config=content) if new is None else replace(self, config=content).put(new, value)
+
+    def put(self, path: tuple[str, ...], value: object) -> Self:
+        """With `value` at `path` of the YAML file, unless something is there."""
+        content = copy.deepcopy(dict(self.config or {}))
+        parent: Any = content
+        for name in path[:-1]:
+            if not isinstance(parent.get(name), dict):
+                parent[name] = {}
+            parent = parent[name]
+        parent.setdefault(path[-1], value)
+        return replace(self, config=content)
+
+    def yaml(self) -> str:
+        return yaml.safe_dump(dict(self.config or {}), sort_keys=False, width=1000)
+
+
+def file_of(given: Given, files: Mapping[str, str]) -> str | None:
+    """Its text: by the name in the words, or by that name's last part, as a ConfigMap has it."""
+    name = given.config_file
+    if name is None:
+        return None
+    if name in files:
+        return files[name]
+    last = PurePosixPath(name).name
+    return next((text for key, text in files.items() if PurePosixPath(key).name == last), None)

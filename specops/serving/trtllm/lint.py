@@ -1,0 +1,469 @@
+"""What is wrong with a command of trtllm-serve and its YAML file for a release, and both as they should be.
+
+Which release knows which flag and key is in the table (releases.json). What a release does with them is here;
+it was read in tensorrt_llm/llmapi/llm_args.py and tensorrt_llm/commands/serve.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from typing import Any, TypeAlias
+
+from specops.serving import correction, known_issues
+from specops.serving.argv import Command, CommandLine, Finding, Judged, is_unknown
+from specops.serving.correction import by_level, settled
+from specops.serving.trtllm.given import CALL, Given
+from specops.serving.trtllm.releases import Release, Version, installed, table
+
+Found: TypeAlias = correction.Found[Given]
+SPECULATIVE = "speculative_config"
+OF_TODAY = Version((1, 3, 0), 0)
+"""From here on speculative_config is read as today; the table has nothing between 1.2.1 and 1.3.0rc27."""
+
+
+def _key(*path: str) -> str:
+    return ".".join(path)
+
+
+# Flags
+
+
+SHORT = {"--tp": "--tp_size", "--pp": "--pp_size", "--ep": "--ep_size", "--cp": "--cp_size"}
+OTHERS = SHORT | {
+    "--kv_cache_free_gpu_mem_fraction": "--kv_cache_free_gpu_memory_fraction",
+    "--extra_llm_api_config": "--config",
+    "--extra_options": "--config",
+}
+
+
+def flags(given: Given, release: Release) -> Iterator[Found]:
+    for option in dict.fromkeys(given.options):
+        flag = option.flag
+        if flag in release.flags:
+            if release.flags[flag] and not option.values:
+                yield Found(Finding("error", flag, "it takes a value"))
+            continue
+        if flag == "--help" or not flag.startswith("-"):
+            continue
+        underscores = "--" + flag.removeprefix("--").replace("-", "_")
+        new = OTHERS.get(underscores, underscores)
+        there = ", ".join(map(str, table().having(flag)))
+        why = f"TensorRT-LLM {release} does not have it" + (f"; {there} has it" if there else "")
+        if new != flag and new in release.flags:
+            why = f"{why}: names have underscores" if new == underscores and new != flag else why
+            yield Found(Finding("error", flag, why, new), methodcaller("renamed", flag, new))
+            continue
+        near = difflib.get_close_matches(underscores, release.flags, n=1, cutoff=0.8)
+        yield Found(Finding("error", flag, why, near[0] if near and not there else None))
+
+
+def target(given: Given, release: Release) -> Iterator[Found]:
+    if given.model is None and given.options and not _is_file(given):
+        yield Found(Finding("error", "MODEL", "trtllm-serve needs a model: its folder or hub id"))
+
+
+def _is_file(given: Given) -> bool:
+    """Only the YAML file is judged: there is no command."""
+    return given.config is not None and len(given.options) == 1
+
+
+def backend(given: Given, release: Release) -> Iterator[Found]:
+    if given.backend in ("tensorrt", "trt") and release.version >= OF_TODAY:
+        why = f"TensorRT-LLM {release} has no TensorRT backend; the PyTorch one is the default"
+        fix = (lambda g: g.without("--backend")) if given.has("--backend") else None
+        yield Found(Finding("error", "--backend", why, "leave it out"), fix)
+
+
+# The YAML file's top level
+
+
+MOVED: Mapping[str, tuple[str, ...]] = {
+    "tp_size": ("tensor_parallel_size",),
+    "pp_size": ("pipeline_parallel_size",),
+    "ep_size": ("moe_expert_parallel_size",),
+    "cp_size": ("context_parallel_size",),
+    "kv_cache_dtype": ("kv_cache_config", "dtype"),
+    "free_gpu_memory_fraction": ("kv_cache_config", "free_gpu_memory_fraction"),
+    "kv_cache_free_gpu_memory_fraction": ("kv_cache_config", "free_gpu_memory_fraction"),
+    "enable_block_reuse": ("kv_cache_config", "enable_block_reuse"),
+    "cuda_graph_batch_sizes": ("cuda_graph_config", "batch_sizes"),
+    "cuda_graph_max_batch_size": ("cuda_graph_config", "max_batch_size"),
+    "cuda_graph_padding_enabled": ("cuda_graph_config", "enable_padding"),
+    "moe_backend": ("moe_config", "backend"),
+    "moe_load_balancer": ("moe_config", "load_balancer"),
+    "moe_max_num_tokens": ("moe_config", "max_num_tokens"),
+    "autotuner_enabled": ("enable_autotuner",),
+    "attention_backend": ("attn_backend",),
+    "speculative_decoding_config": (SPECULATIVE,),
+    "speculation_config": (SPECULATIVE,),
+}
+"""Keys of earlier releases, and flags that people write as keys, and where they are today."""
+
+GONE = {
+    "pytorch_backend_config": "its keys stand at the top level",
+    "use_cuda_graph": "cuda_graph_config: {} turns graphs on, cuda_graph_config: null turns them off",
+    "enable_trtllm_sampler": "sampler_type: TRTLLMSampler up to 1.2; later there is one sampler",
+    "use_torch_sampler": "sampler_type: TorchSampler up to 1.2; later there is one sampler",
+    "enable_mixed_sampler": "sampler_type up to 1.2; later there is one sampler",
+    "enable_sleep": "sleep_config since 1.3",
+}
+BESIDE = ("build_config", "disagg_cluster", "multimodal_server_config")
+"""Keys that trtllm-serve reads itself."""
+
+
+def keys(given: Given, release: Release) -> Iterator[Found]:
+    if given.backend in ("tensorrt", "trt"):  # it has keys of its own
+        return
+    for key in given.config or ():
+        if key in release.keys or key in BESIDE:
+            continue
+        why = f"TensorRT-LLM {release} has no such key and does not start"
+        if key in MOVED:
+            path = MOVED[key]
+            yield Found(Finding("error", key, why, _key(*path)), partial(Given.moved, old=(key,), new=path))
+        elif key in GONE:
+            yield Found(Finding("error", key, f"{why}: {GONE[key]}"))
+        else:
+            near = difflib.get_close_matches(str(key), release.keys, n=1, cutoff=0.8)
+            if near or release.complete:
+                yield Found(Finding("error", str(key), why, near[0] if near else None))
+            else:
+                why = f"it is not in the table of TensorRT-LLM {release}, which may lack new keys"
+                yield Found(Finding("warning", str(key), why))
+
+
+def unread(given: Given, release: Release) -> Iterator[Found]:
+    """What keeps the YAML file from being judged."""
+    if given.broken is not None:
+        yield Found(Finding("error", given.config_file or "--config", f"it is no YAML: {given.broken}"))
+    elif given.config_file is not None and given.config is None:
+        why = "its text is not here, so that neither its keys nor speculation are judged"
+        yield Found(
+            Finding("note", given.config_file, why, "lint a script that writes it, or the file itself")
+        )
+
+
+GRAPHS = ("batch_sizes", "enable_padding", "max_batch_size")
+GRAPHS_OF_TODAY = (*GRAPHS, "mode", "num_tokens", "max_num_token", "seq_lens", "max_seq_len")
+
+
+def graphs(given: Given, release: Release) -> Iterator[Found]:
+    """Keys of cuda_graph_config, of which NVIDIA's own examples still have an earlier name."""
+    said = (given.config or {}).get("cuda_graph_config")
+    known = GRAPHS if release.version < OF_TODAY else GRAPHS_OF_TODAY
+    for key in said if isinstance(said, dict) else ():
+        if key in known:
+            continue
+        at, why = _key("cuda_graph_config", str(key)), f"TensorRT-LLM {release} has no such key"
+        if key == "padding_enabled":
+            new = ("cuda_graph_config", "enable_padding")
+            move = partial(Given.moved, old=("cuda_graph_config", key), new=new)
+            yield Found(Finding("error", at, why, "enable_padding"), move)
+        else:
+            yield Found(Finding("error", at, f"{why}; it has {', '.join(known)}"))
+
+
+# speculative_config
+
+
+RENAMED = {
+    "num_speculative_tokens": "max_draft_len",
+    "draft_len": "max_draft_len",
+    "model": "speculative_model",
+    "draft_model": "speculative_model",
+    "pytorch_weights_path": "speculative_model",
+    "pytorch_eagle_weights_path": "speculative_model",
+    "max_ngram_size": "max_matching_ngram_size",
+    "prompt_lookup_num_tokens": "max_draft_len",
+    "acceptance_window": "acceptance_rate_window_size",
+    "acceptance_rate_window_size": "acceptance_window",
+    "type": "decoding_type",
+    "method": "decoding_type",
+}
+"""Names of earlier releases and other engines; the one that the release has counts."""
+
+CALLED = {
+    "eagle": "Eagle3",
+    "eagle3": "Eagle3",
+    "eagle-3": "Eagle3",
+    "ngram": "NGram",
+    "n-gram": "NGram",
+    "mtp": "MTP",
+    "draft": "DraftTarget",
+    "draft_model": "DraftTarget",
+    "draft_target": "DraftTarget",
+    "drafttarget": "DraftTarget",
+    "nextn": "MTP",
+    "auto": "AUTO",
+    "dflash": "DFlash",
+    "dspark": "DSpark",
+    "pard": "PARD",
+    "suffix": "SA",
+}
+NO_LENGTH = ("AUTO", "MTP", "SaveState", "Medusa", "Lookahead")
+IGNORED = {
+    "eagle3_one_model": "the drafter is always part of the model",
+    "mtp_eagle_one_model": "the drafter is always part of the model",
+    "greedy_sampling": "sampling is chosen by request",
+    "posterior_threshold": "sampling is chosen by request",
+}
+"""Keys that later releases do not have, since they changed nothing any more."""
+
+
+def decoding_type(given: Given, release: Release) -> Iterator[Found]:
+    said = (given.config or {}).get(SPECULATIVE)
+    if said is None:
+        return
+    if not isinstance(said, dict):
+        yield Found(Finding("error", SPECULATIVE, "it is a mapping of keys, such as decoding_type: Eagle3"))
+        return
+    type_, at = said.get("decoding_type"), _key(SPECULATIVE, "decoding_type")
+    if type_ is None:
+        if not {"type", "method"} & said.keys():  # those are renamed
+            why = "without it the server does not know how to draft, and does not start"
+            yield Found(Finding("error", at, why, f"one of {', '.join(sorted(release.types))}"))
+        return
+    if type_ in release.types or is_unknown(type_):
+        return
+    why = f"TensorRT-LLM {release} has no such type"
+    meant = CALLED.get(str(type_).lower())
+    if meant == "Eagle3" and meant not in release.types:
+        meant = "Eagle"
+    if meant is not None and meant in release.types:
+        yield Found(Finding("error", f"{at} {type_}", why, meant), partial(_typed, meant))
+    else:
+        has = ", ".join(sorted(release.types))
+        yield Found(Finding("error", f"{at} {type_}", f"{why}; it has {has}"))
+
+
+def _typed(type_: str, given: Given) -> Given:
+    return given.moved((SPECULATIVE, "decoding_type"), None).put((SPECULATIVE, "decoding_type"), type_)
+
+
+def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
+    said = given.speculation
+    if said is None:
+        return
+    type_ = str(said.get("decoding_type"))
+    known = release.base | release.types.get(
+        type_, frozenset(k for own in release.types.values() for k in own)
+    )
+    for key in said:
+        at = _key(SPECULATIVE, str(key))
+        if key == "decoding_type" or key in known:
+            continue
+        why = f"TensorRT-LLM {release} has no such key for type {type_} and does not start"
+        new = RENAMED.get(str(key))
+        if new is not None and (new in known or new == "decoding_type") and new not in said:
+            move = partial(Given.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
+            yield Found(Finding("error", at, why, new), move)
+        elif key in IGNORED:
+            drop = partial(Given.moved, old=(SPECULATIVE, str(key)), new=None)
+            yield Found(Finding("error", at, f"{why}: {IGNORED[key]}", "leave it out"), drop)
+        elif key == "acceptance_length_threshold":
+            why += ": since 1.3 the gate compares the share of drafted tokens that is accepted, 0 to 1"
+            yield Found(Finding("error", at, why, "acceptance_rate_threshold, with a rate"))
+        else:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.75)
+            yield Found(Finding("error", at, why, near[0] if near else None))
+
+
+def needed(given: Given, release: Release) -> Iterator[Found]:
+    """What a decoding type cannot do without."""
+    said = given.speculation
+    if said is None or said.get("decoding_type") not in release.types:
+        return
+    type_ = said["decoding_type"]
+    named = any(name in said for name in ("speculative_model", "speculative_model_dir", *RENAMED))
+    if type_ in ("Eagle", "Eagle3", "DraftTarget", "Draft_Target", "PARD", "DFlash") and not named:
+        at = _key(SPECULATIVE, "speculative_model")
+        yield Found(
+            Finding("error", at, f"type {type_} needs a draft: the server does not start", "its path or id")
+        )
+    length = said.get("max_draft_len")
+    if type_ not in NO_LENGTH and not any(n in said for n in ("max_draft_len", *RENAMED)):
+        why = f"type {type_} needs it: the server does not start"
+        yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why, "max_draft_len: 3"))
+    elif isinstance(length, int) and not isinstance(length, bool) and length < 1 and type_ != "AUTO":
+        why = f"it must be greater than 0 for type {type_}"
+        yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why))
+    elif length is not None and not is_unknown(length) and (not isinstance(length, int) or length is True):
+        yield Found(
+            Finding("error", _key(SPECULATIVE, "max_draft_len"), f"{length!r} is no number of tokens")
+        )
+    old = release.version < OF_TODAY
+    if type_ == "NGram" and old and not said.get("max_matching_ngram_size"):
+        at, why = _key(SPECULATIVE, "max_matching_ngram_size"), "its default is 0, with which the server ends"
+        put = partial(Given.put, path=(SPECULATIVE, "max_matching_ngram_size"), value=2)
+        yield Found(Finding("error", at, why, "max_matching_ngram_size: 2"), put)
+    yield from _mtp(said, old)
+
+
+def _mtp(said: Mapping[str, Any], old: bool) -> Iterator[Found]:
+    """K of MTP, which changed its name."""
+    if said["decoding_type"] != "MTP":
+        return
+    first, second = "max_draft_len", "num_nextn_predict_layers"
+    if old and first in said and second not in said:
+        why = f"up to 1.2 it is replaced by {second}, which is 1 by default"
+        move = partial(Given.moved, old=(SPECULATIVE, first), new=(SPECULATIVE, second))
+        yield Found(Finding("error", _key(SPECULATIVE, first), why, second), move)
+    elif not old and second in said:
+        why = f"deprecated: {first} since 1.3"
+        new = None if first in said else (SPECULATIVE, first)
+        move = partial(Given.moved, old=(SPECULATIVE, second), new=new)
+        yield Found(Finding("warning", _key(SPECULATIVE, second), why, first), move)
+
+
+def together(given: Given, release: Release) -> Iterator[Found]:
+    """Settings that exclude each other."""
+    said = given.speculation
+    if said is None:
+        return
+    old = release.version < OF_TODAY
+    schedule, length = said.get("draft_len_schedule"), said.get("max_draft_len")
+    at = _key(SPECULATIVE, "draft_len_schedule")
+    if isinstance(schedule, dict) and schedule:
+        sizes = {int(size): drafts for size, drafts in schedule.items() if str(size).isdigit()}
+        if old and 1 not in sizes:
+            yield Found(Finding("error", at, "up to 1.2 it must say the draft length of batch size 1"))
+        elif sizes and length is not None and sizes[min(sizes)] != length:
+            yield Found(Finding("error", at, f"its smallest batch size must have max_draft_len, {length}"))
+        if not old and "max_concurrency" in said:
+            yield Found(Finding("error", at, "it and max_concurrency exclude each other", "one of them"))
+    if said.get("use_dynamic_tree"):
+        tree = _key(SPECULATIVE, "use_dynamic_tree")
+        if not said.get("dynamic_tree_max_topK"):
+            yield Found(Finding("error", tree, "it needs dynamic_tree_max_topK", "dynamic_tree_max_topK: 4"))
+        if said.get("eagle_choices"):
+            yield Found(Finding("error", tree, "it and eagle_choices exclude each other", "one of them"))
+    type_ = said.get("decoding_type")
+    if said.get("use_rejection_sampling") is True and type_ in ("NGram", "SA", "AUTO"):
+        why = f"type {type_} drafts tokens without probabilities, which rejection sampling needs"
+        drop = partial(Given.moved, old=(SPECULATIVE, "use_rejection_sampling"), new=None)
+        yield Found(Finding("error", _key(SPECULATIVE, "use_rejection_sampling"), why, "leave it out"), drop)
+    if given.backend in ("tensorrt", "trt") and old and type_ in ("NGram", "MTP", "AUTO", "DraftTarget"):
+        why = f"the TensorRT backend does not have type {type_}"
+        yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "--backend pytorch"))
+    if given.backend not in ("tensorrt", "trt") and old and type_ in ("Medusa", "Lookahead"):
+        why = f"the PyTorch backend does not have type {type_}"
+        yield Found(Finding("error", _key(SPECULATIVE, "decoding_type"), why, "another type, such as Eagle"))
+
+
+def gate(given: Given, release: Release) -> Iterator[Found]:
+    """Half an acceptance gate. That a whole one ends speculation for good is a known issue."""
+    said = given.speculation or {}
+    for threshold, window in (
+        ("acceptance_rate_threshold", "acceptance_rate_window_size"),
+        ("acceptance_length_threshold", "acceptance_window"),
+    ):
+        has = [name for name in (threshold, window) if said.get(name)]
+        at = _key(SPECULATIVE, has[0]) if has else ""
+        if len(has) == 1:
+            other = window if has[0] == threshold else threshold
+            yield Found(Finding("warning", at, f"without {other} it has no effect", f"add {other}"))
+
+
+def measured(given: Given, release: Release) -> Iterator[Found]:
+    for key, lacks in (
+        ("return_perf_metrics", "latencies and counters of drafts"),
+        ("enable_iter_perf_stats", "requests and the KV cache"),
+    ):
+        if (given.config is None and given.config_file is not None) or (given.config or {}).get(key):
+            continue
+        why = f"without it /prometheus/metrics says nothing of {lacks}"
+        put = partial(Given.put, path=(key,), value=True)
+        has_file = given.config is not None and key not in given.config
+        yield Found(Finding("warning", key, why, f"{key}: true"), put if has_file else None)
+
+
+RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (
+    flags,
+    target,
+    backend,
+    unread,
+    keys,
+    graphs,
+    decoding_type,
+    speculative_keys,
+    needed,
+    together,
+    gate,
+    measured,
+)
+
+
+def lint(words: Sequence[str], release: Release, files: Mapping[str, str] | None = None) -> list[Finding]:
+    """Errors first. What it does not say is no error: the server decides. `files`: by name, the YAML file's
+    text among them."""
+    return _lint(Given.of(words, files or {}), release)
+
+
+def _lint(given: Given, release: Release) -> list[Finding]:
+    if given.subcommand is not None:
+        why = "specops judges the servers of one model; this subcommand has a file of its own"
+        return [Finding("note", given.subcommand, why)]
+    found, _ = settled(given, release, RULES)
+    flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
+    settings = flat | ({"model": given.model} if given.model else {})
+    issues = known_issues.applying("trtllm", str(release.asked), settings)
+    return by_level([*found, *(issue.finding() for issue in issues)])
+
+
+def judge(command: Command, asked: str | None) -> Judged:
+    """`asked`: a version that the operator names. ConfigError for one that is none."""
+    version, because = _version(command, asked)
+    release = table().release(version)
+    if release.version != release.asked:
+        older = release.asked < release.version
+        where = "the oldest of the table" if older else "the nearest known before it"
+        because = f"{where}; for {release.asked}, {because}, it was not checked"
+    given = Given.of(command.words, command.files)
+    fixed = given if given.subcommand else settled(given, release, RULES)[1]
+    return Judged(
+        where=command.where,
+        engine="TensorRT-LLM",
+        version=str(release.version),
+        because=because,
+        findings=_lint(given, release),
+        corrected=None if fixed == given else _text(fixed, given, command.flags_file),
+        left=[found for found in _lint(fixed, release) if found.level == "error"],
+    )
+
+
+def _version(command: Command, asked: str | None) -> tuple[Version, str]:
+    if asked is not None:
+        return Version.parse(asked), "as requested"
+    if command.version:
+        return Version.parse(command.version), "as the image's tag says"
+    found = installed(command.words)
+    if found is not None:
+        return found, "as the program's package says"
+    return table().newest, "the newest known: no version was given, and the program is not on this machine"
+
+
+def _text(fixed: Given, given: Given, file_alone: bool) -> str:
+    """To paste: the YAML file alone, the command alone, or a script that writes one and runs the other."""
+    if file_alone:
+        return fixed.yaml()
+    if fixed.config == given.config:
+        return fixed.text()
+    name = fixed.config_file or "config.yaml"
+    return f"cat > {name} <<'CONFIG'\n{fixed.yaml()}CONFIG\n{fixed.text()}"
+
+
+def is_config(document: Mapping[str, object]) -> bool:
+    """Whether a YAML file is one of trtllm-serve: by its way of naming speculation, or by keys of its own."""
+    said = document.get(SPECULATIVE, document.get("speculative_decoding_config"))
+    if isinstance(said, Mapping):
+        return "decoding_type" in said
+    own = {"cuda_graph_config", "kv_cache_config", "moe_config", "enable_iter_perf_stats", "print_iter_log"}
+    return bool(own & document.keys()) and all(isinstance(key, str) for key in document)
+
+
+COMMAND_LINE = CommandLine(
+    call=CALL, example="trtllm-serve MODEL --config FILE.yaml …", judge=judge, document=is_config
+)

@@ -1,0 +1,95 @@
+"""A pool of TensorRT-LLM, and what it answers."""
+
+from __future__ import annotations
+
+import shlex
+
+import yaml
+
+from specops.serving.argv import Finding
+from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
+from specops.serving.metrics import Series
+from specops.serving.trtllm.command import command, config, server
+from specops.serving.trtllm.lint import lint
+from specops.serving.trtllm.metrics import CURRENT
+from specops.serving.trtllm.releases import Version, installed, table
+from specops.serving.trtllm.settings import TrtllmSettings
+
+IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"
+
+
+class TrtllmPool(TrtllmSettings):
+    """Servers of TensorRT-LLM that specops configures: it renders how to start them, and can start one."""
+
+    def start(self, port: int, name: str) -> Start:
+        check_program(shlex.split(self.program)[0])
+        words = command(self, port=port, release=table().release(self._version))
+        return Start(self._startable(words), timeout_s=self.start_timeout_s, model=self.model)
+
+    def rendering(self, port: int | str, name: str) -> Rendering:
+        release = table().release(self._version)
+        text = yaml.safe_dump(config(self, release), sort_keys=False)
+        words = server(self, port=port, host="127.0.0.1", file="config.yaml")
+        notes = []
+        if release.version != release.asked:
+            why = f"the table has no TensorRT-LLM {release.asked}; judged as {release.version}"
+            notes = [Finding("warning", "version", why)]
+        elif self.version is None and installed(shlex.split(self.program)) is None:
+            why = f"no version is set and '{self.program}' is not installed here; used: {release.version}"
+            notes = [Finding("note", "version", why)]
+        return Rendering(
+            command(self, port=port, release=release),
+            str(release.asked),
+            judged=f"TensorRT-LLM {release.version}",
+            findings=lint(words, release, {"config.yaml": text}),
+            notes=notes,
+        )
+
+    def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
+        asked = Version.parse(version) if version else self._version
+        called = self.model_copy(update={"program": "trtllm-serve"})
+        words = command(called, port=port, host=EVERYWHERE, release=table().release(asked))
+        return Container(f"{IMAGE}:{asked}", words, self.gpus, downloads=True)
+
+    @property
+    def _version(self) -> Version:
+        if self.version is not None:
+            return Version.parse(self.version)
+        return installed(shlex.split(self.program)) or table().newest
+
+    def at_k(self, k: int) -> dict[str, object]:
+        return {"max_draft_len": k}
+
+    @property
+    def fixed_k(self) -> str | None:
+        if self.method == "AUTO":
+            return "TensorRT-LLM chooses what AUTO drafts, and how much"
+        return None
+
+    @property
+    def gpus(self) -> int:
+        return (self.tensor_parallel_size or 1) * (self.pipeline_parallel_size or 1)
+
+    @property
+    def series(self) -> Series:
+        return CURRENT
+
+    @property
+    def method(self) -> str | None:
+        return self.speculation.decoding_type if self.speculation else None
+
+    @property
+    def ends_speculation(self) -> str | None:
+        gate = self.speculation.gate if self.speculation else None
+        return f"TensorRT-LLM's acceptance gate ({gate})" if gate else None
+
+    @property
+    def pair(self) -> PairQuestion:
+        assert self.speculation is not None  # Pools refuses a speculative pool without it
+        drafted = self.speculation.decoding_type not in ("NGram", "SA", "AUTO")
+        return PairQuestion(
+            target=self.model,
+            draft=(self.speculation.speculative_model or self.model) if drafted else "ngram",
+            version=self.version,
+            tensor_parallel=self.tensor_parallel_size or 1,
+        )

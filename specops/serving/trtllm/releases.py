@@ -1,0 +1,153 @@
+"""Releases of TensorRT-LLM: which flags of trtllm-serve and keys of its YAML file each of them knows.
+
+The table (releases.json) says under `sources` what each release was read from. A release between two of the
+table is judged by the earlier one. tools/trtllm_table.py adds a release from its sources.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specops.errors import ConfigError
+
+FINAL = 10**6
+"""Sorts a release behind its candidates."""
+ASK_S = 60.0
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?rc(\d+))?(?:\.?post\d+)?(?:\.dev\w*)?")
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """1.3.0rc27: (1, 3, 0) and candidate 27. Builds after a release (post) count as it."""
+
+    numbers: tuple[int, int, int]
+    candidate: int = FINAL
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """ConfigError where `text` is no version."""
+        found = _VERSION.fullmatch(text.strip())
+        if found is None:
+            raise ConfigError(f"'{text}' is no version of TensorRT-LLM", hint=f"such as {table().newest}")
+        major, minor, patch, candidate = found.groups()
+        return cls((int(major), int(minor), int(patch or 0)), FINAL if candidate is None else int(candidate))
+
+    def __str__(self) -> str:
+        candidate = "" if self.candidate == FINAL else f"rc{self.candidate}"
+        return ".".join(map(str, self.numbers)) + candidate
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one release of the table knows. `asked` is the version that it is to stand for."""
+
+    version: Version
+    asked: Version
+    flags: Mapping[str, int]
+    """How many words follow a flag."""
+
+    keys: frozenset[str]
+    """Of the YAML file's top level."""
+
+    complete: bool
+    """Whether `keys` are all of them; else an unknown key may be a newer one."""
+
+    base: frozenset[str]
+    """Keys of speculative_config for every decoding type."""
+
+    types: Mapping[str, frozenset[str]]
+    """Decoding types, and the keys that each has besides."""
+
+    def __str__(self) -> str:
+        return str(self.asked)
+
+    def has(self, key: str) -> bool:
+        """Whether speculative_config has `key` for some decoding type."""
+        return key in self.base or any(key in own for own in self.types.values())
+
+
+class Table:
+    def __init__(self, path: Path) -> None:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        self.sources: Mapping[str, str] = raw["sources"]
+        self._releases: dict[Version, Mapping[str, object]] = {
+            _parsed(name): release for name, release in raw["releases"].items()
+        }
+
+    @property
+    def versions(self) -> list[Version]:
+        return sorted(self._releases)
+
+    @property
+    def newest(self) -> Version:
+        return self.versions[-1]
+
+    def release(self, asked: Version | None = None) -> Release:
+        """The last of the table that is not newer than `asked`, else the oldest. None: the newest."""
+        asked = asked or self.newest
+        version = next((known for known in reversed(self.versions) if known <= asked), self.versions[0])
+        raw = json.loads(json.dumps(self._releases[version]))
+        speculative = raw["speculative"]
+        return Release(
+            version,
+            asked,
+            flags=raw["flags"],
+            keys=frozenset(raw["keys"]),
+            complete=raw["complete"],
+            base=frozenset(speculative["base"]),
+            types={name: frozenset(own) for name, own in speculative["types"].items()},
+        )
+
+    def having(self, flag: str) -> list[Version]:
+        """The releases whose trtllm-serve has `flag`."""
+        return [version for version in self.versions if flag in self.release(version).flags]
+
+
+def _parsed(name: str) -> Version:
+    found = _VERSION.fullmatch(name)
+    assert found is not None, name
+    major, minor, patch, candidate = found.groups()
+    return Version((int(major), int(minor), int(patch)), FINAL if candidate is None else int(candidate))
+
+
+@functools.cache
+def table() -> Table:
+    return Table(Path(__file__).with_name("releases.json"))
+
+
+@functools.cache
+def _says(python: str) -> str | None:
+    asked = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
+    try:
+        done = subprocess.run(
+            [python, "-c", asked],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ASK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def installed(words: Sequence[str]) -> Version | None:
+    """The version of the trtllm-serve that `words` call, by the Python beside it; None: it is not here."""
+    program = next((word for word in words if word.rsplit("/", 1)[-1] == "trtllm-serve"), None)
+    found = shutil.which(program) if program else None
+    if found is None:
+        return None
+    beside = Path(found).resolve().with_name("python3")
+    said = _says(str(beside if beside.is_file() else shutil.which("python3") or "python3"))
+    try:
+        return Version.parse(said) if said else None
+    except ConfigError:
+        return None

@@ -1,0 +1,123 @@
+"""The settings of a pool of TensorRT-LLM, in its own words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from specops.section import Arguments, Program, Section
+from specops.serving.configured_pool import ConfiguredPool, Size
+
+Text = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Keys = dict[str, Any]
+
+DecodingType = Literal["Eagle3", "MTP", "DraftTarget", "NGram", "SA", "PARD", "DFlash", "DSpark", "AUTO"]
+WITH_DRAFT = ("Eagle3", "DraftTarget", "PARD", "DFlash")
+"""Decoding types that load a draft of their own. DSpark and MTP may be inside the target."""
+WITHOUT_DRAFT = ("NGram", "SA", "AUTO")
+
+
+class TrtllmSpeculation(Section):
+    """The keys of `speculative_config`. `max_draft_len` counts alike in all releases; up to 1.2, MTP calls it
+    num_nextn_predict_layers, and Eagle3 is called Eagle."""
+
+    decoding_type: DecodingType
+    speculative_model: Text | None = Field(
+        default=None, description="Folder or hub id of the draft; NGram, SA and AUTO have none."
+    )
+    max_draft_len: Size = Field(default=3, description="Tokens drafted ahead.")
+    max_matching_ngram_size: Size | None = Field(
+        default=None, description="Of NGram and SA: longest n-gram that is looked up."
+    )
+    max_concurrency: Size | None = Field(
+        default=None, description="Speculation is off at larger batches; left out: always on."
+    )
+    draft_len_schedule: dict[int, Annotated[int, Field(ge=0)]] | None = Field(
+        default=None, description="Draft length by batch size."
+    )
+    use_rejection_sampling: bool | None = Field(
+        default=None, description="Lossless verification above temperature 0; since 1.3."
+    )
+    acceptance_rate_window_size: Size | None = Field(
+        default=None, description="Iterations of the acceptance gate; since 1.3."
+    )
+    acceptance_rate_threshold: Share | None = Field(
+        default=None, description="Below this acceptance the gate ends speculation for good; since 1.3."
+    )
+    acceptance_window: Size | None = Field(
+        default=None, description="Requests of the acceptance gate; up to 1.2."
+    )
+    acceptance_length_threshold: Annotated[float, Field(gt=0.0)] | None = Field(
+        default=None,
+        description="Below these accepted tokens a step the gate ends speculation for good; up to 1.2.",
+    )
+    more: Keys = Field(default={}, description="Further keys, such as eagle3_model_arch.")
+
+    @property
+    def gate(self) -> str | None:
+        """Which settings may end speculation until the server is restarted. None: none do."""
+        pairs = (
+            ("acceptance_rate_threshold", "acceptance_rate_window_size"),
+            ("acceptance_length_threshold", "acceptance_window"),
+        )
+        for threshold, window in pairs:
+            below, over = (getattr(self, name) or self.more.get(name) for name in (threshold, window))
+            if below and over:
+                return f"{threshold} {below:g} over {window} {over}"
+        return None
+
+    @model_validator(mode="after")
+    def _as_trtllm_has_it(self) -> TrtllmSpeculation:
+        problem = hint = None
+        ngram = self.decoding_type in ("NGram", "SA")
+        if self.decoding_type in WITH_DRAFT and self.speculative_model is None:
+            problem, hint = f"{self.decoding_type} needs a draft", "add speculative_model"
+        elif self.decoding_type in WITHOUT_DRAFT and self.speculative_model is not None:
+            problem, hint = f"{self.decoding_type} drafts without a model", "remove speculative_model"
+        elif self.max_matching_ngram_size is not None and not ngram:
+            problem = f"max_matching_ngram_size is of NGram and SA, and the type is {self.decoding_type}"
+            hint = "remove it"
+        elif self.max_concurrency is not None and self.draft_len_schedule is not None:
+            problem, hint = "max_concurrency and draft_len_schedule exclude each other", "remove one of them"
+        if problem:
+            raise PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+        return self
+
+
+class TrtllmSettings(ConfiguredPool):
+    """The fields of a pool of TensorRT-LLM; TrtllmPool (pool.py) answers with them."""
+
+    TARGET: ClassVar[str] = "model"
+    DRAFT: ClassVar[str] = "speculative_model"
+
+    engine: Literal["trtllm"]
+    model: Text = Field(description="Folder or hub id of the target.")
+    version: str | None = Field(
+        default=None,
+        pattern=r"^\d+\.\d+(\.\d+)?(rc\d+)?(\.post\d+)?$",
+        description="TensorRT-LLM's, such as 1.2.1; left out: what `program` is, else the newest one known.",
+    )
+    program: Program = Field(
+        default="trtllm-serve", description="How it is called, with what comes before, such as mpirun."
+    )
+    arguments: Arguments = Field(default=[], description="Further words for the end of the command.")
+    tensor_parallel_size: Size | None = Field(default=None, description="GPUs that share each layer.")
+    pipeline_parallel_size: Size | None = Field(default=None, description="GPU groups that share the layers.")
+    expert_parallel_size: Size | None = Field(default=None, description="GPUs that share the experts.")
+    max_batch_size: Size | None = Field(default=None, description="Requests at a time.")
+    max_num_tokens: Size | None = Field(default=None, description="Tokens of one forward pass.")
+    max_seq_len: Size | None = Field(default=None, description="Prompt and output tokens of one sequence.")
+    free_gpu_memory_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
+        default=None, description="Share of the free GPU memory that the KV cache gets."
+    )
+    enable_chunked_prefill: bool = False
+    trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
+    reasoning_parser: Text | None = None
+    tool_parser: Text | None = None
+    config: Keys = Field(
+        default={}, description="Further keys of the YAML file, such as kv_cache_config: {dtype: fp8}."
+    )
+    speculation: TrtllmSpeculation | None = Field(default=None, description="Left out: no drafts.")
