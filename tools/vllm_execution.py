@@ -22,7 +22,7 @@ from typing import Any
 
 import vllm_table
 from vllm_table import Sources
-from wheels import released
+from wheels import order, ranges, released, texts
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "specops" / "serving" / "vllm" / "execution.json"
@@ -317,13 +317,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the table of how vLLM runs a configuration.")
     parser.add_argument("--sources", type=Path, help="keep what is fetched here")
     folder: Path | None = parser.parse_args().sources
-    wheels = {v: url for v, url in released("vllm").items() if vllm_table.order(v) >= FIRST}
-    versions = sorted(wheels, key=vllm_table.order)
+    wheels = {v: url for v, url in released("vllm").items() if order(v) >= FIRST}
+    versions = sorted(wheels, key=order)
     facts: dict[str, list[int]] = {}
     rows: dict[str, dict[str, list[str]]] = {}
     for number, version in enumerate(versions):
         print(version, flush=True)
-        files = vllm_table.texts(wheels[version], folder / version if folder else None)
+        files = texts(wheels[version], vllm_table.READ, folder / version if folder else None)
         sources = {path: ast.parse(text) for path, text in files.items()}
         # What is called deepseek_mtp and the like is mtp by the time that this is decided.
         methods = sorted(name for name in vllm_table.methods(sources) if not name.endswith("_mtp"))
@@ -339,7 +339,7 @@ def main() -> None:
         kind, _, what = name.partition(": ")
         kinds = table.setdefault(kind, {})
         assert isinstance(kinds, dict)
-        kinds[what] = vllm_table.ranges(facts[name], versions)
+        kinds[what] = ranges(facts[name], versions)
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     ROWS.write_text(json.dumps(_shared(rows), indent=1) + "\n", encoding="utf-8")
 

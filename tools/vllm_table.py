@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
-from wheels import opened, released
+from wheels import order, ranges, released, texts
 
 TABLE = Path(__file__).parents[1] / "specops" / "serving" / "vllm" / "versions.json"
 FIRST = (0, 5, 0)
@@ -48,7 +48,7 @@ def main() -> None:
     seen: dict[str, dict[str, list[int]]] = {kind: {} for kind in READERS}
     for number, version in enumerate(versions):
         print(version, flush=True)
-        files = texts(wheels[version], folder / version if folder else None)
+        files = texts(wheels[version], READ, folder / version if folder else None)
         sources = {path: ast.parse(text) for path, text in files.items()}
         for kind, read in READERS.items():
             for name in read(sources):
@@ -322,36 +322,6 @@ def _strings(nodes: object) -> Iterator[str]:
     for node in nodes:  # type: ignore[attr-defined]
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
-
-
-def texts(url: str, folder: Path | None) -> dict[str, str]:
-    """The files that are read here, of one wheel, by their paths in it."""
-    if folder is not None and folder.is_dir():
-        paths = sorted(path for path in folder.rglob("*.py"))
-        kept = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-        return {path: text for path, text in kept.items() if READ.fullmatch(path)}
-    with opened(url) as wheel:
-        found = {path: wheel.read(path).decode() for path in sorted(wheel.namelist()) if READ.fullmatch(path)}
-    if folder is not None:
-        for path, text in found.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text, encoding="utf-8")
-    return found
-
-
-def ranges(numbers: list[int], versions: list[str]) -> str:
-    """Such as "0.8.0-0.8.2,0.10.0-0.33.0"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{versions[first]}-{versions[last]}" for first, last in runs)
-
-
-def order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 if __name__ == "__main__":

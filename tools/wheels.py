@@ -9,6 +9,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 INDEX = "https://pypi.org/simple/"
 BLOCK = 1 << 18
@@ -84,3 +85,33 @@ def sources(package: str) -> dict[str, str]:
         links = re.findall(r'href="([^"#]+\.tar\.gz)', answer.read().decode())
     versions = {link.rsplit("/", 1)[1].rsplit("-", 1)[1].removesuffix(".tar.gz"): link for link in links}
     return {v: urllib.parse.urljoin(page, link) for v, link in versions.items() if re.fullmatch(r"[\d.]+", v)}
+
+
+def texts(url: str, read: re.Pattern[str], folder: Path | None) -> dict[str, str]:
+    """The files of one wheel whose paths match `read`, by path. `folder`: where they are stored."""
+    if folder is not None and folder.is_dir():
+        paths = sorted(path for path in folder.rglob("*.py"))
+        kept = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+        return {path: text for path, text in kept.items() if read.fullmatch(path)}
+    with opened(url) as wheel:
+        found = {path: wheel.read(path).decode() for path in sorted(wheel.namelist()) if read.fullmatch(path)}
+    if folder is not None:
+        for path, text in found.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    return found
+
+
+def ranges(numbers: list[int], versions: list[str]) -> str:
+    """Such as "0.8.0-0.8.2,0.10.0-0.33.0"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{versions[first]}-{versions[last]}" for first, last in runs)
+
+
+def order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -178,7 +178,7 @@ def test_a_setting_that_the_version_lacks_is_refused_before_anything_is_written(
 def test_a_version_that_was_not_checked_is_said(tmp_path: Path) -> None:
     pool = SGLANG | {"version": "0.4.0"}
     result = rendered(tmp_path, pool, pool | {"speculation": {"algorithm": "NGRAM"}})
-    assert "0.4.0 was not checked" in findings(result)[0]["why"]
+    assert "SGLang 0.4.0 is not in the table" in findings(result)[0]["why"]
 
 
 def test_without_a_peak_the_files_are_there_and_the_gate_does_not_pass(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -16,9 +14,10 @@ from specops.launch.command_files import command_of, judge
 from specops.serving.sglang import command as sglang
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.pool import SglangPool
+from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import SglangSpeculation
 
-TABLE = json.loads(Path(sglang.__file__).with_name("flags.json").read_text(encoding="utf-8"))
+NEWEST = table().newest
 ALGORITHMS = get_args(SglangSpeculation.model_fields["algorithm"].annotation)
 DRAFTS = {"NGRAM": None}
 
@@ -75,15 +74,15 @@ def test_every_named_setting_is_said_once_in_a_flag_of_the_release() -> None:
             assert value(words, flag) == str(setting)
     others = {"engine", "version", "program", "arguments", "environment", "speculation", "start_timeout_s"}
     assert set(SglangPool.model_fields) == set(EVERYTHING) | {"model_path"} | others
-    assert flags_in(words) <= set(TABLE["flags"])
-    assert not flags_in(words) & set(TABLE["deprecated"])
+    assert flags_in(words) <= NEWEST.flags
+    assert not flags_in(words) & set(NEWEST.deprecated)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_is_said_in_flags_of_the_release(algorithm: str, k: int) -> None:
     words = speculating(algorithm, num_steps=k)
-    assert flags_in(words) <= set(TABLE["flags"])
+    assert flags_in(words) <= NEWEST.flags
     assert value(words, "--speculative-algorithm") == algorithm
     assert value(words, "--speculative-draft-model-path") == DRAFTS.get(algorithm, "org/draft")
 
@@ -195,6 +194,18 @@ RULES = [
     ),
     ("--tp 8 --speculative-algorithm NGRAM", []),
     ("--speculative", [("error", "--speculative", "or")]),
+    ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1", []),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 4",
+        [("error", "--speculative-num-draft-tokens", "give it too")],
+    ),
+    (
+        "--speculative-algorithm NGRAM --enable-dp-attention",
+        [("error", "--enable-dp-attention", "leave"), ("warning", "--enable-dp-attention", "--attn-dp-size")],
+    ),
+    ("--speculative-algorithm DFLASH --speculative-draft-model d", []),
+    ("--speculative-algorithm NONE", []),
+    ("--cuda-graph-max-bs 32", [("error", "--cuda-graph-max-bs", "--cuda-graph-max-bs-decode")]),
 ]
 
 
@@ -207,13 +218,69 @@ def test_lint_knows_what_sglang_refuses_of_speculation(words, wanted) -> None:
         assert piece in (finding.replacement or "")
 
 
-def test_only_words_behind_the_image_are_the_servers_and_a_command_is_corrected() -> None:
-    words = "docker run --gpus all --shm-size 32g lmsysorg/sglang:v0.5.20 --model-path m --tp 2 "
+BY_RELEASE = [
+    # words; releases, and for each the flags of its errors
+    ("--speculative-algorithm DSPARK", {"0.5.15": ["--speculative-algorithm"], "0.5.16": []}),
+    ("--speculative-algorithm ngram", {"0.5.11": ["--speculative-algorithm"], "0.5.12": []}),
+    ("--cuda-graph-bs 1", {"0.5.10": [], "0.5.19": [], "0.5.20": ["--cuda-graph-bs"]}),
+    ("--enable-ep-moe", {"0.5.3": [], "0.5.5": ["--enable-ep-moe"]}),
+    (
+        "--speculative-algorithm NEXTN --disaggregation-mode decode "
+        "--disaggregation-decode-enable-radix-cache",
+        {"0.5.22": ["--disaggregation-decode-enable-radix-cache"], "0.5.23": []},
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), BY_RELEASE)
+def test_a_command_is_judged_by_the_flags_and_rules_of_its_release(words, wanted) -> None:
+    for release, flags in wanted.items():
+        found = lint(["--model-path", "m", *words.split()], release)
+        assert [finding.flag for finding in found if finding.level == "error"] == flags, release
+
+
+def test_mixed_chunks_stay_on_with_eagle_since_0_5_19() -> None:
+    words = "--model-path m --speculative-algorithm NEXTN --enable-mixed-chunk --max-running-requests 48"
+    assert "--enable-mixed-chunk" in {found.flag for found in lint(words.split(), "0.5.18")}
+    assert "--enable-mixed-chunk" not in {found.flag for found in lint(words.split(), "0.5.19")}
+
+
+def test_the_flags_that_are_rendered_are_the_newest_releases() -> None:
+    assert table().newest.version == sglang.VERSION
+    assert len(table().versions) == 23
+
+
+def test_a_table_says_in_which_releases_a_flag_was() -> None:
+    known = table()
+    assert known.history("flags", "--model-path") == "0.5.1 and newer"
+    assert known.history("flags", "--cuda-graph-bs") == "up to 0.5.19"
+    assert known.history("flags", "--enable-piecewise-cuda-graph") == "0.5.4 to 0.5.13"
+    assert known.history("flags", "--no-such-flag") is None
+    assert known.history("algorithms", "UNO") == "0.5.20 and newer"
+    assert known.release("0.5.10.post1").version == "0.5.10"
+    assert known.release("0.6").version == known.newest.version
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "because"),
+    [
+        ("v0.5.20", "0.5.20", "as the image's tag says"),
+        ("v0.5.10.post1-cu130", "0.5.10", "as the image's tag says"),
+        ("v0.9.0", "0.5.23", "newer than any known"),
+        ("v0.4.6", "0.5.23", "older than 0.5.1, the oldest known"),
+        ("25.10-py3", "0.5.23", "no release of SGLang"),
+        ("latest", "0.5.23", "no version was given"),
+    ],
+)
+def test_only_words_behind_the_image_are_the_servers_and_a_command_is_corrected(
+    tag: str, version: str, because: str
+) -> None:
+    words = f"docker run --gpus all --shm-size 32g lmsysorg/sglang:{tag} --model-path m --tp 2 "
     words += "--max-running-requests 8 --speculative-algorithm NEXTN --speculative-num-steps 3"
     judged = judge(command_of(words.split()))
     assert [found.flag for found in judged.findings if found.level != "note"] == ["--speculative-eagle-topk"]
-    assert judged.version == "0.5.23"
-    assert "for 0.5.20, as the image's tag says, it was not checked" in judged.because
+    assert judged.version == version
+    assert because in judged.because
     assert judged.corrected is not None
     assert "--tp 2" in judged.corrected
     assert "--speculative-num-draft-tokens 4" in judged.corrected

@@ -89,7 +89,7 @@ def test_keys_are_what_an_operator_sets_and_methods_what_the_type_names(sources)
 
 def test_runs_of_releases_become_ranges() -> None:
     versions = ["0.8.0", "0.8.1", "0.9.0", "0.10.0"]
-    assert vllm_table.ranges([0, 1, 3], versions) == "0.8.0-0.8.1,0.10.0-0.10.0"
+    assert wheels.ranges([0, 1, 3], versions) == "0.8.0-0.8.1,0.10.0-0.10.0"
 
 
 class Ranges(http.server.BaseHTTPRequestHandler):

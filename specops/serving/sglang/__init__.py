@@ -1,8 +1,9 @@
-"""SGLang 0.5.23.
+"""SGLang, 0.5.1 to 0.5.23.
 
 settings.py   the pool's section; pool.py, its answers
 command.py    a pool -> words
-lint.py       what is wrong with words, and words corrected (flags.json, made by tools/sglang_table.py)
+releases.py   which flags and algorithms each release knows (releases.json, made by tools/sglang_table.py)
+lint.py       what is wrong with words, and words corrected
 metrics.py    the names of its series
 """
 

@@ -1,99 +1,167 @@
-"""What is wrong with a command line of SGLang 0.5.23, and the command line as it should be.
+"""What is wrong with a command line of SGLang for a release, and the command line as it should be.
 
-flags.json lists the release's flags, made by tools/sglang_table.py. What it refuses of speculation was read
-in srt/arg_groups/speculative_hook.py.
+The flags of each release are in releases.json. What SGLang refuses or changes of speculation was read in
+`_handle_speculative_decoding` of srt/server_args.py up to 0.5.12, and in srt/arg_groups/speculative_hook.py
+since.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
+import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from operator import methodcaller
-from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
+from specops.errors import ConfigError
 from specops.section import SECRET_FLAGS
 from specops.serving import correction, known_issues
-from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Words, is_unknown
+from specops.serving.argv import Arity, Call, Command, CommandLine, Finding, Judged, Words, is_unknown
 from specops.serving.correction import by_level, settled
-from specops.serving.sglang.command import EAGLE_FAMILY, VERSION
+from specops.serving.sglang.command import EAGLE_FAMILY
+from specops.serving.sglang.releases import Release, parse, table
 
 CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
 ALGORITHM, DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
 STEPS, BRANCHES = "--speculative-num-steps", "--speculative-eagle-topk"
 NODES = "--speculative-num-draft-tokens"
-ALGORITHMS = (*EAGLE_FAMILY, "NGRAM", "DFLASH", "DSPARK", "UNO")
 WITH_DRAFT = ("EAGLE3", "STANDALONE", "DFLASH")
-Table = dict[str, Any]
+ANY_CASE = "0.5.12"
+"""The first release that makes the algorithm upper case, and lets plugins register their own."""
+OVERLAPPED = "0.5.11"
+"""The first whose EAGLE family keeps the overlap schedule by itself."""
+MIXED = "0.5.19"
+"""The first that keeps mixed chunks on with these algorithms."""
+MIXING = ("EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK")
+WITH_RADIX = "0.5.23"
+"""The first whose decode server keeps a radix cache with these algorithms."""
+KEEPING_RADIX = ("EAGLE", "EAGLE3", "NEXTN", "DSPARK")
 
 
 class Given(Words):
     CALL: ClassVar[Call] = CALL
 
-    def whole(self, name: str) -> str:
-        """The flag that `name` means: argparse takes what only one flag begins with."""
-        flags = _table()["flags"]
-        if name in flags:
-            return name
-        meant = [flag for flag in flags if name.startswith("--") and flag.startswith(name)]
-        return meant[0] if len(meant) == 1 else name
+    @classmethod
+    def arity(cls, flag: str) -> Arity:
+        known = table()
+        return known.arity(known.spelt(flag))
 
     def stated(self, flag: str) -> str | None:
         """Its value, however the flag is written."""
-        names = [option.flag for option in self.options if self.whole(option.flag) == flag]
+        names = [option.flag for option in self.options if self._is(option.flag, flag)]
         return self.value(names[-1]) if names else None
+
+    def states(self, flag: str) -> bool:
+        return any(self._is(option.flag, flag) for option in self.options)
 
     def number_of(self, flag: str) -> int | None:
         value = self.stated(flag)
         return int(value) if value is not None and value.isdigit() else None
 
+    @staticmethod
+    def _is(written: str, flag: str) -> bool:
+        return table().spelt(written) in (flag, *ALIASES.get(flag, ()))
 
+
+ALIASES = {DRAFT: ("--speculative-draft-model",)}
 Found: TypeAlias = correction.Found[Given]
 
 
-def unknown(given: Given, table: Table) -> Iterator[Found]:
+def unknown(given: Given, release: Release) -> Iterator[Found]:
     for flag in dict.fromkeys(option.flag for option in given.options):
-        whole = given.whole(flag)
-        if whole in table["deprecated"]:
-            why = f"deprecated: SGLang {VERSION}: {table['deprecated'][whole]}"
-            yield Found(Finding("warning", flag, why))
-        if whole in table["flags"] or not flag.startswith("--") or flag in ("--help", "--version"):
-            continue
-        meant = [known for known in table["flags"] if known.startswith(flag)]
-        if meant:
-            why = f"SGLang {VERSION} cannot tell which it is short for"
-            yield Found(Finding("error", flag, why, " or ".join(sorted(meant)[:4])))
-            continue
-        near = difflib.get_close_matches(flag, table["flags"], n=1, cutoff=0.75)
-        yield Found(Finding("error", flag, f"SGLang {VERSION} does not have it", near[0] if near else None))
+        meant, history = release.meant(flag), table().history("flags", flag)
+        if meant and meant[0] in release.deprecated:
+            said = release.deprecated[meant[0]]
+            replacement, fix = _renaming(flag, said, release)
+            why = f"deprecated in SGLang {release.version}"
+            yield Found(Finding("warning", flag, why, replacement or _advice(said)), fix)
+        elif len(meant) > 1 and not history:
+            why = f"SGLang {release.version} cannot tell which it is short for"
+            yield Found(Finding("error", flag, why, " or ".join(meant[:4])))
+        elif flag not in release.flags and flag.startswith("--") and (history or not meant):
+            yield _missing(flag, history, release)
 
 
-def speculation(given: Given, table: Table) -> Iterator[Found]:
+def _missing(flag: str, history: str | None, release: Release) -> Found:
+    """`history`: the releases that do have it, one of which may have said what comes in its place."""
+    why = f"SGLang {release.version} does not have it{f' ({history} do)' if history else ''}"
+    said = table().last_words(flag)
+    if history:
+        replacement, fix = _renaming(flag, said, release) if said else (None, None)
+        return Found(Finding("error", flag, why, replacement), fix)
+    near = difflib.get_close_matches(flag, release.flags, n=1, cutoff=0.8)
+    return Found(Finding("error", flag, why, near[0] if near else None))
+
+
+def _advice(said: str) -> str | None:
+    """What SGLang says of a deprecated flag, without saying that it is deprecated."""
+    found = re.sub(r"^\W*(note: --[\w-]+ is )?deprecated( now)?\W*", "", said, flags=re.IGNORECASE)
+    return found.rstrip(".)") or None
+
+
+def _renaming(flag: str, said: str, release: Release) -> tuple[str | None, Callable[[Given], Given] | None]:
+    """What `said` names in place of `flag`, and the change, where the new name takes the same values."""
+    alias = re.search(r"lias for (--[\w-]+)(?:=(\w+))?\.", said)
+    if alias and alias[1] in release.flags:
+        new, value = alias[1], alias[2]
+        if value:
+            return f"{new} {value}", lambda given: given.renamed(flag, new).with_option(new, value)
+        return new, lambda given: given.renamed(flag, new)
+    use = re.search(r"[Uu]se (--[\w-]+) instead", said)
+    if use is None or use[1] not in release.flags:
+        return None, None
+    same = table().arity(flag) == table().arity(use[1]) == "none"
+    return use[1], (lambda given: given.renamed(flag, use[1])) if same else None
+
+
+def speculation(given: Given, release: Release) -> Iterator[Found]:
     named = given.stated(ALGORITHM)
     if named is None or is_unknown(named):
         return
     algorithm = named.upper()
-    if algorithm not in ALGORITHMS:
-        why = f"SGLang {VERSION} has no algorithm {named}, unless a plugin registers it"
-        yield Found(Finding("error", ALGORITHM, why, ", ".join(ALGORITHMS)))
+    if algorithm == "NONE" and not release.before(ANY_CASE):
         return
-    if algorithm in WITH_DRAFT and given.stated(DRAFT) is None and not given.has("--speculative-draft-model"):
-        why = f"{algorithm} needs a draft: SGLang {VERSION} refuses to start"
+    if algorithm not in release.algorithms:
+        history = table().history("algorithms", algorithm)
+        known = (
+            f" ({history})"
+            if history
+            else ""
+            if release.before(ANY_CASE)
+            else ", unless a plugin registers it"
+        )
+        why = f"SGLang {release.version} has no algorithm {named}{known}"
+        yield Found(Finding("error", ALGORITHM, why, ", ".join(sorted(release.algorithms))))
+        return
+    if named != algorithm and release.before(ANY_CASE):
+        why = f"SGLang {release.version} takes it in upper case only"
+        fix = methodcaller("with_option", ALGORITHM, algorithm)
+        yield Found(Finding("error", ALGORITHM, why, f"{ALGORITHM} {algorithm}"), fix)
+    if algorithm in WITH_DRAFT and not given.states(DRAFT):
+        why = f"{algorithm} needs a draft: SGLang {release.version} refuses to start"
         yield Found(Finding("error", DRAFT, why, "its path or id"))
-    if algorithm in EAGLE_FAMILY and not given.has("--speculative-adaptive"):
-        yield from _shape(given)
+    if algorithm in ("STANDALONE", "NGRAM") and given.states("--enable-dp-attention"):
+        why = f"SGLang {release.version} refuses it with {algorithm}"
+        yield Found(Finding("error", "--enable-dp-attention", why, "leave it out on both pools"))
+    if algorithm in EAGLE_FAMILY and not given.states("--speculative-adaptive"):
+        yield from _shape(given, release)
+    radix = "--disaggregation-decode-enable-radix-cache"
+    if given.states(radix) and (release.before(WITH_RADIX) or algorithm not in KEEPING_RADIX):
+        why = f"SGLang {release.version} refuses it with {algorithm}"
+        yield Found(
+            Finding("error", radix, why, "leave it out on both pools"), methodcaller("without", radix)
+        )
 
 
-def _shape(given: Given) -> Iterator[Found]:
-    """Steps, branches and nodes of the EAGLE family are all given, or none."""
+def _shape(given: Given, release: Release) -> Iterator[Found]:
+    """Steps, branches and nodes of the EAGLE family are all given, or none; a chain may leave out nodes."""
     stated = {flag: given.stated(flag) for flag in (STEPS, BRANCHES, NODES)}
     missing = [flag for flag, value in stated.items() if value is None]
-    steps = given.number_of(STEPS)
-    if missing and len(missing) < len(stated):
-        why = f"SGLang {VERSION} takes all of {STEPS}, {BRANCHES} and {NODES}, or none of them"
-        if steps is not None and given.number_of(BRANCHES) in (None, 1) and STEPS not in missing:
+    steps, branches = given.number_of(STEPS), given.number_of(BRANCHES)
+    chain = STEPS not in missing and branches == 1
+    if missing and len(missing) < len(stated) and not chain:
+        why = f"SGLang {release.version} takes all of {STEPS}, {BRANCHES} and {NODES}, or none of them"
+        if steps is not None and BRANCHES in missing and given.number_of(NODES) in (None, steps + 1):
             yield Found(
                 Finding("error", missing[0], why, f"{BRANCHES} 1 {NODES} {steps + 1}, a chain"),
                 lambda g: g.with_option(BRANCHES, "1").with_option(NODES, str(steps + 1)),
@@ -102,25 +170,33 @@ def _shape(given: Given) -> Iterator[Found]:
             yield Found(Finding("error", missing[0], why, "give it too"))
         return
     nodes = given.number_of(NODES)
-    if given.number_of(BRANCHES) == 1 and steps is not None and nodes not in (None, steps + 1):
-        why = f"with one branch a step SGLang {VERSION} makes it {steps + 1}, and not {nodes}"
+    if chain and steps is not None and nodes not in (None, steps + 1):
+        why = f"with one branch a step SGLang {release.version} makes it {steps + 1}, and not {nodes}"
         fix = methodcaller("with_option", NODES, str(steps + 1))
         yield Found(Finding("warning", NODES, why, f"{NODES} {steps + 1}"), fix)
 
 
-def differing(given: Given, table: Table) -> Iterator[Found]:
+def differing(given: Given, release: Release) -> Iterator[Found]:
     """What speculation changes by itself, so that two pools are unlike."""
-    if given.stated(ALGORITHM) is None:
+    named = given.stated(ALGORITHM)
+    algorithm = (named or "NONE").upper()
+    if algorithm == "NONE":
         return
-    if given.stated("--max-running-requests") is None:
-        why = f"unset, SGLang {VERSION} makes it 48 with speculation and far more without: pools differ"
+    if not given.states("--max-running-requests") and algorithm != "UNO":
+        why = (
+            f"unset, SGLang {release.version} makes it 48 with speculation and far more without: pools differ"
+        )
         yield Found(Finding("warning", "--max-running-requests", why, "--max-running-requests 48 on both"))
-    if given.has("--enable-mixed-chunk"):
-        why = f"SGLang {VERSION} turns it off where it speculates: the pools differ in it"
+    if given.states("--enable-mixed-chunk") and (release.before(MIXED) or algorithm not in MIXING):
+        why = f"SGLang {release.version} turns it off where it speculates: the pools differ in it"
         yield Found(Finding("warning", "--enable-mixed-chunk", why, "leave it out on both"))
+    if release.before(OVERLAPPED) and not given.states("--disable-overlap-schedule"):
+        why = f"SGLang {release.version} turns the overlap schedule off where it speculates, unless "
+        why += "SGLANG_ENABLE_SPEC_V2=1 is set: the pools differ in it"
+        yield Found(Finding("note", "--disable-overlap-schedule", why, "give it on both to compare them"))
 
 
-def secrets(given: Given, table: Table) -> Iterator[Found]:
+def secrets(given: Given, release: Release) -> Iterator[Found]:
     for flag in SECRET_FLAGS:
         if given.has(flag) and not is_unknown(given.value(flag)):
             why = "whoever lists processes, reads the manifest or the shell's history has the secret"
@@ -128,44 +204,63 @@ def secrets(given: Given, table: Table) -> Iterator[Found]:
             yield Found(Finding("warning", flag, why, "a file that only the server can read"), fix)
 
 
-RULES: tuple[Callable[[Given, Table], Iterator[Found]], ...] = (unknown, speculation, differing, secrets)
+RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (unknown, speculation, differing, secrets)
 
 
-def lint(words: Sequence[str], version: str = VERSION) -> list[Finding]:
-    """What SGLang `VERSION` would refuse, or silently change where it speculates. Errors first.
+def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
+    """What SGLang would refuse, or silently change where it speculates. Errors first.
 
-    `version`: the one whose known issues are looked up.
+    `version`: None is the newest known. ConfigError where it is no version.
     """
+    known = table()
+    release = known.release(version) if version else known.newest
     given = Given.parse(words)
-    found, _ = settled(given, _table(), RULES)
-    return by_level([*found, *known_issues.findings("sglang", version, given, CALL)])
+    found, _ = settled(given, release, RULES)
+    return by_level([*found, *known_issues.findings("sglang", version or release.version, given, CALL)])
 
 
 def judge(command: Command, asked: str | None) -> Judged:
-    """`asked`: a version that the operator names."""
-    version = asked or command.version or VERSION
-    source = "as requested" if asked else "as the image's tag says"
-    because = "the one release whose flags are known"
-    if version != VERSION:
-        because += f"; for {version}, {source}, it was not checked"
+    """`asked`: a version that the operator names. ConfigError for one that is none."""
+    version, because = _version(command, asked)
+    release = table().release(version)
     given = Given.parse(command.words)
-    _, fixed = settled(given, _table(), RULES)
-    left = [finding for finding in lint(fixed.words(), version) if finding.level == "error"]
+    _, fixed = settled(given, release, RULES)
     return Judged(
         where=command.where,
         engine="SGLang",
-        version=VERSION,
+        version=release.version,
         because=because,
         findings=lint(command.words, version),
         corrected=None if fixed == given else fixed.text(),
-        left=left,
+        left=[finding for finding in lint(fixed.words(), version) if finding.level == "error"],
     )
 
 
-@cache
-def _table() -> Table:
-    table: Table = json.loads(Path(__file__).with_name("flags.json").read_text(encoding="utf-8"))
-    return table
+def _version(command: Command, asked: str | None) -> tuple[str, str]:
+    """The release that the command is judged for, and why."""
+    known, version = table(), asked or command.version
+    newest = known.newest.version
+    if version is None:
+        return newest, "the newest known: no version was given"
+    source = "as requested" if asked else "as the image's tag says"
+    try:
+        numbers = parse(version)
+    except ConfigError:
+        if asked:
+            raise
+        return newest, f"the newest known: the image's tag, {version}, is no release of SGLang"
+    if numbers[0] != 0:  # 25.10-py3: builds of others have numbers of their own
+        return newest, f"the newest known: {version}, {source}, is no release of SGLang"
+    if numbers < parse(known.oldest):
+        return (
+            newest,
+            f"the newest known: {version}, {source}, is older than {known.oldest}, the oldest known",
+        )
+    nearest = known.release(version).version
+    if parse(nearest) != numbers:
+        why = "newer than any known" if numbers > parse(newest) else "not in the table"
+        return version, f"the nearest known before {version}, {source}, which is {why}"
+    return version, source
 
 
 COMMAND_LINE = CommandLine(call=CALL, example="python -m sglang.launch_server …", judge=judge)

@@ -8,6 +8,7 @@ from specops.serving.metrics import Series
 from specops.serving.sglang.command import VERSION, command
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.metrics import CURRENT
+from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import SglangSettings
 
 IMAGE = "lmsysorg/sglang"
@@ -21,16 +22,15 @@ class SglangPool(SglangSettings):
         return Start(self._startable(words), timeout_s=self.start_timeout_s)
 
     def rendering(self, port: int | str, name: str) -> Rendering:
-        """Judged as the one release whose flags are known."""
-        version, known = self.version or VERSION, VERSION
-        words = command(self, port=port)
-        why = f"the flags are those of SGLang {known}; {version} was not checked"
+        version, words = self.version or VERSION, command(self, port=port)
+        judged = table().release(version).version
+        why = f"SGLang {version} is not in the table; the flags were checked for {judged}"
         return Rendering(
             words,
             version,
-            judged=f"SGLang {version}",
-            findings=lint(words),
-            notes=[] if version == known else [Finding(level="warning", flag="version", why=why)],
+            judged=f"SGLang {judged}",
+            findings=lint(words, version),
+            notes=[] if version == judged else [Finding(level="warning", flag="version", why=why)],
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
