@@ -16,7 +16,7 @@ from specops_kernels.addressing import place
 
 
 @triton.jit
-def seen_of(ancestors, rows, valid, words, first):
+def visible_of(ancestors, rows, valid, words, first):
     """[rows] uint64: bit c is set where a row sees slot `first + c`, counted from its start.
 
     `first` is above -64; slots before the start are seen.
@@ -128,10 +128,10 @@ def attend(
         present = inside[:, None] & in_dim[None, :]
         key = tl.load(keys + at, mask=present, other=0.0)
         value = tl.load(values + at, mask=present, other=0.0)
-        seen = seen_of(ancestors, token, valid, words, tile * BLOCK_N - start)
+        visible = visible_of(ancestors, token, valid, words, tile * BLOCK_N - start)
         column = tl.arange(0, BLOCK_N)
         # In 32 bits from here on: 64 of them for each score would not fit the registers.
-        low_half, high_half = seen.to(tl.uint32), (seen >> 32).to(tl.uint32)
+        low_half, high_half = visible.to(tl.uint32), (visible >> 32).to(tl.uint32)
         half = tl.where((column < 32)[None, :], low_half[:, None], high_half[:, None])
         bits = (half >> (column % 32).to(tl.uint32)[None, :]) & 1
         scores = tl.dot(query, tl.trans(key.to(PRODUCT)), input_precision=PRECISION) * scale

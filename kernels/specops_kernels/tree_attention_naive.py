@@ -24,8 +24,8 @@ def tree_attention(q: Tensor, kv: Tensor, batch: Ragged, scale: float | None = N
         keys, values = past.repeat_interleave(group, dim=1).chunk(2, dim=1)
         for token in range(offsets[sequence], offsets[sequence + 1]):
             words = ancestors[token]
-            seen = [start + j for j in range(stop - start) if words[j // WORD] >> (j % WORD) & 1]
-            slots = [*range(start), *seen]
+            visible = [start + j for j in range(stop - start) if words[j // WORD] >> (j % WORD) & 1]
+            slots = [*range(start), *visible]
             scores = torch.einsum("shd,hd->hs", keys[slots], q[token].to(torch.float64)) * scale
             out[token] = torch.einsum("hs,shd->hd", scores.softmax(1), values[slots])
     return out

@@ -31,6 +31,6 @@ def verify_greedy(logits: Tensor, trees: PackedTrees, commit: Commit | None = No
         verified.bonus[sequence] = wanted
         if commit is not None:
             row, start = int(commit.rows[sequence]), int(commit.starts[sequence])
-            kept = commit.kv[:, row, [start + node for node in path]]  # a copy
-            commit.kv[:, row, start + 1 : start + 1 + len(path)] = kept
+            copied = commit.kv[:, row, [start + node for node in path]]  # a copy
+            commit.kv[:, row, start + 1 : start + 1 + len(path)] = copied
     return verified

@@ -124,7 +124,7 @@ def ab(
         "max_rps": max_rps,
         "max_error_share": max_error_share,
     }
-    asked = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
+    requested = call.settings(BaselineSettings, fields | ({"prompts": prompts} if prompts else {}))
     settings = call.settings(
         AbSettings,
         {
@@ -143,8 +143,8 @@ def ab(
 
     if plot is not None:
         check_suffix(plot)
-    recorded = _recorded(against, asked, arms) if against else None
-    result = _compare(call, _with_models(arms, asked), asked, settings, call.out, fresh=fresh)
+    recorded = _recorded(against, requested, arms) if against else None
+    result = _compare(call, _with_models(arms, requested), requested, settings, call.out, fresh=fresh)
     if against and recorded:
         result = _held_against(recorded, result, against, settings)
         results.write(call.out, result)
@@ -153,7 +153,7 @@ def ab(
     return Answer(result, page(result, call.out))
 
 
-def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
+def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
     """Endpoints without a model's name are asked which one they serve."""
     import asyncio
 
@@ -161,7 +161,7 @@ def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
     from specops.phases.ab.settings import Arm
 
     async def only_model(base_url: str) -> str:
-        at = asked.model_copy(update={"base_url": base_url})
+        at = requested.model_copy(update={"base_url": base_url})
         async with Client(at.target(), at.decoding()) as client:
             return await client.only_model()
 
@@ -175,7 +175,7 @@ def _with_models(arms: list[Arm], asked: BaselineSettings) -> list[Arm]:
 
 
 def _compare(
-    call: Call, arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
+    call: Call, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path, *, fresh: bool
 ) -> Result:
     from specops import results
     from specops.phases.ab.measure import compare
@@ -183,22 +183,22 @@ def _compare(
 
     previous = results.read(out) if out.exists() and not fresh else None
     if previous is not None:
-        _refuse_unusable(previous, arms, asked, settings, out)
+        _refuse_unusable(previous, arms, requested, settings, out)
     logs = out.parent / "logs"
     with call.progress() as shown, partial_results(out, shown, resumed=previous is not None) as keep:
-        result = compare(arms, asked, settings, shown, logs=logs, previous=previous, on_partial=keep)
+        result = compare(arms, requested, settings, shown, logs=logs, previous=previous, on_partial=keep)
         keep(result)
     return result
 
 
 def _refuse_unusable(
-    previous: Result, arms: list[Arm], asked: BaselineSettings, settings: AbSettings, out: Path
+    previous: Result, arms: list[Arm], requested: BaselineSettings, settings: AbSettings, out: Path
 ) -> None:
     """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
     from specops.phases.ab.visits import measurements_of
     from specops.phases.inputs import changed, inputs_of_arms
 
-    unlike = changed(previous, inputs_of_arms(arms, asked, settings, asked.prompt_set()))
+    unlike = changed(previous, inputs_of_arms(arms, requested, settings, requested.prompt_set()))
     if unlike:
         raise UsageError(
             f"{out} holds another comparison: {unlike} changed",
@@ -207,13 +207,15 @@ def _refuse_unusable(
     measurements_of(previous, str(out))  # damage is reported before the first request, by the file's name
 
 
-def _recorded(path: Path, asked: BaselineSettings, arms: list[Arm]) -> Result:
+def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:
     """The earlier comparison; UsageError, before anything is measured, where it asked something else."""
     from specops import results
     from specops.phases.ab.drift import refuse_unlike
 
     recorded = results.read(path)
-    refuse_unlike(recorded, str(path), asked.prompt_set().sha256, asked.plan(), [arm.name for arm in arms])
+    refuse_unlike(
+        recorded, str(path), requested.prompt_set().sha256, requested.plan(), [arm.name for arm in arms]
+    )
     return recorded
 
 

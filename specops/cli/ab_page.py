@@ -118,10 +118,10 @@ def parity(report: Report, challenger: Challenger) -> str:
         return f"not compared: {report.parity_missing}"
     # That nothing changes where prompts come again is what the control says of the standard already.
     shown = [found for found in challenger.parity if not found.repeated or found.equal < found.compared]
-    told = "; ".join(map(_equal, shown)) or NONE
+    message = "; ".join(map(_equal, shown)) or NONE
     if report.greedy_requests:
-        told += f"; at temperature 0, by {count(report.greedy_requests, 'request')} beside the measurement"
-    return told
+        message += f"; at temperature 0, by {count(report.greedy_requests, 'request')} beside the measurement"
+    return message
 
 
 def accepted(report: Report, arm: str) -> Iterator[str]:
@@ -145,11 +145,11 @@ def following(pool: Mapping[str, Any] | None) -> str:
 def _headline(result: Result, report: Report, out: Path) -> str:
     prompts, looks = result.data.get("prompts", {}), result.data.get("looks", {})
     classes = {name for challenger in report.challengers.values() for name in challenger.classes}
-    asked = f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}"
+    compared = f"{count(prompts.get('count', 0), 'prompt')} in {count(len(classes), 'class', 'classes')}"
     looked = f"look {looks.get('done')} of {looks.get('planned')}"
     design = str(result.settings.get("design", ""))
     arms = count(len(report.arms), "arm")
-    return " · ".join(["ab", f"{arms}, {design}", asked, looked, str(out)])
+    return " · ".join(["ab", f"{arms}, {design}", compared, looked, str(out)])
 
 
 def _table(report: Report, challenger: Challenger) -> list[str]:
@@ -225,16 +225,16 @@ def _drift(drifts: list[Drift]) -> Iterator[str]:
     for drift in drifts:
         if drift.flagged:
             yield f"drift     {drift.message}"
-    asked = [drift for drift in drifts if drift.change is not None]
+    compared = [drift for drift in drifts if drift.change is not None]
     steady = [
         f"{drift.arm} {percent(drift.change.estimate)} "
         f"[{percent(drift.change.low)}, {percent(drift.change.high)}]"
-        for drift in asked
+        for drift in compared
         if drift.change is not None and drift.kind == "slow-down" and not drift.flagged
     ]
     if steady:
         yield f"steady    latency from the beginning to the end: {', '.join(steady)}"
-    yield f"checks    {sum(drift.flagged for drift in asked)} of {len(asked)} found drift"
+    yield f"checks    {sum(drift.flagged for drift in compared)} of {len(compared)} found drift"
 
 
 def _against(found: Against) -> Iterator[str]:

@@ -136,11 +136,11 @@ def _only_model(settings: BaselineSettings) -> str:
 
     from specops.load.client import Client
 
-    async def asked() -> str:
+    async def requested() -> str:
         async with Client(settings.target(), settings.decoding()) as client:
             return await client.only_model()
 
-    return asyncio.run(asked())
+    return asyncio.run(requested())
 
 
 def _page(result: Result, out: Path) -> Iterator[str | Table]:

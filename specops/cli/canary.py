@@ -172,8 +172,8 @@ def page(result: Result, path: Path, commands: Commands | None, again: str) -> l
     from specops.phases.canary.pair import Conformance
 
     data = checked(Conformance, result.data, f"{path} is damaged: data")
-    asked = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
-    lines = [f"canary · {count(len(data.checks), 'check')} · requests: {asked} · {path}"]
+    requested = ", ".join(f"{number} to {pool}" for pool, number in data.requests.items())
+    lines = [f"canary · {count(len(data.checks), 'check')} · requests: {requested} · {path}"]
     lines += aligned([[f"  {one.name}", WORDS[one.status], _short(one.message)] for one in data.checks])
     for one in data.checks:
         if one.status == "fail" and one.request:
@@ -198,8 +198,8 @@ def _known(pool: Pool, check: str) -> Iterator[str]:
         yield f"    workaround: {issue.workaround}; {issue.source}"
 
 
-def _short(told: str) -> str:
-    return told if len(told) <= WIDEST else told[: WIDEST - 1] + "…"
+def _short(message: str) -> str:
+    return message if len(message) <= WIDEST else message[: WIDEST - 1] + "…"
 
 
 def _next(data: Conformance, result: Result, commands: Commands | None, again: str) -> Iterator[str]:

@@ -95,8 +95,8 @@ def page(result: Result, folder: Path) -> list[str]:
     items = _items(result)
     counts = ", ".join(f"{count} {status}" for status, count in result.summary.items() if count)
     lines = [f"checklist · {result.settings['rollout']} · {folder} · {counts}"]
-    told = aligned([[f"  {item.status}", item.name, _age(item), _evidence(item)] for item in items])
-    for item, line in zip(items, told, strict=True):
+    rows = aligned([[f"  {item.status}", item.name, _age(item), _evidence(item)] for item in items])
+    for item, line in zip(items, rows, strict=True):
         lines += [line, f"            {item.found}"]
     lines.append(sentence(result.reason))
     lines += _next(items)
@@ -173,11 +173,11 @@ def _property(text: str) -> str:
 
 def _evidence(item: Item) -> str:
     """Each file with the beginning of its hash; a live probe by who answered."""
-    told = (
+    message = (
         f"{one.source} {one.sha256[:HASH_DIGITS]}" if one.sha256 else f"{one.source} (live)"
         for one in item.evidence
     )
-    return ", ".join(told) or NONE
+    return ", ".join(message) or NONE
 
 
 def _age(item: Item) -> str:

@@ -49,17 +49,17 @@ def diagnose(
     return Answer(result, page(result))
 
 
-def _symptoms(asked: list[str]) -> list[Symptom]:
+def _symptoms(requested: list[str]) -> list[Symptom]:
     from typing import get_args
 
     from specops.errors import UsageError
     from specops.phases.diagnose.finding import Symptom
 
     known: tuple[Symptom, ...] = get_args(Symptom)
-    for name in asked:
+    for name in requested:
         if name not in known:
             raise UsageError(f"there is no symptom {name!r}", hint=f"known: {', '.join(known)}")
-    return [name for name in known if name in asked]
+    return [name for name in known if name in requested]
 
 
 TITLES: dict[Symptom, str] = {

@@ -111,11 +111,11 @@ def _even(data: dict[str, Any]) -> list[str]:
     rows = [["clients", "ahead of server-only in inter-token latency"]]
     for even in data["even"]:
         at = even["rtt_ms"]
-        told = {
+        words = {
             "behind at all": "at no RTT that was simulated",
             "ahead at all": "at every RTT that was simulated",
         }
-        rows.append([str(even["clients"]), told.get(at) or f"below {at:.0f} ms"])
+        rows.append([str(even["clients"]), words.get(at) or f"below {at:.0f} ms"])
     return aligned(rows)
 
 
@@ -194,8 +194,8 @@ def paper_page(result: Result) -> list[str]:
 
 def _crossing(case: dict[str, Any]) -> str:
     at = case["even_ms"]
-    told = {"behind at all": "at no RTT", "ahead at all": "at every RTT"}
-    return told.get(at) or f"below {at:.0f} ms"
+    words = {"behind at all": "at no RTT", "ahead at all": "at every RTT"}
+    return words.get(at) or f"below {at:.0f} ms"
 
 
 def _ms(figure: dict[str, float] | None) -> str:

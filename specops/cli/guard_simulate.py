@@ -94,24 +94,26 @@ MOST = 20
 
 def page(rollout: str, found: Simulated) -> list[str]:
     """The page's lines."""
-    seen = ", ".join(f"{number} {verdict.replace('_', ' ')}" for verdict, number in found.verdicts.items())
+    observed = ", ".join(
+        f"{number} {verdict.replace('_', ' ')}" for verdict, number in found.verdicts.items()
+    )
     rightly = {one.ts: RIGHTLY[one.rightly] for one in found.fallbacks}
     rows = []
     for step in found.steps[:MOST]:
-        told = f" {rightly[step.ts]}" if step.event == "fell_back" else ""
-        rows.append(["  guard", _at(step.ts), f"{step.event.replace('_', ' ')}{told}: {step.why}"])
+        message = f" {rightly[step.ts]}" if step.event == "fell_back" else ""
+        rows.append(["  guard", _at(step.ts), f"{step.event.replace('_', ' ')}{message}: {step.why}"])
     if len(found.steps) > MOST:
         rows.append(["  guard", "", f"and {len(found.steps) - MOST} steps more"])
     rows += [
         ["  missed", _at(ts), "from here on it did not pay, and the guard left it on"] for ts in found.missed
     ]
     if found.playbook is not None:
-        told = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
-        rows.append(["  playbook", _at(found.playbook.ts), told])
+        message = f"fell back {RIGHTLY[found.playbook.rightly]}: {found.playbook.why}"
+        rows.append(["  playbook", _at(found.playbook.ts), message])
         rows.append(["  playbook", "", f"{found.playbook_triggers} triggers in all"])
     span = f"{_at(found.began)} to {_at(found.ended)} UTC"
     return [
-        f"simulated · {rollout} · {span} · {found.evaluations} evaluations: {seen}",
+        f"simulated · {rollout} · {span} · {found.evaluations} evaluations: {observed}",
         *aligned(rows),
         sentence(_summary(found)),
     ]

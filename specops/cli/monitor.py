@@ -129,7 +129,7 @@ def _row(where: str, ours: list[Found]) -> Iterator[str]:
 
 def _lacking(each: Found) -> Iterator[str]:
     called = f": here it is {each.now_called}" if each.now_called else ""
-    seen = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
-    yield f"{each.status:8}  {each.where}: {each.name}{called}{seen} (for {each.needs})"
+    observed = f", last sample {each.age_s / 60:.0f} min ago" if each.age_s is not None else ""
+    yield f"{each.status:8}  {each.where}: {each.name}{called}{observed} (for {each.needs})"
     if each.fix:
         yield f"{'':8}  fix: {each.fix}"

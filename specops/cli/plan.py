@@ -115,7 +115,7 @@ def _of_rollout(path: Path) -> dict[str, object]:
 RANKS = 3
 """Columns of acceptance by rank."""
 
-SEEN = 20.0
+MIN_OBSERVATIONS = 20.0
 """Observations below which a rate is mostly what was seen above it; such depths are left out of the page."""
 
 
@@ -145,10 +145,10 @@ def _accepted(found: Explained) -> Iterator[str]:
     if found.acceptance:
         rows = [["accepted", *(f"rank {rank + 1}" for rank in range(RANKS)), "of first children"]]
         for depth, at in enumerate(found.acceptance, start=1):
-            if at.observations[0] >= SEEN:
+            if at.observations[0] >= MIN_OBSERVATIONS:
                 rates = [
-                    f"{rate:.2f}" if seen >= SEEN else NONE
-                    for rate, seen in list(zip(at.by_rank, at.observations, strict=True))[:RANKS]
+                    f"{rate:.2f}" if observations >= MIN_OBSERVATIONS else NONE
+                    for rate, observations in list(zip(at.by_rank, at.observations, strict=True))[:RANKS]
                 ]
                 rows.append([f"  depth {depth}", *rates, f"{at.observations[0]:.0f}"])
         yield from aligned(rows)

@@ -70,14 +70,14 @@ def make(
     from specops.prometheus.api import Api
 
     settings = call.file.report
-    asked = window_of(window or settings.window, end, _zone(tz or settings.timezone), datetime.now(UTC))
+    requested = window_of(window or settings.window, end, _zone(tz or settings.timezone), datetime.now(UTC))
     api = Api(url, timeout_s=timeout_s)
     try:
         with call.progress() as shown:
-            result = report(call.file, call.path, call.folder, asked, api, shown)
+            result = report(call.file, call.path, call.folder, requested, api, shown)
     finally:
         api.close()
-    written = write(call.folder, asked, result)
+    written = write(call.folder, requested, result)
     answer = Answer(result, page(written, read(result)))
     address = post or os.environ.get(webhook.WEBHOOK)
     if not address:

@@ -113,8 +113,10 @@ def explain(
     from specops.phases.route.explain import explain, read_request
 
     file = load(rollout)
-    asked = read_request(request, remote_addr)
-    found = explain(file, run_folder(rollout, file.rollout, run), asked, in_flight=in_flight, percent=percent)
+    requested = read_request(request, remote_addr)
+    found = explain(
+        file, run_folder(rollout, file.rollout, run), requested, in_flight=in_flight, percent=percent
+    )
     return Answer(found, explained(found))
 
 

@@ -74,8 +74,8 @@ def sweep(
     if dry_run:
         from specops.phases.sweep.spec import forecast
 
-        told = forecast(spec, path)
-        return Answer(told, _plan(told, path))
+        plan = forecast(spec, path)
+        return Answer(plan, _plan(plan, path))
     result = _swept(call, spec, path, on or file.sweep.cluster, fresh=fresh)
     if plot is not None:
         draw(result, path, plot)
@@ -105,11 +105,11 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
     def given(fields: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in fields.items() if value is not None}
 
-    asked_before = file.sweep.model_dump()
+    written = file.sweep.model_dump()
     if of_sweep["k"]:
-        asked_before["trees"] = None
+        written["trees"] = None
     try:
-        asked = Sweep.model_validate(asked_before | given(of_sweep))
+        requested = Sweep.model_validate(written | given(of_sweep))
         measure = Measure.model_validate(file.measure.model_dump() | given(of_measure))
     except ValidationError as error:
         first = error.errors()[0]
@@ -117,7 +117,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
         raise UsageError(
             f"could not use the options: --{option}: {first['msg']}", hint="specops sweep --help"
         ) from None
-    return file.model_copy(update={"sweep": asked, "measure": measure})
+    return file.model_copy(update={"sweep": requested, "measure": measure})
 
 
 def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
@@ -129,10 +129,10 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
     from specops.phases.inputs import settings_of
     from specops.serving import pool_at
 
-    asked = settings_of(file, file.pools.standard)
+    requested = settings_of(file, file.pools.standard)
 
     async def only_model(base_url: str) -> str:
-        at = asked.at(base_url, "")
+        at = requested.at(base_url, "")
         async with Client(at.target(), at.decoding()) as client:
             return await client.only_model()
 
@@ -198,7 +198,7 @@ def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
     measurements_of(previous, str(path))  # damage is reported before a server starts
 
 
-def _plan(told: Forecast, path: Path) -> list[str]:
+def _plan(plan: Forecast, path: Path) -> list[str]:
     from specops.render.figures import aligned, count
 
     def seconds(value: float | None) -> str:
@@ -212,19 +212,19 @@ def _plan(told: Forecast, path: Path) -> list[str]:
             count(rung.requests, "request"),
             seconds(rung.seconds),
         ]
-        for rung in told.rungs
+        for rung in plan.rungs
     ]
-    if told.seconds is None:
+    if plan.seconds is None:
         time = "how long it takes is not known: no earlier baseline.json or sweep.json is beside it"
     else:
-        without = ", and the starts of its servers, which were not timed yet" if told.without_starts else ""
-        time = f"{seconds(told.seconds)} by the earlier {told.known_from}{without}"
-    if told.budget_min is not None:
-        time += f"; then as the evidence says, {told.budget_min:g} min in all"
+        without = ", and the starts of its servers, which were not timed yet" if plan.without_starts else ""
+        time = f"{seconds(plan.seconds)} by the earlier {plan.known_from}{without}"
+    if plan.budget_min is not None:
+        time += f"; then as the evidence says, {plan.budget_min:g} min in all"
     return [
-        f"settings  {', '.join(told.settings)}",
-        f"loads     {'; '.join(told.loads)}",
-        f"prompts   {', '.join(f'{number} of {name}' for name, number in told.prompts.items())}",
+        f"settings  {', '.join(plan.settings)}",
+        f"loads     {'; '.join(plan.loads)}",
+        f"prompts   {', '.join(f'{number} of {name}' for name, number in plan.prompts.items())}",
         *aligned(rows),
         f"time      {time}",
         f"result    {path}",

@@ -41,28 +41,28 @@ GATES = {"acceptance": 0.55, "E2E": 1.3, "GPU memory": 0.95}
 
 def page(result: Result, out: Path) -> list[str]:
     """The page's lines; every figure on it is in `out`, which holds the finished sweep `result`."""
-    report, told = read(result, str(out)), recommendation(result, str(out))
-    kept = measurements_of(result, str(out))
+    report, advice = read(result, str(out)), recommendation(result, str(out))
+    stored = measurements_of(result, str(out))
     sections = [
-        _table(report, {one.setting for one in kept.failed}),
+        _table(report, {one.setting for one in stored.failed}),
         _groups(report),
         [f"  {line}" for line in [*_limits(report), *_answers(report)]],
         [f"  {line}" for line in _confirmed(report)],
         [f"  {line}" for line in _costs(report)],
         [f"  {line}" for line in _loads(report)],
         [f"  {line}" for line in _machine(report)],
-        [f"  {line}" for line in _left_out(kept)],
+        [f"  {line}" for line in _left_out(stored)],
     ]
-    lines = [_headline(result, report, kept, out)]
+    lines = [_headline(result, report, stored, out)]
     for section in sections:
         lines += ["", *section] if section else []
-    return [*lines, "", sentence(result.reason), f"next: {_next(result, told)}"]
+    return [*lines, "", sentence(result.reason), f"next: {_next(result, advice)}"]
 
 
-def _headline(result: Result, report: Report, kept: Measurements, out: Path) -> str:
+def _headline(result: Result, report: Report, stored: Measurements, out: Path) -> str:
     prompts = result.data.get("prompts", {})
     loads = {(cell.concurrency, cell.temperature, cell.length) for cell in report.cells}
-    rungs = {cell.rung for cell in kept.cells}
+    rungs = {cell.rung for cell in stored.cells}
     settings = {cell.setting for cell in report.cells}
     return " · ".join(
         [
@@ -70,7 +70,7 @@ def _headline(result: Result, report: Report, kept: Measurements, out: Path) -> 
             f"{count(len(settings), 'setting')} at {count(len(loads), 'load')}, {count(len(rungs), 'rung')}",
             count(prompts.get("count", 0), "prompt"),
             *filter(None, [repeated_sentence(prompts.get("repeated", 0), prompts.get("count", 0))]),
-            f"{kept.spent_s / 60:.1f} min",
+            f"{stored.spent_s / 60:.1f} min",
             str(out),
         ]
     )
@@ -232,13 +232,13 @@ def _gates(report: Report) -> Iterator[str]:
         return
     row = next((found for found in report.together if _chosen(report, found)), None)
     e2e = row.speedups.e2e.estimate if row and row.speedups and row.speedups.e2e else None
-    asked = [
+    requested = [
         ("acceptance", "above", _mean([cell.accept_ratio for cell in ours]), "{:.2f}"),
         ("E2E", "above", e2e, "{:.2f}×"),
         ("GPU memory", "below", max((c.gpu_memory_share or 0 for c in ours), default=0) or None, "{:.0%}"),
     ]
     said = []
-    for name, side, value, shape in asked:
+    for name, side, value, shape in requested:
         bound = shape.format(GATES[name])
         if value is None:
             said.append(f"{name} {side} {bound}: not known")
@@ -283,21 +283,21 @@ def _machine(report: Report) -> Iterator[str]:
         yield f"looks     {report.looks}: the intervals hold for each, so that they are wider than of one"
 
 
-def _left_out(kept: Measurements) -> Iterator[str]:
-    for failure in kept.failed:
+def _left_out(stored: Measurements) -> Iterator[str]:
+    for failure in stored.failed:
         last = failure.log.strip().splitlines()[-1:]
         ended = f"; its log ends: {last[0]}" if last else ""
         yield f"failed    {failure.setting} in rung {failure.rung + 1}: {failure.why}{ended}"
-    for one in kept.skipped:
+    for one in stored.skipped:
         at = count(one.concurrency, "stream")
         after = f"after rung {one.after + 1}" if one.after >= 0 else "at all"
         yield f"skipped   {one.setting} at {at} {after}: {one.why}"
 
 
-def _next(result: Result, told: Recommendation) -> str:
-    if told.setting is not None:
+def _next(result: Result, advice: Recommendation) -> str:
+    if advice.setting is not None:
         pools: Mapping[str, Any] = result.settings.get("settings", {})
-        return _take(pools.get(told.setting) or {})
+        return _take(pools.get(advice.setting) or {})
     if result.verdict == "undecided":
         return (
             "the same command with more --repeats or a larger --budget; measurements are stored. "

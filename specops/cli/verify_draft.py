@@ -86,8 +86,8 @@ def verify_draft(
             found = estimate(
                 Path(target), Path(draft), prompts, shown, threads=threads, temperature=temperature
             )
-            told = {"estimate": found.model_dump(mode="json")}
-            result = result.model_copy(update={"data": result.data | told})
+            message = {"estimate": found.model_dump(mode="json")}
+            result = result.model_copy(update={"data": result.data | message})
     return Answer(result, _with_estimate(result))
 
 

@@ -102,9 +102,9 @@ class Turns:
 
     def drop(self, key: int, client: int) -> None:
         """Where it waits, it does so no longer."""
-        kept = deque(each for each in self._by_client.get(client, ()) if each.key != key)
-        self._count -= len(self._by_client.get(client, ())) - len(kept)
-        if kept:
-            self._by_client[client] = kept
+        remaining = deque(each for each in self._by_client.get(client, ()) if each.key != key)
+        self._count -= len(self._by_client.get(client, ())) - len(remaining)
+        if remaining:
+            self._by_client[client] = remaining
         else:
             self._by_client.pop(client, None)

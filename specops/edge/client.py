@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from specops.edge.client_sessions import Talks
 from specops.edge.copied import Copied
 from specops.edge.depth import Draft
 from specops.edge.drafting import Drafts, Grown
@@ -23,7 +24,6 @@ from specops.edge.fallback import Fallback
 from specops.edge.link import Link
 from specops.edge.rounds import Stage, Talk, derived
 from specops.edge.settings import DEFAULT, Drafting
-from specops.edge.talking import Talks
 from specops.edge.tallies import ClientState, EdgeCounters
 from specops.engine.models.model import Model
 from specops.engine.request import Counters, Emission, Sampling, Streaming, refuse_bad
@@ -116,7 +116,7 @@ class EdgeEngine(Streaming):
         if promise is None or promise <= 0:
             return promise is not None
         pace = self._talks.pacing[talk.sequence.greedy].pace(self._pass_s)
-        return not self._settings.depth.more(Draft(talk.passes, talk.kept, promise), pace)
+        return not self._settings.depth.more(Draft(talk.passes, talk.retained, promise), pace)
 
     def _pass(self) -> bool:
         """One of the draft, if there is anything to run."""

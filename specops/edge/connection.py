@@ -170,12 +170,12 @@ class Connection:
         if self._probing or self._closed.is_set():
             return
         self._probing = True
-        asked = time.perf_counter()
+        sent = time.perf_counter()
 
         def answered(future: Any) -> None:
             self._probing = False
             if not future.cancelled() and future.exception() is None:
-                self._events.put(Pong(time.perf_counter() - asked))
+                self._events.put(Pong(time.perf_counter() - sent))
 
         with suppress(ValueError):  # the channel was closed a moment ago
             self._stream.ask(answered)

@@ -26,12 +26,14 @@ class Conversation:
             return self._encode(text, special=True)
         messages = [*self._opening, *self._turns, {"role": "user", "content": text}]
         try:
-            asked = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            written = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
         except Exception as error:  # a template is the model's own program and may fail in any way
             raise UsageError(
                 f"the model's chat template refused the messages: {type(error).__name__}: {error}"
             ) from error
-        return self._encode(asked, special=False)  # the template has written them
+        return self._encode(written, special=False)  # the template has written them
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
         ids: list[int] = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=special).ids

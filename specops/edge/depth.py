@@ -52,7 +52,7 @@ class Draft:
     passes: int
     """Since the last verdict, the one that read it included."""
 
-    kept: int
+    retained: int
     """Levels that were there by then, drafted ahead."""
 
     promise: float
@@ -73,7 +73,7 @@ class Included:
     depth: int
 
     def more(self, draft: Draft, pace: Pace | None) -> bool:
-        return draft.kept + draft.passes < self.depth
+        return draft.retained + draft.passes < self.depth
 
     def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
         return levels >= self.depth

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specops.edge.growth import Floats, Growth, Ints, Kept
+from specops.edge.growth import Floats, Growth, Ints, Retained
 from specops.edge.link import DRAWN_AHEAD
 from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import quantise
@@ -247,19 +247,19 @@ class Grown:
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
         return self._keep(sequence, lambda growth: growth.walk(tokens))
 
-    def _keep(self, sequence: Sequence, keep: Callable[[Growth], Kept]) -> bool:
+    def _keep(self, sequence: Sequence, keep: Callable[[Growth], Retained]) -> bool:
         place = self._places[sequence.id]
         place.away, place.next = False, None
         growth = place.growth
         if growth is None:
             return False
         ran, ahead = growth.ran, len(growth.run) - growth.ran if growth.sent is not None else 0
-        kept = keep(growth)
-        self._draft.splice(sequence, kept.accepted, kept.ahead)
-        sequence.cached += len(kept.accepted)
-        spliced = sum(at >= ran for at in (*kept.accepted, *kept.ahead)) if kept.hit else 0
+        retained = keep(growth)
+        self._draft.splice(sequence, retained.accepted, retained.ahead)
+        sequence.cached += len(retained.accepted)
+        spliced = sum(at >= ran for at in (*retained.accepted, *retained.ahead)) if retained.hit else 0
         self._counters.spliced += spliced
         self._counters.wasted += ahead - spliced
-        if not kept.hit:
+        if not retained.hit:
             place.growth = None
-        return kept.hit
+        return retained.hit

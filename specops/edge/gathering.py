@@ -49,8 +49,8 @@ class Gathering:
             self._timer.cancel()
             self._timer = None
         if self._waiting:
-            told, self._waiting = self._waiting, []
-            self._send(told)
+            commands, self._waiting = self._waiting, []
+            self._send(commands)
 
     def _add(self, commands: list[Command]) -> None:
         self._waiting += commands

@@ -52,7 +52,7 @@ orders what is run, and what it promises is held against what came of it (depth.
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retained:
     """What a verdict leaves of a tree: places in the draft's cache, ascending."""
 
     accepted: list[int]  # of what is committed now, the new root among them after a hit
@@ -314,7 +314,7 @@ class Growth:
 
     # --- what became of it --------------------------------------------------------------------
 
-    def follow(self, path: list[int], bonus: int, version: int = 0) -> Kept:
+    def follow(self, path: list[int], bonus: int, version: int = 0) -> Retained:
         """The verdict on what was sent: `path`, numbers of the proposal, and the token after it.
 
         After a hit the tree is what is below the bonus; otherwise it is of no more use. version: of the
@@ -323,16 +323,16 @@ class Growth:
         nodes = [self.order[number - 1] for number in path]
         guess = self._found(nodes[-1] if nodes else 0, bonus)
         if guess is None or self.places[guess] < 0:  # one whose turn had not come is worth nothing
-            return Kept(
+            return Retained(
                 [place for place in self.places[nodes].tolist() if place > 0] if nodes else [], [], hit=False
             )
         order = self.branched[version - 1][guess] if version else []
-        kept, number = self._rooted_at(guess)
+        retained, number = self._rooted_at(guess)
         if version:
             self._send([number[node] for node in order])
-        return kept
+        return retained
 
-    def walk(self, tokens: list[int]) -> Kept:
+    def walk(self, tokens: list[int]) -> Retained:
         """`tokens` followed the root, verified in a way that is not known here: as far as that goes.
 
         Below a node that was sent, what was drawn may have been rejected; so the tree goes on only where the
@@ -351,7 +351,7 @@ class Growth:
         if whole and known and not any(node in order for sent in self.branched for order in sent.values()):
             return self._rooted_at(node)[0]
         # The last token is read again in any case: what follows it is asked of the draft anew.
-        return Kept(places[: len(tokens) - 1], [], hit=False)
+        return Retained(places[: len(tokens) - 1], [], hit=False)
 
     def child(self, node: int, token: int) -> int | None:
         found = np.flatnonzero((self.parents == node) & (self.tokens == token))
@@ -362,30 +362,30 @@ class Growth:
         child = self.child(end, bonus)
         return child if self.sent is not None and child not in self.sent else None
 
-    def _rooted_at(self, root: int) -> tuple[Kept, dict[int, int]]:
+    def _rooted_at(self, root: int) -> tuple[Retained, dict[int, int]]:
         """Forget all but `root` and what is below it -> and the new numbers of these."""
         accepted, above = [], root
         while above > 0:
             accepted.append(int(self.places[above]))
             above = int(self.parents[above])
-        kept = np.flatnonzero(self._topmost(np.arange(len(self)) == root) == root)
-        number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
+        retained = np.flatnonzero(self._topmost(np.arange(len(self)) == root) == root)
+        number = dict(zip(retained.tolist(), range(len(retained)), strict=True))
         run = [node for node in self.run if node in number]
         places = self.places[run].tolist()
         sees = np.eye(self.room + 1, dtype=bool)
         sees[: len(run), : len(run)] = self._sees[np.ix_(places, places)]
-        self.parents = np.searchsorted(kept, self.parents[kept])
+        self.parents = np.searchsorted(retained, self.parents[retained])
         self.parents[0] = -1
-        self.tokens, self.offered = self.tokens[kept], self.offered[kept]
-        self.scores = self.scores[kept] - self.scores[root]
-        self.depths = self.depths[kept] - self.depths[root]
+        self.tokens, self.offered = self.tokens[retained], self.offered[retained]
+        self.scores = self.scores[retained] - self.scores[root]
+        self.depths = self.depths[retained] - self.depths[root]
         self.run = [number[node] for node in run]
-        self.places = np.full(len(kept), -1)
+        self.places = np.full(len(retained), -1)
         self.places[self.run] = np.arange(len(run))
         self.drawn = {number[node]: q for node, q in self.drawn.items() if node in number}
         self.sent, self.order, self.branched, self._head, self._sees = None, [], [], None, sees
         self.levels = 1 + int(self.depths[self.run].max())
-        return Kept(accepted[::-1], places[1:], hit=True), number
+        return Retained(accepted[::-1], places[1:], hit=True), number
 
 
 NONE: Ints = np.zeros(0, np.int64)

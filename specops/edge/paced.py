@@ -54,17 +54,17 @@ class Paced:
     """A FeatureModel that gives what the one within gives, no sooner than its declared time."""
 
     def __init__(
-        self, model: FeatureModel, cost: PassCost, kept: MutableSequence[float] | None = None
+        self, model: FeatureModel, cost: PassCost, totals: MutableSequence[float] | None = None
     ) -> None:
         """kept: where the figures of `pace` are added up, FIGURES of them; an array in shared memory lets
         another process look."""
         self._model = model
         self._cost = cost
-        self._kept = [0.0] * FIGURES if kept is None else kept
+        self._totals = [0.0] * FIGURES if totals is None else totals
 
     @property
     def pace(self) -> Pace:
-        return Pace(*self._kept)
+        return Pace(*self._totals)
 
     @property
     def shape(self) -> Shape:
@@ -97,6 +97,6 @@ class Paced:
         computed = time.perf_counter() - began
         over = max(computed - declared, 0.0)
         for place, more in enumerate((1, over > 0, declared, computed, over)):
-            self._kept[place] += more
+            self._totals[place] += more
         while (left := began + declared - time.perf_counter()) > 0:  # a sleep may end a little early
             time.sleep(left)

@@ -51,8 +51,8 @@ def quantise(q: Tensor, support: int) -> list[Quantised]:
 
 
 def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
-    kept = sorted((token, weight) for token, weight in zip(tokens, weights, strict=True) if weight > 0)
-    return Quantised(tuple(token for token, _ in kept), tuple(weight for _, weight in kept))
+    retained = sorted((token, weight) for token, weight in zip(tokens, weights, strict=True) if weight > 0)
+    return Quantised(tuple(token for token, _ in retained), tuple(weight for _, weight in retained))
 
 
 def joined(by_node: Mapping[int, Quantised]) -> Drawn:
@@ -63,7 +63,7 @@ def joined(by_node: Mapping[int, Quantised]) -> Drawn:
     return Drawn(tuple(by_node), tuple(len(q.tokens) for q in each), tokens.tobytes(), weights.tobytes())
 
 
-class Told:
+class ClientDistributions:
     """By node of a tree, what its children were drawn from, as a client says.
 
     Vocabularies are long and paths short: a distribution is laid out when its node is asked for.

@@ -11,7 +11,7 @@ from collections.abc import Sequence as Batch
 from torch import Tensor
 
 from specops.edge.proposal import Proposal
-from specops.edge.quantised import Told
+from specops.edge.quantised import ClientDistributions
 from specops.engine.draft import Drafter, Learner
 from specops.engine.sequence import Sequence
 from specops.engine.tree import Draw, TokenTree, Topology
@@ -34,7 +34,7 @@ class Remote:
         self._itself: set[int] = set()  # the server drafts
 
     def put(self, sequence_id: int, proposal: Proposal) -> None:
-        """A client's tree, checked (asked.py), for the sequence's next turn."""
+        """A client's tree, checked (requests.py), for the sequence's next turn."""
         self._proposals[sequence_id] = proposal
 
     def draft_itself(self, sequence_id: int, itself: bool) -> None:
@@ -72,7 +72,9 @@ class Remote:
         tokens = [root, *proposal.tokens]
         if sequence.greedy or proposal.draw is Draw.DETERMINISTIC:
             return TokenTree(topology, tokens, Draw.DETERMINISTIC)
-        return TokenTree(topology, tokens, proposal.draw, Told(proposal.drawn, self._vocabulary))
+        return TokenTree(
+            topology, tokens, proposal.draw, ClientDistributions(proposal.drawn, self._vocabulary)
+        )
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
         proposed = not sequence.reading and self._proposals.pop(sequence.id, None) is not None

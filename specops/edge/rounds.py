@@ -51,7 +51,7 @@ class Talk:
     branched_at: int = -1  # passes when that was; -1: nothing was sent ahead
     taken: bool = False  # the server had what is out before it was its turn
     passes: int = 0  # of the draft, since then
-    kept: int = 0  # levels of the tree that were there by then
+    retained: int = 0  # levels of the tree that were there by then
     again: float = 0.0  # not to be opened before
     stuck_since: float | None = None  # since when the server has been out of reach, or busy
     stuck_by: str = ""  # why
@@ -63,10 +63,10 @@ class Talk:
         """Output tokens of this session that are here."""
         return len(self.sequence.tokens) - len(self.prompt)
 
-    def here(self, due: int, now: float, kept: int) -> None:
+    def here(self, due: int, now: float, retained: int) -> None:
         """It is the client's turn."""
         self.stage, self.due, self.proposal = Stage.HERE, due, None
-        self.answered_at, self.passes, self.kept = now, 0, kept
+        self.answered_at, self.passes, self.retained = now, 0, retained
         self.branches, self.branched_at = [], -1
 
     def goes_on(self, verdict: Verdict) -> Proposal:

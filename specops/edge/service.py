@@ -20,12 +20,12 @@ from grpc import aio
 from specops.edge import messages
 from specops.edge import verification_pb2 as pb
 from specops.edge.access import METADATA, Access
-from specops.edge.asked import WireError, read_request
 from specops.edge.gathering import Gathering
 from specops.edge.link import Reason, Refused, Served, Turn
 from specops.edge.messages import Commands, Failed, Propose, Said, Stepped
 from specops.edge.outgoing import Outgoing
 from specops.edge.packed import Packed
+from specops.edge.requests import WireError, read_request
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.session import Answer, Effects, Ruled
 from specops.edge.sessions import Sessions
@@ -158,7 +158,7 @@ class VerificationService:
             now = time.perf_counter()
             self._metrics.received += len(data)
             try:
-                effects = self.sessions.asked(stream.number, read_request(data, self.served), now)
+                effects = self.sessions.request(stream.number, read_request(data, self.served), now)
             except WireError as error:
                 if error.session is None:
                     raise
@@ -203,18 +203,18 @@ class VerificationService:
     def _hear(self) -> None:
         """One message; the event loop calls again where there are more, which costs less than to ask."""
         try:
-            said: Said = self._engine.recv()
+            report: Said = self._engine.recv()
         except (EOFError, OSError):
-            said = Failed("its process has ended")
-        if isinstance(said, Stepped):
-            self._metrics.stepped(said)
-            effects = self.sessions.stepped(said, time.perf_counter())
-            self._gathering.heard([ruling.key for ruling in said.rulings], effects.commands)
-        elif isinstance(said, messages.Refused):
-            effects = self.sessions.unfit(said)
-            self._gathering.heard([said.key], effects.commands)
+            report = Failed("its process has ended")
+        if isinstance(report, Stepped):
+            self._metrics.stepped(report)
+            effects = self.sessions.stepped(report, time.perf_counter())
+            self._gathering.heard([ruling.key for ruling in report.rulings], effects.commands)
+        elif isinstance(report, messages.Refused):
+            effects = self.sessions.unfit(report)
+            self._gathering.heard([report.key], effects.commands)
         else:
-            self._fail(said)
+            self._fail(report)
             return
         self._answer(effects.answers)
 

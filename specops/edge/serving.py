@@ -106,18 +106,18 @@ def _rows(settings: EngineSettings, shape: Shape, length: int) -> int:
     """One more than rounds in a step, at least: beside those, something may have to be read."""
     least = settings.max_batch + 1
     if settings.rows is not None:
-        rows, asked = settings.rows, f"{settings.rows} sessions"
+        rows, requested = settings.rows, f"{settings.rows} sessions"
     elif settings.kv_mb is not None:
         if not isfinite(settings.kv_mb):
             raise UsageError(f"kv_mb must be a number of MiB, not {settings.kv_mb}")
         nodes = max(settings.max_nodes, parse_tree(settings.tree).nodes)
         rows = int(settings.kv_mb * 2**20 // row_bytes(shape, length, nodes))
-        asked = f"{settings.kv_mb:g} MiB, which is room for {rows} sessions of {length} tokens,"
+        requested = f"{settings.kv_mb:g} MiB, which is room for {rows} sessions of {length} tokens,"
     else:
         return max(least, 4 * settings.max_batch)
     if rows < least:
         raise UsageError(
-            f"{asked} is too little to verify {settings.max_batch} rounds in a step and read beside them",
+            f"{requested} is too little to verify {settings.max_batch} rounds in a step and read beside them",
             hint=f"give room for at least {least}, a smaller --max-batch or a smaller --max-length",
         )
     return rows

@@ -21,9 +21,9 @@ from __future__ import annotations
 from itertools import count
 
 from specops.edge import messages
-from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError
 from specops.edge.link import Reason, Refused, Turn
 from specops.edge.messages import Begin, End, Propose, Ruling, SetMode, Stepped
+from specops.edge.requests import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
 from specops.edge.session import NOTHING, Client, Effects, Foreseen, Limits, Ruled, Session, Stream
 
 RETRY_S = 0.5
@@ -74,22 +74,22 @@ class Sessions:
 
     # --- what clients say ---------------------------------------------------------------------
 
-    def asked(self, stream: int, asked: Asked, now: float) -> Effects:
+    def request(self, stream: int, request: ClientRequest, now: float) -> Effects:
         try:
-            if isinstance(asked, Open):
-                self._open(stream, asked, now)
-            elif (session := self._streams[stream].sessions.get(asked.session)) is None:
-                self._without_session(stream, asked)
-            elif isinstance(asked, Round):
-                self._round(session, asked, now)
-            elif isinstance(asked, Ahead):
-                self._ahead(session, asked)
-            elif isinstance(asked, Mode):
-                self._mode(session, asked)
+            if isinstance(request, Open):
+                self._open(stream, request, now)
+            elif (session := self._streams[stream].sessions.get(request.session)) is None:
+                self._without_session(stream, request)
+            elif isinstance(request, Round):
+                self._round(session, request, now)
+            elif isinstance(request, Ahead):
+                self._ahead(session, request)
+            elif isinstance(request, Mode):
+                self._mode(session, request)
             else:
                 self._forget(session)
         except WireError as error:
-            self._refuse(stream, asked.session, error.reason, error.message)
+            self._refuse(stream, request.session, error.reason, error.message)
         return self._done()
 
     def refused(self, stream: int, error: WireError) -> Effects:
@@ -97,34 +97,34 @@ class Sessions:
         self._refuse(stream, error.session or 0, error.reason, error.message)
         return self._done()
 
-    def _open(self, stream: int, asked: Open, now: float) -> None:
+    def _open(self, stream: int, request: Open, now: float) -> None:
         by = self._streams[stream]
-        name = (by.owner, asked.key)
-        session, there = self._by_name.get(name), by.sessions.get(asked.session)
+        name = (by.owner, request.key)
+        session, there = self._by_name.get(name), by.sessions.get(request.session)
         if there is not None and there is not session:
             if not there.ended:
-                raise WireError(f"session {asked.session} is open already, under another key")
+                raise WireError(f"session {request.session} is open already, under another key")
             self._detach(there)
-        by.late.pop(asked.session, None)
+        by.late.pop(request.session, None)
         if session is None:
-            session = self._begin(by, name, asked)
-            self._attach(session, stream, asked.session)
+            session = self._begin(by, name, request)
+            self._attach(session, stream, request.session)
             return
-        if asked.known > len(session.output):
+        if request.known > len(session.output):
             self._forget(session)
-            raise WireError(f"{asked.known} tokens cannot be known of {len(session.output)}")
+            raise WireError(f"{request.known} tokens cannot be known of {len(session.output)}")
         self._detach(session)
-        self._attach(session, stream, asked.session)
+        self._attach(session, stream, request.session)
         self.resumed += 1
-        session.sent, session.wanted, session.since = asked.known, asked.server_drafts, now
+        session.sent, session.wanted, session.since = request.known, request.server_drafts, now
         session.owed += 1
         self._stop_drafting(session)
         self._settle(session)
 
-    def _begin(self, by: Stream, name: tuple[str, bytes], asked: Open) -> Session:
+    def _begin(self, by: Stream, name: tuple[str, bytes], request: Open) -> Session:
         if self._closed is not None:
             raise WireError(self._closed[1], self._closed[0])
-        if asked.known or not asked.prompt:
+        if request.known or not request.prompt:
             raise WireError("there is no such session here, or no longer", "unknown")
         client = self._clients.get(by.client) or Client(next(self._numbers))
         if client.sessions >= self._limits.per_client:
@@ -134,25 +134,25 @@ class Sessions:
         self._clients[by.client] = client
         client.sessions += 1
         self._active += 1
-        session = Session(next(self._keys), name, by.client, asked.server_drafts, asked.server_drafts)
+        session = Session(next(self._keys), name, by.client, request.server_drafts, request.server_drafts)
         self._by_key[session.key] = self._by_name[name] = session
-        begin = Begin(session.key, client.number, asked.prompt, asked.sampling, asked.server_drafts)
+        begin = Begin(session.key, client.number, request.prompt, request.sampling, request.server_drafts)
         self._effects.commands.append(begin)
         return session
 
-    def _round(self, session: Session, asked: Round, now: float) -> None:
+    def _round(self, session: Session, request: Round, now: float) -> None:
         if session.ended:
             raise WireError("a round came for a session that has ended")
         if session.wanted or session.drafting:
             raise WireError("a round came where the server drafts")
         if session.out or session.owed:
-            raise WireError(f"round {asked.number} came out of turn: an answer was to be waited for")
-        if asked.number != session.due:
-            raise WireError(f"round {session.due} is due, not {asked.number}")
+            raise WireError(f"round {request.number} came out of turn: an answer was to be waited for")
+        if request.number != session.due:
+            raise WireError(f"round {session.due} is due, not {request.number}")
         session.out = True
-        self._effects.commands.append(Propose(session.key, asked.number, asked.proposal, now))
+        self._effects.commands.append(Propose(session.key, request.number, request.proposal, now))
 
-    def _ahead(self, session: Session, asked: Ahead) -> None:
+    def _ahead(self, session: Session, request: Ahead) -> None:
         """Ignored is what an honest client may say, since it cannot know better or need not look:
 
         - of a round that was ruled on: the verdict is on its way, also where it ended the session;
@@ -164,25 +164,25 @@ class Sessions:
         A number above the one that is due is nobody's: numbers only rise, and here before they do there. And
         on a stream that the session was taken from, nothing of it means anything (_without_session).
         """
-        if asked.number < session.due:
+        if request.number < session.due:
             return
-        if asked.number > session.due:
+        if request.number > session.due:
             raise WireError(
-                f"what comes after round {asked.number} was sent ahead where {session.due} is due"
+                f"what comes after round {request.number} was sent ahead where {session.due} is due"
             )
         if session.wanted or session.drafting or session.owed:
             return
         if not session.out:
-            raise WireError(f"what comes after round {asked.number} was sent ahead before that round")
-        if asked.version <= session.ahead.version:
+            raise WireError(f"what comes after round {request.number} was sent ahead before that round")
+        if request.version <= session.ahead.version:
             raise WireError(
-                f"version {asked.version} of what is sent ahead came after version {session.ahead.version}"
+                f"version {request.version} of what is sent ahead came after version {session.ahead.version}"
             )
-        trees = {(branch.end, branch.bonus): branch.proposal for branch in asked.branches}
-        session.ahead = Foreseen(asked.version, trees)
+        trees = {(branch.end, branch.bonus): branch.proposal for branch in request.branches}
+        session.ahead = Foreseen(request.version, trees)
 
-    def _mode(self, session: Session, asked: Mode) -> None:
-        session.wanted, session.ahead = asked.server_drafts, NOTHING
+    def _mode(self, session: Session, request: Mode) -> None:
+        session.wanted, session.ahead = request.server_drafts, NOTHING
         if not session.wanted:
             if session.owed >= _OWED:
                 raise WireError("the drafting was taken back again and again without waiting for an answer")
@@ -190,9 +190,9 @@ class Sessions:
             self._stop_drafting(session)
         self._settle(session)
 
-    def _without_session(self, stream: int, asked: Round | Ahead | Mode | Close) -> None:
-        if not isinstance(asked, Close) and asked.session not in self._streams[stream].late:
-            raise WireError(f"session {asked.session} was not opened on this stream")
+    def _without_session(self, stream: int, request: Round | Ahead | Mode | Close) -> None:
+        if not isinstance(request, Close) and request.session not in self._streams[stream].late:
+            raise WireError(f"session {request.session} was not opened on this stream")
 
     # --- what the engine says -----------------------------------------------------------------
 

@@ -121,21 +121,21 @@ class Verifying:
         """Carry out all that was asked, and wait until there is something to step for. False: stop."""
         while True:
             try:
-                told = commands.get_nowait()
+                received = commands.get_nowait()
             except queue.Empty:
                 pause = self._pause()
                 if pause == 0:
                     return True
                 try:
                     self._spent("busy")
-                    told = commands.get(timeout=pause)
+                    received = commands.get(timeout=pause)
                 except queue.Empty:
                     continue
                 finally:
                     self._spent("starved" if self._sessions else "empty")
-            if told is None:
+            if received is None:
                 return False
-            for command in told:
+            for command in received:
                 self._carry_out(command, say)
 
     def _carry_out(self, command: Command, say: Callable[[Said], None]) -> None:

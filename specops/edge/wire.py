@@ -1,4 +1,4 @@
-"""verification.proto to and from what the rest works with; what a client sends is read in asked.py."""
+"""verification.proto to and from what the rest works with; what a client sends is read in requests.py."""
 
 from __future__ import annotations
 

@@ -265,12 +265,12 @@ def _attended(layout: Layout, layer: int, q: Tensor, heads: int, scale: float | 
             # The heads of a group ride along as further queries, so that each key is read once.
             queries = queries.view(rows, count, kv_heads, -1, dim).permute(0, 2, 3, 1, 4)
             queries = queries.reshape(rows, kv_heads, -1, dim)
-        seen = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             queries, group.keys[layer], group.values[layer], attn_mask=group.mask, scale=scale
         )
         if count > 1:
-            seen = seen.view(rows, kv_heads, -1, count, dim).permute(0, 3, 1, 2, 4)
-        outputs.append(seen.reshape(rows * count, -1))
+            attended = attended.view(rows, kv_heads, -1, count, dim).permute(0, 3, 1, 2, 4)
+        outputs.append(attended.reshape(rows * count, -1))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
@@ -308,8 +308,8 @@ class KVCache:
         while first < len(slots) and slots[first] == start + first:
             first += 1  # already in place: all of a chain, and the first children of a tree
         if first < len(slots):
-            kept = self.data[:, row, list(slots[first:])]
-            self.data[:, row, start + first : start + len(slots)] = kept
+            copied = self.data[:, row, list(slots[first:])]
+            self.data[:, row, start + first : start + len(slots)] = copied
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` slots of row `source` over row `target`."""

@@ -170,9 +170,12 @@ class Engine(Streaming):
         """Append the verdict's tokens to the sequence, and move the accepted nodes' KV behind the root."""
         root, path = len(sequence.tokens) - 1, verified.path
         if features is not None:
-            kept = [*range(uncached := root - sequence.cached + 1), *(uncached + node - 1 for node in path)]
-            chain = kept[-1] == len(kept) - 1  # a slice costs an eighth of a gather
-            features = features[: len(kept)] if chain else features[kept]
+            retained = [
+                *range(uncached := root - sequence.cached + 1),
+                *(uncached + node - 1 for node in path),
+            ]
+            chain = retained[-1] == len(retained) - 1  # a slice costs an eighth of a gather
+            features = features[: len(retained)] if chain else features[retained]
         self._cache.compact(sequence.row, root + 1, [root + node for node in path])
         counters = self.counters
         if len(sequence.tokens) == sequence.prompt_length:  # and not when it is read again

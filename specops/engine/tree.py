@@ -119,9 +119,9 @@ class Topology:
         n = len(self)
         words = torch.zeros(n, (n + 63) // 64, dtype=torch.int64)
         for node in range(n):
-            for seen in self.sees[node].nonzero().flatten().tolist():
-                bit = 1 << (seen % 64)
-                words[node, seen // 64] |= bit - (1 << 64) if bit >> 63 else bit
+            for visible in self.sees[node].nonzero().flatten().tolist():
+                bit = 1 << (visible % 64)
+                words[node, visible // 64] |= bit - (1 << 64) if bit >> 63 else bit
         return words
 
     @cached_property

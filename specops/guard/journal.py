@@ -27,7 +27,7 @@ from specops.owned_file import MODE, check_owned, created
 
 FILE = "journal.jsonl"
 ROTATE_BYTES = 16 * 2**20
-KEPT = 8
+OLD_FILES = 8
 """Older journals that are stored: some weeks at one evaluation per minute."""
 
 
@@ -195,7 +195,7 @@ class Journal:
             out.write(b"".join(lines))
             out.flush()
             os.fsync(out.fileno())
-        for number in range(KEPT - 1, 0, -1):
+        for number in range(OLD_FILES - 1, 0, -1):
             older = _older(self.path, number)
             if older.exists():
                 older.replace(_older(self.path, number + 1))
@@ -226,7 +226,7 @@ def read(path: Path) -> Standing:
 
 def history(path: Path) -> Iterator[Entry]:
     """All stored entries, older journals first."""
-    for older in (*(_older(path, number) for number in range(KEPT, 0, -1)), path):
+    for older in (*(_older(path, number) for number in range(OLD_FILES, 0, -1)), path):
         if older.exists():
             text = older.read_bytes()
             yield from _entries(text[: _sound(text)], older)

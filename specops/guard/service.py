@@ -68,8 +68,8 @@ class GuardMetrics(Collector):
             for mode in MODES:
                 modes.add_metric([mode], state.mode == mode)
             yield modes
-            told = "What it wants the targets to have."
-            yield GaugeMetricFamily(series.GUARD_PERCENT, told, value=state.target_percent)
+            meaning = "What it wants the targets to have."
+            yield GaugeMetricFamily(series.GUARD_PERCENT, meaning, value=state.target_percent)
         verdicts = CounterMetricFamily(series.GUARD_EVALUATIONS, "Evaluations.", labels=["verdict"])
         for verdict in VERDICTS:
             verdicts.add_metric([verdict], evaluations.get(verdict, 0))
@@ -79,13 +79,13 @@ class GuardMetrics(Collector):
             acted.add_metric([name, result], count)
         yield acted
         yield CounterMetricFamily(series.GUARD_FALLBACKS, "Fall-backs.", value=tally.fallbacks)
-        for name, told, value in (
+        for name, meaning, value in (
             (series.GUARD_BAD_IN_A_ROW, "Bad evaluations in a row.", state.bad_in_a_row),
             (series.GUARD_UNCONFIRMED, "1: what it decided is not so.", self._guard.unconfirmed is not None),
             (series.GUARD_BOTH_SLOW, "1: both pools are slow.", self._guard.both_slow),
             (series.GUARD_OVERRIDE, "1: a person's override holds.", state.override is not None),
         ):
-            yield GaugeMetricFamily(name, told, value=value)
+            yield GaugeMetricFamily(name, meaning, value=value)
         if self._guard.evaluated_at is not None:
             yield GaugeMetricFamily(series.GUARD_LAST, "Its last one.", value=self._guard.evaluated_at)
         yield SummaryMetricFamily(
@@ -155,7 +155,7 @@ class _Service:
         self._stopping = False
         self._began = self._finished = time.monotonic()
         self._fault: str | None = None
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
         self._token = ""
 
     async def run(self, bound: socket.socket) -> None:
@@ -228,7 +228,7 @@ class _Service:
         if entry is None:
             return
         now = (entry.verdict, entry.state.mode, entry.state.percent, entry.state.bad_in_a_row, unconfirmed)
-        if entry.evidence.events or entry.action is not None or now != self._told:
+        if entry.evidence.events or entry.action is not None or now != self._reported:
             said = [
                 entry.evidence.why,
                 entry.evidence.capacity,
@@ -236,7 +236,7 @@ class _Service:
                 *(one.error for one in entry.notified),
             ]
             self._tell("; ".join(part for part in said if part))
-        self._told = now
+        self._reported = now
 
     def _application(self) -> web.Application:
         application = web.Application(client_max_size=BODY_LIMIT)

@@ -189,9 +189,9 @@ class BaselineSettings(BaseModel):
 
     def inputs(self, prompts: PromptSet) -> dict[str, str]:
         """Hashes of what decides a cell. Address and model do not, where an identity stands for them."""
-        asked = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
+        requested = self.model_dump(mode="json", exclude={*_ELSEWHERE, *OF_THE_RUN, "model"})
         endpoint = self.identity or [self.base_url, self.model]
-        fields = asked | self._tokenizer() | {"endpoint_identity": endpoint}
+        fields = requested | self._tokenizer() | {"endpoint_identity": endpoint}
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 
     def plan(self) -> dict[str, Any]:

@@ -91,8 +91,8 @@ class PromptSet:
                 f"{self.path} has no prompts of class {', '.join(unknown)}",
                 hint=f"its classes are {', '.join(self.classes)}",
             )
-        kept = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
-        return replace(self, prompts=kept)
+        chosen = tuple(p for p in self.prompts if not classes or p.traffic_class in classes)
+        return replace(self, prompts=chosen)
 
     def distinct(self) -> PromptSet:
         """Without prompts whose content is that of an earlier one.
@@ -100,8 +100,8 @@ class PromptSet:
         A server may answer these from a cache, in the first round already, and they are no further evidence.
         """
         first = {prompt.id for prompt in {_content(p): p for p in reversed(self.prompts)}.values()}
-        kept = tuple(prompt for prompt in self.prompts if prompt.id in first)
-        return replace(self, prompts=kept, repeated=self.repeated + len(self.prompts) - len(kept))
+        chosen = tuple(prompt for prompt in self.prompts if prompt.id in first)
+        return replace(self, prompts=chosen, repeated=self.repeated + len(self.prompts) - len(chosen))
 
     def spread(self, count: int) -> list[Prompt]:
         """`count` of them, evenly over the set; all where it has no more."""
@@ -142,19 +142,19 @@ def load_prompts(path: Path, class_of: Callable[[Prompt], str] | None = None) ->
         raise PromptsError(f"{path} has no prompts", hint='write a JSON list of {"text": …, "max_tokens": …}')
     format_, read = _format(path, *items[0])
     prompts: list[Prompt] = []
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, (where, item) in enumerate(items):
         try:
             _whole_characters(item)
             prompt = read(item, number)
         except _Wrong as error:
             raise PromptsError(f"{path}, {where}: {error}", hint=f"it was read as {format_}") from None
-        if prompt.id in seen:
+        if prompt.id in places:
             raise PromptsError(
-                f"{path}, {where}: the id {prompt.id} is {seen[prompt.id]}'s already",
+                f"{path}, {where}: the id {prompt.id} is {places[prompt.id]}'s already",
                 hint="give each prompt an id of its own, or none at all",
             )
-        seen[prompt.id] = where
+        places[prompt.id] = where
         if class_of:
             prompt = Prompt(prompt.id, class_of(prompt), prompt.content, prompt.max_tokens)
         prompts.append(prompt)

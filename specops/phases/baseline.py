@@ -79,12 +79,12 @@ class _Run:
             self.progress.note(f"measuring again what decided nothing: {previous.reason}")
             return
         cells = measurement.cells_of(previous, "the earlier result")
-        kept = {
+        stored = {
             (cell.level, cell.repeat): cell
             for cell in cells
             if cell.complete and cell.failed <= self.settings.max_error_share * len(cell.rows)
         }
-        self.cells = [kept[planned] for planned in self.plan() if planned in kept]
+        self.cells = [stored[planned] for planned in self.plan() if planned in stored]
         if self.cells:
             self.progress.note(f"{len(self.cells)} of {len(self.plan())} cells were measured before")
 

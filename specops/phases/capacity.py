@@ -20,11 +20,11 @@ Answer = Literal["yes", "no", "undecided"]
 UNITS = {"requests_per_s": "requests/s", "tokens_per_s": "tokens/s"}
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Demand(_Kept):
+class Demand(_Stored):
     """One kind of the peak, and what the whole pool offers of it."""
 
     unit: str
@@ -35,7 +35,7 @@ class Demand(_Kept):
     """How many would carry it, by the lower end; None where there is none above 0."""
 
 
-class Capacity(_Kept):
+class Capacity(_Stored):
     verdict: Answer
     reason: str
     hint: str | None

@@ -57,8 +57,8 @@ class Commands:
         if standard.endpoint is not None:
             base = _named(standard.endpoint)
         else:
-            asked = next(iter(self.rollout.addresses.standard), "127.0.0.1:8000")
-            base = f"http://{asked}/v1"
+            address = next(iter(self.rollout.addresses.standard), "127.0.0.1:8000")
+            base = f"http://{address}/v1"
         return {0: base, self.drafted() or FIRST_K: _named(pool.endpoint)}
 
     def drafted(self) -> int | None:

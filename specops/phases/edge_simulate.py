@@ -236,10 +236,10 @@ def replay_paper(progress: Progress) -> results.Result:
 
 
 def _figures(found: Figures) -> dict[str, Any]:
-    kept = {
+    stored = {
         name: round(value, 5) if isinstance(value, float) else value
         for name, value in asdict(found).items()
         if name not in ("case", "even_s")
     }
     case = {"server_draft_ms": 1000 * found.case.server_draft_s, "hit": found.case.hit}
-    return {**case, **kept, "even_ms": milliseconds(found.even_s)}
+    return {**case, **stored, "even_ms": milliseconds(found.even_s)}

@@ -94,7 +94,7 @@ def measure(settings: KernelSettings, machine: Machine, progress: Progress) -> r
         device=machine.name,
         copied_gb_s=ceilings.copied / 1e9,
         multiplied_tflop_s=ceilings.multiplied / 1e12,
-        timed=[_kept(outcome, ceilings) for outcome in outcomes],
+        timed=[_timed(outcome, ceilings) for outcome in outcomes],
     )
     return results.Result(
         phase="kernels",
@@ -113,7 +113,7 @@ def _reason(count: int, wrong: list[str]) -> str:
     return f"all {count} are right, within the tolerances of their references"
 
 
-def _kept(outcome: Outcome, ceilings: Ceilings) -> Timed:
+def _timed(outcome: Outcome, ceilings: Ceilings) -> Timed:
     entries = outcome.entries
     return Timed(
         contest=outcome.contest,

@@ -18,7 +18,7 @@ from specops import results
 from specops.engine import Engine, Sampling, load_engine
 from specops.engine.drafters.auto import Auto
 from specops.engine.planner import tree_choice
-from specops.engine.planner.planner import COPIES, LASTS, NONE, Planner, Seen, Turn
+from specops.engine.planner.planner import COPIES, LASTS, NONE, Observation, Planner, Turn
 from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.errors import UsageError
@@ -66,11 +66,11 @@ class PlanSettings(BaseModel):
         return Goal(gap=seconds(self.gap_ms), token=seconds(self.token_ms))
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AtDepth(_Kept):
+class AtDepth(_Stored):
     """Children of nodes at one depth, the root's first."""
 
     by_rank: tuple[float, ...]
@@ -78,7 +78,7 @@ class AtDepth(_Kept):
     """How many observations each stands on; older ones count for less."""
 
 
-class Copies(_Kept):
+class Copies(_Stored):
     looked_up: float
     tokens_per_step: dict[int, float]
     """By how many tokens are copied at most."""
@@ -86,7 +86,7 @@ class Copies(_Kept):
     drafted_per_step: dict[int, float]
 
 
-class Candidate(_Kept):
+class Candidate(_Stored):
     tree: str
     tokens_per_step: float
     step_ms: float
@@ -110,7 +110,7 @@ class Candidate(_Kept):
     `shape:…`."""
 
 
-class AtBatch(_Kept):
+class AtBatch(_Stored):
     batch: int
     chosen: str
     why: str
@@ -129,7 +129,7 @@ class AtBatch(_Kept):
     options: tuple[Candidate, ...]
 
 
-class Explained(_Kept):
+class Explained(_Stored):
     target: str
     draft: str | None
     nodes: int
@@ -145,16 +145,16 @@ class _Survey:
     def __init__(self, planner: Planner, trees: Sequence[str]) -> None:
         self._planner, self._trees = planner, trees
         self._turns = 0
-        self.seen: list[int] = []
+        self.observed: list[int] = []
         """The batch sizes of steps that were learned from."""
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
         self._turns += 1
         return Turn(self._trees[self._turns // TOGETHER % len(self._trees)])
 
-    def learn(self, seen: Seen) -> None:
-        self.seen.append(seen.batch)
-        self._planner.learn(seen)
+    def learn(self, observed: Observation) -> None:
+        self.observed.append(observed.batch)
+        self._planner.learn(observed)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         self._planner.accepted.see(topology, path)
@@ -194,7 +194,9 @@ def explain(settings: PlanSettings, progress: Progress) -> results.Result:
         temperature=settings.temperature,
         acceptance=_acceptance(planner),
         copies=_copies(planner),
-        by_batch=tuple(_at(planner, batch, survey.seen.count(batch)) for batch in sorted(settings.batches)),
+        by_batch=tuple(
+            _at(planner, batch, survey.observed.count(batch)) for batch in sorted(settings.batches)
+        ),
     )
     chosen = {at.batch: at.chosen for at in found.by_batch}
     return results.Result(
@@ -230,14 +232,14 @@ def _decode(
     engine: Engine, survey: _Survey, prompts: Sequence[list[int]], batch: int, settings: PlanSettings
 ) -> None:
     """Keep a batch of so many going until enough was seen of it."""
-    started, asked, running = monotonic(), 0, set[int]()
-    while survey.seen.count(batch) < settings.steps and monotonic() - started < LONGEST_S:
+    started, submitted, running = monotonic(), 0, set[int]()
+    while survey.observed.count(batch) < settings.steps and monotonic() - started < LONGEST_S:
         while len(running) < batch:
             sampling = Sampling(
-                temperature=settings.temperature, seed=asked, max_tokens=settings.tokens, ignore_eos=True
+                temperature=settings.temperature, seed=submitted, max_tokens=settings.tokens, ignore_eos=True
             )
-            running.add(engine.submit(prompts[asked % len(prompts)], sampling))
-            asked += 1
+            running.add(engine.submit(prompts[submitted % len(prompts)], sampling))
+            submitted += 1
         running -= {e.sequence_id for e in engine.step() if e.finish_reason is not None}
     for sequence in running:
         engine.cancel(sequence)
@@ -246,10 +248,10 @@ def _decode(
 def _acceptance(planner: Planner) -> tuple[AtDepth, ...]:
     if not planner.grows:
         return ()
-    rows = zip(planner.accepted.rates, planner.accepted.seen, strict=True)
+    rows = zip(planner.accepted.rates, planner.accepted.observations, strict=True)
     return tuple(
-        AtDepth(by_rank=tuple(round(r, 4) for r in rates), observations=tuple(round(n, 1) for n in seen))
-        for rates, seen in rows
+        AtDepth(by_rank=tuple(round(r, 4) for r in rates), observations=tuple(round(n, 1) for n in numbers))
+        for rates, numbers in rows
     )
 
 
@@ -257,7 +259,7 @@ def _copies(planner: Planner) -> Copies:
     counts = [count for count in COPIES if count <= planner.copies.most]
     expected = {count: planner.copies.expected(count) for count in counts}
     return Copies(
-        looked_up=round(planner.copies.seen, 1),
+        looked_up=round(planner.copies.observations, 1),
         tokens_per_step={count: round(tokens, 3) for count, (tokens, _) in expected.items()},
         drafted_per_step={count: round(drafted, 3) for count, (_, drafted) in expected.items()},
     )

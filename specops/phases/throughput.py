@@ -23,11 +23,11 @@ from specops.results import Result
 AGAIN = "measure it: specops run ROLLOUT --only baseline"
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Rate(_Kept):
+class Rate(_Stored):
     """A throughput with the ends of its 95% interval over repeats; of one repeat it has none."""
 
     estimate: float
@@ -41,7 +41,7 @@ class Rate(_Kept):
         return Rate(estimate=self.estimate * factor, low=low, high=high, n=self.n)
 
 
-class Measured(_Kept):
+class Measured(_Stored):
     """One standard server, or what answers at the pool's address, at the highest load up to which each load
     measured meets the SLO."""
 
@@ -59,7 +59,7 @@ class Measured(_Kept):
     tokens_per_s: Rate | None
 
 
-class Unmeasured(_Kept):
+class Unmeasured(_Stored):
     """There is nothing to count on: why, and what would change it."""
 
     why: str
@@ -115,14 +115,14 @@ def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | st
     what = unlike(rollout, result)
     if what is not None:
         return f"{what} changed since"
-    asked = settings_of(rollout, rollout.pools.standard)
-    kept = measurements_of(result, str(path))
-    if any(failure.setting == STANDARD for failure in kept.failed):
+    requested = settings_of(rollout, rollout.pools.standard)
+    stored = measurements_of(result, str(path))
+    if any(failure.setting == STANDARD for failure in stored.failed):
         return "its standard failed, though it was measured at times"
     swept = [
         one
-        for one in kept.cells
-        if one.setting == STANDARD and one.temperature == asked.temperature and one.cell.complete
+        for one in stored.cells
+        if one.setting == STANDARD and one.temperature == requested.temperature and one.cell.complete
     ]
     if len({one.length for one in swept}) > 1:
         return "it has the prompts in classes of length, each alone"

@@ -162,12 +162,12 @@ class _Observed:
     name: str = "observed"
     lossless_for: frozenset[Draw] = frozenset(Draw)
     prefers: Draw = Draw.WITHOUT_REPLACEMENT
-    seen: _Trees = field(default_factory=_Trees)
+    records: _Trees = field(default_factory=_Trees)
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
         if len(tree) > 1:
             rows = [p[node] for node in range(len(tree))]
-            self.seen.expected.append(
+            self.records.expected.append(
                 [1 + acceptance_rates.EXPECTED_NODES[v.name](tree, rows) for v in self.verifiers]
             )
             counted = []
@@ -175,8 +175,8 @@ class _Observed:
                 began = perf_counter()
                 accepted = len(verifier.verify(tree, rows, self.dice).path)
                 counted.append((1.0 + accepted, 1000 * (perf_counter() - began)))
-            self.seen.measured.append([tokens for tokens, _ in counted])
-            self.seen.ms.append([ms for _, ms in counted])
+            self.records.measured.append([tokens for tokens, _ in counted])
+            self.records.ms.append([ms for _, ms in counted])
         return best_verifier(self.draw).verify(tree, p, chance)
 
 
@@ -220,35 +220,35 @@ def _ranked(
     observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
     room = min(pair.positions, settings.prompt_tokens + settings.tokens)
     engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)
-    seen = []
+    records = []
     for prompt in prompts:
-        seen.append(_looked_at(engine, observed, _ids(pair, prompt, settings.prompt_tokens), settings))
+        records.append(_looked_at(engine, observed, _ids(pair, prompt, settings.prompt_tokens), settings))
         progress.advance()
-    told = [trees for trees in seen if trees.enough]
-    if not told:
+    enough = [trees for trees in records if trees.enough]
+    if not enough:
         raise UsageError(
             f"could not compare verifiers on {tree!r}: next to nothing was drafted for any of the prompts",
             hint="measure more tokens or prompts, or another tree",
         )
-    means, errors = (np.array(each) for each in zip(*(trees.mean() for trees in told), strict=True))
-    ahead = [trees.ahead() if trees.enough else None for trees in seen]
+    means, errors = (np.array(each) for each in zip(*(trees.mean() for trees in enough), strict=True))
+    ahead = [trees.ahead() if trees.enough else None for trees in records]
     found = {}
     for number, verifier in enumerate(observed.verifiers):
         first = number == 0
         found[verifier.name] = OfVerifier(
             expected=float(means[:, number].mean()),
-            error=float((errors[:, number] ** 2).sum() ** 0.5 / len(told)),
-            measured=float(np.mean([np.mean(trees.measured, axis=0)[number] for trees in told])),
-            ms=float(np.median([row[number] for trees in seen for row in trees.ms])),
+            error=float((errors[:, number] ** 2).sum() ** 0.5 / len(enough)),
+            measured=float(np.mean([np.mean(trees.measured, axis=0)[number] for trees in enough])),
+            ms=float(np.median([row[number] for trees in records for row in trees.ms])),
             ahead=[None if first or each is None else float(each[0][number - 1]) for each in ahead],
             ahead_errors=[None if first or each is None else float(each[1][number - 1]) for each in ahead],
         )
-    return OfTree(tree=tree, draw=draw, steps=sum(len(trees.expected) for trees in seen), verifiers=found)
+    return OfTree(tree=tree, draw=draw, steps=sum(len(trees.expected) for trees in records), verifiers=found)
 
 
 def _looked_at(engine: Engine, observed: _Observed, ids: list[int], settings: VerifierSettings) -> _Trees:
     """One prompt, continued until the order of the verifiers is beyond doubt."""
-    observed.seen = _Trees()
+    observed.records = _Trees()
     for number in range(settings.rounds):
         for one in range(settings.continuations):
             sampling = Sampling(
@@ -260,9 +260,9 @@ def _looked_at(engine: Engine, observed: _Observed, ids: list[int], settings: Ve
             engine.submit(ids, sampling)
         while not engine.idle:
             engine.step()
-        if observed.seen.decided():
+        if observed.records.decided():
             break
-    return observed.seen
+    return observed.records
 
 
 def _ids(pair: Pair, prompt: Prompt, most: int) -> list[int]:
@@ -277,8 +277,8 @@ def _reason(found: list[OfTree], prompts: int) -> str:
     less, open_ = sum(of.prompts(-1) for of in pairs), 0
     for of in pairs:
         open_ += sum(ahead < -EQUAL and _sign(ahead, error) == 0 for ahead, error in of.differences)
-    told = f"{prompts} prompts, {steps} trees; a verifier surely yields less than the next plainer one on "
-    return f"{told}{less} of {len(pairs) * prompts} prompts and pairs, and seems to on {open_}"
+    message = f"{prompts} prompts, {steps} trees; a verifier surely yields less than the next plainer one on "
+    return f"{message}{less} of {len(pairs) * prompts} prompts and pairs, and seems to on {open_}"
 
 
 def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
@@ -306,7 +306,7 @@ def table(ranking: Ranking) -> tuple[list[str], list[list[str]]]:
 
 def over_naive(ranking: Ranking) -> list[str]:
     """What multi-step sampling yields over naive sampling, of the very same trees and of the draft's best."""
-    told = []
+    lines = []
     for one in ranking.ranked:
         if "mss" not in one.verifiers:
             continue
@@ -314,5 +314,5 @@ def over_naive(ranking: Ranking) -> list[str]:
         same = f"{one.tree} {one.draw.value}: mss yields {mss / naive:.2f} times what naive does"
         best = (o for o in ranking.ranked if o.tree == one.tree and o.draw is Draw.DETERMINISTIC)
         top = [f", {mss / o.verifiers['naive'].expected:.2f} of naive over the draft's top k" for o in best]
-        told.append("".join([same, *top]))
-    return told
+        lines.append("".join([same, *top]))
+    return lines

@@ -66,13 +66,13 @@ class Api:
     def instant(self, expr: str, at: float | None = None) -> list[Sample]:
         """`expr` as it is at the instant `at`; by Prometheus' own clock where that is None."""
         params = {"timeout": f"{self.timeout_s:g}s"} | ({} if at is None else {"time": f"{at:.3f}"})
-        return self._asked(lambda: _samples(self._connect.custom_query(expr, params=params)))
+        return self._requested(lambda: _samples(self._connect.custom_query(expr, params=params)))
 
     def range(self, expr: str, start: float, end: float, step_s: float) -> list[Series]:
         """`expr` at every `step_s` from `start` to `end`, whole seconds since the epoch."""
         ends = [datetime.fromtimestamp(ts, UTC) for ts in (start, end)]
         params = {"timeout": f"{self.timeout_s:g}s"}
-        return self._asked(
+        return self._requested(
             lambda: _series(self._connect.custom_query_range(expr, *ends, f"{step_s:g}", params=params))
         )
 
@@ -81,7 +81,7 @@ class Api:
         with the instant at which it was scraped."""
         params = {"timeout": f"{self.timeout_s:g}s", "time": f"{end:.3f}"}
         span = f"{which}[{round((end - start) * 1000)}ms]"
-        found = self._asked(lambda: _series(self._connect.custom_query(span, params=params)))
+        found = self._requested(lambda: _series(self._connect.custom_query(span, params=params)))
         # Before Prometheus 3 a range has both its ends.
         return [
             Series(one.labels, one.points[1:]) if one.points and one.points[0][0] <= start else one
@@ -90,12 +90,12 @@ class Api:
 
     def ready(self) -> None:
         """EndpointError where it does not answer, or is not ready for queries."""
-        self._asked(lambda: self._session.get(f"{self.url}/-/ready", timeout=self.timeout_s))
+        self._requested(lambda: self._session.get(f"{self.url}/-/ready", timeout=self.timeout_s))
 
     def close(self) -> None:
         self._session.close()
 
-    def _asked(self, ask: Callable[[], _Answer]) -> _Answer:
+    def _requested(self, ask: Callable[[], _Answer]) -> _Answer:
         try:
             return self._read(ask)
         except _Passing:
@@ -130,7 +130,7 @@ class _Session(requests.Session):
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__()
-        self.asked_url = url
+        self.given_url = url
         self.timeout_s = timeout_s
         self.max_redirects = 0  # a login page is no answer; and another host must not get the headers
         self.trust_env = not is_loopback(url)
@@ -175,7 +175,7 @@ class _Session(requests.Session):
         raise _Passing(error) if over_in_a_moment else error
 
     def _error(self, what: str, hint: str | None = None) -> EndpointError:
-        return EndpointError(f"could not ask Prometheus at {self.asked_url}: {what}", hint=hint)
+        return EndpointError(f"could not ask Prometheus at {self.given_url}: {what}", hint=hint)
 
 
 HINT_UP = "is it up, and is this its address? addresses.prometheus in the rollout file"

@@ -58,11 +58,11 @@ class Signals:
         # Then a verification yields one token, beside the one that each answer gets from its prompt.
         by_server = replace(self, by=(*self.by, "instance"))
         above = f"{counted.rate}{selector(self.labels)} > 0"
-        seen = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
+        observed = f"{by_server._aggregate('avg')} (avg_over_time(({above})[{self.window}:]))"
         verified = by_server._sum(counted.verifications)
         drafted_none = f"{by_server._sum(self.series.generated)} - {by_server._sum(self.series.finished)}"
         nothing = f"({drafted_none} <= {NO_MORE} * ({verified} > 0)) * 0"
-        return f"{self._aggregate('avg')} ({seen} or {nothing})"
+        return f"{self._aggregate('avg')} ({observed} or {nothing})"
 
     def accepted_length(self) -> str:
         """Tokens that a verification yields, the bonus token included."""
@@ -163,8 +163,8 @@ class Signals:
         )
         within, sums = f"({running} + {waiting})", self._aggregate("sum")
         squared = f"{sums} (sum_over_time(({within} ^ 2)[{self.window}:]))"
-        seen = f"{squared} / ({sums} (sum_over_time({within}[{self.window}:])) > 0)"
-        return f"{seen} or ({self.finished()} > 0) * 0 + 1"
+        observed = f"{squared} / ({sums} (sum_over_time({within}[{self.window}:])) > 0)"
+        return f"{observed} or ({self.finished()} > 0) * 0 + 1"
 
     def waiting(self) -> str:
         """Requests that wait for a place, of all servers."""

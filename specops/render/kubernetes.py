@@ -151,12 +151,12 @@ def _volumes(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
         )
         volumes.append({"name": "models", **where})
     if server.downloads:
-        kept: dict[str, Any] = (
+        source: dict[str, Any] = (
             {"persistentVolumeClaim": {"claimName": deploy.cache_claim}}
             if deploy.cache_claim
             else {"emptyDir": {}}
         )
-        volumes.append({"name": "cache", **kept})
+        volumes.append({"name": "cache", **source})
     return volumes
 
 

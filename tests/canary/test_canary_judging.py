@@ -141,7 +141,7 @@ def test_a_stop_string_that_is_passed_leaked_or_ended_by_something_else() -> Non
     assert list(states.values()) == [None, "wrong", "ignored", "wrong"]
     side = endings.stopped(completion(right, "length"), plain, stop, ASK)
     assert side is not None
-    assert "finish_reason" in side.told
+    assert "finish_reason" in side.message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from drawn_nodes import parted
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.growth import SPARE, Growth, Kept
+from specops.edge.growth import SPARE, Growth, Retained
 from specops.edge.proposal import Branch, Proposal
 from specops.edge.quantised import WHOLE, Quantised
 from specops.engine.request import Sampling
@@ -119,33 +119,34 @@ def two_levels() -> Growth:
 
 
 def test_a_miss_keeps_the_kv_of_what_was_accepted() -> None:
-    assert two_levels().follow([1], 8) == Kept([1], [], hit=False)  # nobody guessed 8
-    assert two_levels().follow([1], 4) == Kept([1], [], hit=False)  # guessed, and not run
-    assert two_levels().follow([2], 1) == Kept([], [], hit=False)  # the leaf was never run
+    assert two_levels().follow([1], 8) == Retained([1], [], hit=False)  # nobody guessed 8
+    assert two_levels().follow([1], 4) == Retained([1], [], hit=False)  # guessed, and not run
+    assert two_levels().follow([2], 1) == Retained([], [], hit=False)  # the leaf was never run
 
 
 def test_a_hit_goes_on_from_the_guess() -> None:
     growth = two_levels()
     growth.levels_of(SEQUENCE, [4, 3])  # token 4 below token 1, and token 3
     growth.branch([4], [[5]], [[-1.0]])
-    assert growth.follow([1], 4) == Kept([1, 3], [], hit=True)
+    assert growth.follow([1], 4) == Retained([1, 3], [], hit=True)
     assert (growth.tokens.tolist(), growth.parents.tolist()) == ([4, 5], [-1, 0])
     assert (growth.sent, growth.levels) == (None, 1)
     assert growth.scores.tolist() == [0.0, -1.0]
 
 
 def test_a_walk_ends_at_a_guess_or_begins_anew() -> None:
-    def walked(tokens: list[int]) -> tuple[Kept, list[int]]:
+    def walked(tokens: list[int]) -> tuple[Retained, list[int]]:
         growth = two_levels()
         growth.levels_of(SEQUENCE, [4])
         growth.branch([4], [[5]], [[-1.0]])
         return growth.walk(tokens), growth.tokens.tolist()
 
-    assert walked([1, 4]) == (Kept([1, 2], [], hit=True), [4, 5])
-    assert walked([1])[0] == Kept([], [], hit=False)  # it was sent: what is below it may have been rejected
-    assert walked([1, 8])[0] == Kept([1], [], hit=False)
-    assert walked([1, 4, 9])[0] == Kept([1, 2], [], hit=False)
-    assert walked([2, 4])[0] == Kept([], [], hit=False)
+    assert walked([1, 4]) == (Retained([1, 2], [], hit=True), [4, 5])
+    # it was sent: what is below it may have been rejected
+    assert walked([1])[0] == Retained([], [], hit=False)
+    assert walked([1, 8])[0] == Retained([1], [], hit=False)
+    assert walked([1, 4, 9])[0] == Retained([1, 2], [], hit=False)
+    assert walked([2, 4])[0] == Retained([], [], hit=False)
 
 
 def test_nothing_is_drafted_below_what_ends_a_sequence() -> None:

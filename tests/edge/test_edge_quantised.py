@@ -8,7 +8,7 @@ from enumeration import distribution_of as every_outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.quantised import WHOLE, Quantised, Told, joined, quantise
+from specops.edge.quantised import WHOLE, ClientDistributions, Quantised, joined, quantise
 
 probabilities = st.lists(st.floats(0, 1), min_size=2, max_size=60).filter(lambda row: sum(row) > 1e-3)
 
@@ -36,7 +36,7 @@ def test_the_server_has_what_the_client_drew_from(rows: list[list[float]], suppo
     for index, row in enumerate(rows):
         q[index, : len(row)] = torch.tensor(row) / sum(row)
     drawn = quantise(q, support)
-    there = Told(joined(dict(enumerate(drawn))), vocabulary)
+    there = ClientDistributions(joined(dict(enumerate(drawn))), vocabulary)
     assert there[len(rows)] == ()
     for node, each in enumerate(drawn):
         (row,) = there[node]

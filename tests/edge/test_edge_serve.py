@@ -16,7 +16,7 @@ pytest.importorskip("grpc", reason="needs the edge extra")
 from live_verifier import LiveVerifier, serve_edge  # isort: skip  # puts `live` on the path
 from live import Live, until
 
-from specops.edge import talking
+from specops.edge import client_sessions
 from specops.edge.fallback import Fallback
 from specops.edge.relay import relay
 from specops.edge.settings import Drafting
@@ -176,7 +176,7 @@ def test_a_server_that_comes_back_without_its_sessions_loses_no_token(own: Any, 
 def test_a_server_that_is_away_is_said_so_until_it_is_back(
     own: Any, alone: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(talking, "AWAY_TOO_LONG_S", 0.0)
+    monkeypatch.setattr(client_sessions, "AWAY_TOO_LONG_S", 0.0)
     verifier, live = own()
     assert live.ask("/health").status == 200
     verifier.stop()

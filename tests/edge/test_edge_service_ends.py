@@ -78,8 +78,8 @@ def test_who_is_answered_more_than_may_wait_is_told_so_even_before_the_first_ans
     async def scenario() -> None:
         async with serving(sessions_per_client=1) as (server, engine, port):
             stream, table, taken = Stream(port), server.service.sessions, []
-            asked = table.asked
-            monkeypatch.setattr(table, "asked", lambda *what: (taken.append(what), asked(*what))[1])
+            request = table.request
+            monkeypatch.setattr(table, "request", lambda *what: (taken.append(what), request(*what))[1])
             engine.gate.clear()
             await stream.say(open_request(1, bytes(16), [3], Sampling()))
             for _ in range(20):

@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError
 from specops.edge.link import Refused, Turn
 from specops.edge.messages import Begin, Command, End, Held, Propose, Ruling, Stepped
 from specops.edge.proposal import Branch, Proposal
+from specops.edge.requests import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
 from specops.edge.session import Answer, Effects, Limits, Ruled
 from specops.edge.sessions import Sessions
 from specops.engine.request import Sampling
@@ -96,7 +96,7 @@ class Wire:
     """A stream's two directions, in order."""
 
     number: int
-    up: deque[Asked] = field(default_factory=deque)
+    up: deque[ClientRequest] = field(default_factory=deque)
     down: deque[Answer] = field(default_factory=deque)
 
 
@@ -118,7 +118,7 @@ class Client:
     ended: bool = False
     lost: bool = False  # the server knows it no longer
 
-    def say(self, asked: Asked) -> None:
+    def say(self, asked: ClientRequest) -> None:
         assert self.wire is not None
         self.wire.up.append(asked)
 
@@ -238,7 +238,7 @@ class Talking(RuleBasedStateMachine):
     def deliver_to_server(self, place: int) -> None:
         wire = self.wires[place]
         if wire.up:
-            self.carry_out(self.table.asked(wire.number, wire.up.popleft(), self.now))
+            self.carry_out(self.table.request(wire.number, wire.up.popleft(), self.now))
 
     @rule(place=some.integers(0, 2))
     def deliver_to_client(self, place: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
+from specops.edge.client_sessions import Talks
 from specops.edge.cost import Prices
 from specops.edge.depth import Included
 from specops.edge.fallback import Fallback
@@ -25,7 +26,6 @@ from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import Outcome, outcome
 from specops.edge.simulation.rounds import Rounds, of_rates
 from specops.edge.simulation.world import simulate
-from specops.edge.talking import Talks
 from specops.edge.tallies import EdgeCounters
 from specops.engine.request import Counters
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as some
 from msgspec import structs
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.asked import Ahead, Asked, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.describe import tokenizer_digest
 from specops.edge.link import DRAWN_AHEAD, Refused, Served, Turn, Verdict
 from specops.edge.messages import Ruling
 from specops.edge.proposal import Branch, Drawn, Proposal
+from specops.edge.requests import Ahead, ClientRequest, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.server import message_limit
 from specops.edge.wire import (
     ahead_request,
@@ -354,7 +354,7 @@ def changed(values: bytes, data: some.DataObject) -> bytes:
     return values[:at] + byte + values[at + data.draw(some.integers(0, 1)) :]
 
 
-def read_or_refusal(data: bytes) -> Asked | str:
+def read_or_refusal(data: bytes) -> ClientRequest | str:
     """What the bytes say, or why they say nothing. Any exception but WireError fails the test."""
     try:
         return read_request(data, SERVED)

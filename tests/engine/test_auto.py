@@ -29,7 +29,7 @@ from specops.engine.drafters.auto import Auto
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.heads.eagle import EagleGrower
 from specops.engine.planner.cost_model import ROUGH
-from specops.engine.planner.planner import NONE, Planner, Seen, Turn
+from specops.engine.planner.planner import NONE, Observation, Planner, Turn
 from specops.engine.planner.warm_up import warm_up
 from specops.engine.request import Sampling
 from specops.engine.step import Engine
@@ -58,14 +58,14 @@ class Scripted:
 
     def __init__(self, turns: Iterable[Turn]) -> None:
         self._turns = cycle(turns)
-        self.seen: list[Seen] = []
+        self.seen: list[Observation] = []
         self.paths: list[tuple[int, ...]] = []
         self.copies: list[tuple[int, int]] = []
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
         return next(self._turns)
 
-    def learn(self, seen: Seen) -> None:
+    def learn(self, seen: Observation) -> None:
         self.seen.append(seen)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
@@ -198,7 +198,7 @@ def test_the_real_planner_runs_and_has_measured(
     assert [tokens_of(each) for each in drain(engine, requests)] == [output for _, output in cases]
     assert planner.seconds > 0
     assert planner.paid.known > 0
-    assert planner._asked > 0  # what that cost may be nothing, where no such step was slower than is usual
+    assert planner._trials > 0  # what that cost may be nothing, where no such step was slower than is usual
     kinds = {parse_tree(option.tree).kind for option in planner.options(4)}
     assert {"none", "chain"} <= kinds <= {"none", "chain", "expand", "ngram"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from specops.engine.planner import tree_choice
 from specops.engine.planner.cost_model import Base, Curve, Paid
-from specops.engine.planner.planner import EXPLORED, NONE, Planner, Seen
+from specops.engine.planner.planner import EXPLORED, NONE, Observation, Planner
 from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
@@ -56,15 +56,15 @@ class World:
         usual = turn.common
         self.turns.append(turn.tree)
         tokens, emitted, drafting = batch, batch, self._drafting(usual, batch)
-        if turn.alone and turn.asked is not None:
-            drafting += self._drafting(turn.asked, 1)
+        if turn.alone and turn.trial is not None:
+            drafting += self._drafting(turn.trial, 1)
         for place in range(batch):
-            tree = turn.asked if place == 0 and turn.alone and turn.asked is not None else usual
+            tree = turn.trial if place == 0 and turn.alone and turn.trial is not None else usual
             accepted = self._verify(tree)
             nothing = parse_tree(tree).kind == "ngram" and not self.copied
             tokens, emitted = tokens + (0 if nothing else parse_tree(tree).nodes), emitted + accepted
         spec = parse_tree(usual)
-        seen = Seen(
+        seen = Observation(
             batch,
             turn,
             tree_choice.levels(spec.widths) if spec.needs_draft else (),
@@ -168,8 +168,8 @@ def test_asking_costs_no_more_than_its_share(first: float, batch: int) -> None:
     made = world(first)
     made.run(batch, 3000)
     longest = 0.05  # one question may be on its way
-    assert made.planner.asked_seconds <= EXPLORED * made.planner.seconds + longest
-    assert made.planner.asked_seconds > 0
+    assert made.planner.trial_seconds <= EXPLORED * made.planner.seconds + longest
+    assert made.planner.trial_seconds > 0
 
 
 def test_it_finds_out_that_drafts_have_become_better() -> None:

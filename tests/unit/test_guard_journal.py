@@ -126,7 +126,7 @@ def test_it_does_not_grow_for_ever_and_keeps_its_state(path) -> None:
         kept.append(entry(number, mode="fallen", percent=0, wait_s=9.0))
         assert read(path) == kept.standing
     files = sorted(path.parent.iterdir())
-    assert len(files) == module.KEPT + 1
+    assert len(files) == module.OLD_FILES + 1
     assert sum(file.stat().st_size for file in files) < 2500 * len(files)
     again = Journal(path, rotate_bytes=2000)
     assert again.standing == kept.standing

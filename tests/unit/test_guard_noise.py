@@ -33,7 +33,7 @@ def test_with_the_minimum_traffic_the_regression_is_bad_and_no_speculation_is_no
     assert judged(1.0 + REGRESSION / 4, n, cv, error) == HEALTHY
     # Z standard errors of the window lie between the limit and either of them.
     limit = float(noise.bad_from(n, cv, error, REGRESSION))
-    assert float(noise.surely_seen(n, cv, error, REGRESSION)) >= 1 + REGRESSION - 1e-9
+    assert float(noise.detectable(n, cv, error, REGRESSION)) >= 1 + REGRESSION - 1e-9
     window = noise.Z * cv * math.sqrt(noise.CLUSTERED / n)
     assert min(limit - 1, 1 + REGRESSION - limit) >= window * (1 - 1e-6)
 

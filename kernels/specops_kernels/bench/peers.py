@@ -74,11 +74,11 @@ def flex(made: Inputs, compiled: bool = True) -> Work:
     queries, keys, values = _padded(made)
     case, sees = made.case, made.sees
 
-    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j < case.prefix) | sees[b, i, torch.clamp(j - case.prefix, min=0)]
 
     mask = create_block_mask(
-        seen, case.sequences, None, case.nodes, case.prefix + case.nodes, device=str(made.q.device)
+        visible, case.sequences, None, case.nodes, case.prefix + case.nodes, device=str(made.q.device)
     )
     attention: Any = torch.compile(flex_attention, dynamic=False) if compiled else flex_attention
 

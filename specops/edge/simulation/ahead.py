@@ -1,6 +1,6 @@
 """Drafting ahead of a round that is out: when passes are begun, and after which of them trees are sent. Pure.
 
-The rules are those of talking.py, for a client with one stream. What it expects it has from its rounds of
+The rules are those of client_sessions.py, for a client with one stream. What it expects it has from its rounds of
 late; a pass takes as long as any other, so that all of it is known as soon as the round is out.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from specops.edge.client_sessions import SLACK
 from specops.edge.rounds import VERSIONS
-from specops.edge.talking import SLACK
 
 TICK = 1e-9
 """Seconds, or passes: what comes together comes together, however it was rounded."""

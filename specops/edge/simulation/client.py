@@ -23,7 +23,7 @@ from specops.edge.depth import Draft, Pace, Pacing, parse_depth
 from specops.edge.simulation.ahead import TICK, Passes, sent_after
 from specops.edge.simulation.log import Verdict
 from specops.edge.simulation.rounds import Fate
-from specops.edge.simulation.server import Asked, Server, Steps
+from specops.edge.simulation.server import Server, Steps, Work
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Out:
 
     levels: int
     fate: Fate
-    asked: Asked
+    work: Work
     home_s: float = 0.0
     """Drafting that the stream waited for."""
 
@@ -72,7 +72,7 @@ class _Client:
     def _across(self) -> Steps:
         yield self._env.timeout(self._server.way(self._chance))
 
-    def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> Asked:
+    def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> Work:
         """A tree of so many levels; None: the prompt."""
         setting = self._setting
         tokens = max(setting.prompt_tokens, 1) if levels is None else 1 + setting.nodes_of(levels)
@@ -82,17 +82,17 @@ class _Client:
         self,
         since: float,
         tokens: int,
-        asked: Asked,
+        work: Work,
         *,
         first: bool = False,
         ahead: int = 0,
-        kept: int = 0,
+        retained: int = 0,
         taken: bool = False,
     ) -> float:
         """kept: levels drafted ahead below the next root."""
-        now, waited, wasted = self._env.now, asked.began - asked.arrived, max(ahead - kept, 0)
+        now, waited, wasted = self._env.now, work.began - work.arrived, max(ahead - retained, 0)
         self._server.log.verdicts.append(
-            Verdict(self._number, now, since, tokens, first, ahead, kept > 0, wasted, waited, taken)
+            Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, taken)
         )
         return now
 
@@ -107,18 +107,18 @@ class Served(_Client):
             yield from self._across()
             with self._server.rows.request() as row:
                 yield row
-                asked = self._ask(None, own=True)
-                yield asked.stepped
-                since = self._heard(since, 1, asked, first=True)
+                work = self._ask(None, own=True)
+                yield work.stepped
+                since = self._heard(since, 1, work, first=True)
                 self._stream.begin()
                 left = self._setting.tokens - 1
                 while left > 0:
-                    asked = self._ask(levels, own=True)
-                    yield asked.stepped
+                    work = self._ask(levels, own=True)
+                    yield work.stepped
                     tokens = min(self._stream.fate(levels, "none").accepted + 1, left)
                     self._stream.go_on(tokens)
                     left -= tokens
-                    since = self._heard(since, tokens, asked)
+                    since = self._heard(since, tokens, work)
             yield from self._across()
 
 
@@ -130,7 +130,7 @@ class Edge(_Client):
         self._depth, self._pacing = parse_depth(self._setting.depth), Pacing()
         self._ahead_s = server.costs.draft.at(self._setting.beams)
         self._left = 0  # tokens of the request that are to come
-        self._kept = 0  # levels below the root, drafted ahead
+        self._retained = 0  # levels below the root, drafted ahead
         self._since = self._received = 0.0  # when it went on last, and when what it went on by had come
 
     def run(self) -> Steps:
@@ -145,28 +145,28 @@ class Edge(_Client):
     def _begin(self) -> Steps:
         began = self._env.now
         yield from self._across()
-        asked = self._ask(None, own=False)
-        yield asked.stepped
+        work = self._ask(None, own=False)
+        yield work.stepped
         yield from self._across()
-        self._since = self._received = self._heard(began, 1, asked, first=True)
+        self._since = self._received = self._heard(began, 1, work, first=True)
         self._stream.begin()
-        self._left, self._kept = self._setting.tokens - 1, 0
+        self._left, self._retained = self._setting.tokens - 1, 0
 
     def _follow(self, out: _Out) -> Generator[simpy.Event, Any, _Out | None]:
         """Until its verdict is heard -> the next round, if that is out by then."""
         pace = self._pacing.pace(self._ahead_s)
         passes = self._passes(out, pace)
         versions = self._send_ahead(out, passes, pace)
-        yield out.asked.stepped
+        yield out.work.stepped
         following = self._go_on(out, versions)
-        yield from self._verdict(out.asked)
+        yield from self._verdict(out.work)
         ahead = passes.begun(self._received)
         if self._setting.heads != "none":
             yield self._env.timeout(max(passes.ended(ahead) - self._env.now, 0.0))
         tokens = min(out.fate.accepted + 1, self._left)
         self._learn(out, tokens)
-        kept = out.fate.kept(out.already + ahead)
-        self._kept, self._left = min(kept, self._rounds.levels), self._left - tokens
+        retained = out.fate.retained(out.already + ahead)
+        self._retained, self._left = min(retained, self._rounds.levels), self._left - tokens
         if following is None:
             self._stream.go_on(out.fate.accepted + 1)
         else:
@@ -174,7 +174,7 @@ class Edge(_Client):
             following.sent_at, following.since = self._received, self._env.now
             following.already = out.already + ahead - following.version.passes
         self._since = self._heard(
-            self._since, tokens, out.asked, ahead=ahead, kept=kept, taken=following is not None
+            self._since, tokens, out.work, ahead=ahead, retained=retained, taken=following is not None
         )
         return following
 
@@ -182,31 +182,31 @@ class Edge(_Client):
 
     def _send(self) -> Generator[simpy.Event, Any, _Out]:
         """Draft on from what was kept, and send that."""
-        pace, kept = self._pacing.pace(self._ahead_s), self._kept
-        levels = kept
+        pace, retained = self._pacing.pace(self._ahead_s), self._retained
+        levels = retained
         while levels < self._rounds.levels:
-            if not self._depth.more(Draft(levels - kept, kept, self._rounds.reached(levels)), pace):
+            if not self._depth.more(Draft(levels - retained, retained, self._rounds.reached(levels)), pace):
                 break
             levels += 1
-        yield self._env.timeout(sum(self._pass_s(level) for level in range(kept, levels)))
+        yield self._env.timeout(sum(self._pass_s(level) for level in range(retained, levels)))
         sent_at = self._env.now
         fate = self._stream.fate(levels, self._setting.heads)
         yield from self._across()
-        asked = self._ask(levels, own=False)
-        return _Out(levels, fate, asked, home_s=sent_at - self._received, sent_at=sent_at, since=sent_at)
+        work = self._ask(levels, own=False)
+        return _Out(levels, fate, work, home_s=sent_at - self._received, sent_at=sent_at, since=sent_at)
 
     def _pass_s(self, levels: int) -> float:
         """The first reads the bonus and nothing else."""
         return self._server.costs.draft.at(self._setting.beams if levels else 1)
 
-    def _verdict(self, asked: Asked) -> Steps:
+    def _verdict(self, work: Work) -> Steps:
         """It may have been on its way for some time, and comes after the one before."""
         way = self._server.way(self._chance)
-        yield self._env.timeout(max(way - (self._env.now - asked.ended), 0.0))
-        self._received = max(asked.ended + way, self._received)
+        yield self._env.timeout(max(way - (self._env.now - work.ended), 0.0))
+        self._received = max(work.ended + way, self._received)
 
     def _learn(self, out: _Out, tokens: int) -> None:
-        away_s, served_s = self._received - out.sent_at, out.asked.ended - out.asked.arrived
+        away_s, served_s = self._received - out.sent_at, out.work.ended - out.work.arrived
         self._pacing.learn(
             tokens=tokens,
             promised=self._rounds.promised(out.levels),
@@ -232,7 +232,7 @@ class Edge(_Client):
         versions, there = [], 0.0
         for count in sent_after(passes, late):
             drafted = out.already + count
-            levels = min(out.fate.kept(drafted), self._rounds.levels)
+            levels = min(out.fate.retained(drafted), self._rounds.levels)
             if levels and self._depth.ahead(levels, self._rounds.promised(levels), pace):
                 # What was sent later is not there earlier.
                 there = max(there, passes.ended(count) + self._server.way(self._chance))
@@ -242,11 +242,11 @@ class Edge(_Client):
     def _go_on(self, out: _Out, versions: list[_Version]) -> _Out | None:
         """At the end of its step: what the server verifies next, if that is there."""
         accepted = out.fate.accepted + 1
-        there = [version for version in versions if version.there <= out.asked.ended + TICK]
+        there = [version for version in versions if version.there <= out.work.ended + TICK]
         if not there or accepted >= self._left:
             return None
         version = there[-1]
         self._stream.go_on(accepted)
         fate = self._stream.fate(version.levels, self._setting.heads)
-        asked = self._ask(version.levels, own=False, after_s=self._server.costs.round_s)
-        return _Out(version.levels, fate, asked, version=version)
+        work = self._ask(version.levels, own=False, after_s=self._server.costs.round_s)
+        return _Out(version.levels, fate, work, version=version)

@@ -34,7 +34,7 @@ class Fate:
     run_by: int | None
     """Which pass drafted ahead, the first being 1, runs what the server goes on by; None: none would."""
 
-    def kept(self, ahead: int) -> int:
+    def retained(self, ahead: int) -> int:
         """Levels below the new root after `ahead` passes: the pass that ran it gave its children."""
         return 0 if self.run_by is None or ahead < self.run_by else ahead - self.run_by + 1
 

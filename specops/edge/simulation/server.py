@@ -24,7 +24,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 
 @dataclass
-class Asked:
+class Work:
     """Something that the server has to step."""
 
     client: int
@@ -51,7 +51,7 @@ class Server:
 
         self._batching = Batching.parse(setting.batching)
         self._turns = Turns()
-        self._asked: dict[int, Asked] = {}  # by client, of whom it waits
+        self._awaited: dict[int, Work] = {}  # by client, of whom it waits
         self._arrival = env.event()
 
     def way(self, chance: random.Random) -> float:
@@ -62,22 +62,22 @@ class Server:
             way += chance.random() * setting.jitter_s
         return way
 
-    def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> Asked:
+    def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> Work:
         """after_s: until it is there."""
-        asked = Asked(client, tokens, own, self.env.now + after_s, self.env.event())
+        work = Work(client, tokens, own, self.env.now + after_s, self.env.event())
         if after_s:
-            self.env.process(self._arrives(asked, after_s))
+            self.env.process(self._arrives(work, after_s))
         else:
-            self._arrived(asked)
-        return asked
+            self._arrived(work)
+        return work
 
-    def _arrives(self, asked: Asked, after_s: float) -> Steps:
+    def _arrives(self, work: Work, after_s: float) -> Steps:
         yield self.env.timeout(after_s)
-        self._arrived(asked)
+        self._arrived(work)
 
-    def _arrived(self, asked: Asked) -> None:
-        self._asked[asked.client] = asked
-        self._turns.add(Arrived(asked.client, asked.client, self.env.now))
+    def _arrived(self, work: Work) -> None:
+        self._awaited[work.client] = work
+        self._turns.add(Arrived(work.client, work.client, self.env.now))
         if not self._arrival.triggered:
             self._arrival.succeed()
 
@@ -99,14 +99,14 @@ class Server:
                 yield self._arrival | self.env.timeout(pause) if math.isfinite(pause) else self._arrival
                 continue
             count = min(len(self._turns), self.setting.max_batch)
-            batch = [self._asked.pop(self._turns.take().key) for _ in range(count)]
+            batch = [self._awaited.pop(self._turns.take().key) for _ in range(count)]
             began = self.env.now
-            tokens = sum(asked.tokens for asked in batch)
+            tokens = sum(work.tokens for work in batch)
             yield self.env.timeout(self._seconds(batch, tokens))
             self.log.steps.append(Step(began, self.env.now, len(batch), tokens))
-            for asked in batch:
-                asked.began, asked.ended = began, self.env.now
-                asked.stepped.succeed()
+            for work in batch:
+                work.began, work.ended = began, self.env.now
+                work.stepped.succeed()
 
     def _pause(self) -> float:
         if not len(self._turns):
@@ -114,8 +114,8 @@ class Server:
         possible = min(self.setting.clients, self.setting.max_batch)
         return self._batching.pause(len(self._turns), possible, self._turns.oldest, self.env.now)
 
-    def _seconds(self, batch: list[Asked], tokens: int) -> float:
-        costs, drafting, drafted = self.costs, sum(asked.own for asked in batch), 0.0
+    def _seconds(self, batch: list[Work], tokens: int) -> float:
+        costs, drafting, drafted = self.costs, sum(work.own for work in batch), 0.0
         if drafting:
             for level in range(self.own_levels):
                 drafted += costs.server_draft.at(drafting * (self.setting.beams if level else 1))

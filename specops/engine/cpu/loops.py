@@ -247,7 +247,7 @@ SLOTS = 32
 # for given numbers of heads, with these as constants.
 @_inlined  # type: ignore[untyped-decorator]
 def _attend_span(
-    q: Any, cache: Any, sees: Any, scale: Any, scores: Any, seen: Any, kv_heads: Any, tile: Any, dim: Any
+    q: Any, cache: Any, sees: Any, scale: Any, scores: Any, attended: Any, kv_heads: Any, tile: Any, dim: Any
 ) -> None:
     """Attention of one sequence's tokens.
 
@@ -281,13 +281,13 @@ def _attend_span(
                 for j in range(width):
                     scores[r, j] *= share
                 for d in range(dim):
-                    seen[i, k * tile + u, d] = f32(0)
+                    attended[i, k * tile + u, d] = f32(0)
         for begun in range(0, width, SLOTS):
             end = min(begun + SLOTS, width)
             for i in range(n):
                 for u in range(tile):
                     shares = scores[i * tile + u, begun:end]
-                    _add_weighted(cache[begun:end, kv_heads + k], shares, seen[i, k * tile + u], dim)
+                    _add_weighted(cache[begun:end, kv_heads + k], shares, attended[i, k * tile + u], dim)
 
 
 def store_of(heads: int, kv_heads: int, dim: int) -> Loop:
@@ -337,7 +337,7 @@ def attend_of(heads: int, kv_heads: int, dim: int) -> Loop:
         count: Any,
         scale: Any,
         scores_: Any,
-        seen_: Any,
+        attended_: Any,
     ) -> None:
         spans = carray(spans_, (count, SPAN))
         first = 0
@@ -346,11 +346,11 @@ def attend_of(heads: int, kv_heads: int, dim: int) -> Loop:
             width, slot = start + n, row * capacity
             # Slices, so that loops index from 0: Numba checks each index that could be negative.
             q = carray(q_, (first + n, stride, dim))[first:]
-            seen = carray(seen_, (first + n, heads, dim))[first:]
+            attended = carray(attended_, (first + n, heads, dim))[first:]
             cache = carray(cache_, (slot + width, 2 * kv_heads, dim))[slot:]
             sees = carray(_bytes_at(spans[s, 4]), (n, last))
             scores = carray(scores_, (n * tile, width))
-            _attend_span(q, cache, sees, scale, scores, seen, kv_heads, tile, dim)
+            _attend_span(q, cache, sees, scale, scores, attended, kv_heads, tile, dim)
             first += n
 
     return attend
@@ -511,7 +511,7 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
         sums, room = carray(_floats_at(room), (ROWS,)), room + 4 * ROWS
         later, room = carray(_floats_at(room), (1, out)), room + 4 * out
         q, room = carray(_floats_at(room), (1, heads, dim)), room + 4 * queries
-        seen_at, room = room, room + 4 * queries
+        attended_at, room = room, room + 4 * queries
         h_, room = carray(_floats_at(room), (width,)), room + 4 * width
         gate_up, room = carray(_floats_at(room), (2 * inter,)), room + 8 * inter
         gated, room = carray(_floats_at(room), (inter,)), room + 4 * inter
@@ -551,10 +551,10 @@ def eagle_of(heads: int, kv_heads: int, dim: int) -> Loop:
                 for d in range(dim):
                     q[0, u, d] = entered[end, width + u * dim + d]
                 _rotate(q[0, u], f32(1), rope, at, dim)
-            scores, seen = carray(_floats_at(scores_at), (tile, stop)), _floats_at(seen_at)
-            by_head = carray(seen, (1, heads, dim))
+            scores, attended = carray(_floats_at(scores_at), (tile, stop)), _floats_at(attended_at)
+            by_head = carray(attended, (1, heads, dim))
             _attend_span(q, cache, sees, f32(dim**-0.5), scores, by_head, kv_heads, tile, dim)
-            _product(matrices[2], carray(seen, (queries,)), short, sums, guess)
+            _product(matrices[2], carray(attended, (queries,)), short, sums, guess)
             total = f32(0)
             for j in range(width):
                 guess[j] += entered[end, j]

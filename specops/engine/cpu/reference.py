@@ -123,8 +123,8 @@ def guess(passes: EaglePasses, fed: Fed) -> tuple[Tensor, Tensor]:
     q, k = (rotated(each.view(n, -1, passes.head_dim), passes.rope, fed.positions) for each in (q, k))
     fed.cache[fed.start : fed.start + n] = torch.cat((k, v.reshape(n, -1, passes.head_dim)), 1)
     span = SpanRow(0, fed.start, n, fed.sees)
-    seen = _attend(q, fed.cache, span, passes.head_dim**-0.5)[-1:]
-    found = x[-1:] + seen @ out.T
+    attended = _attend(q, fed.cache, span, passes.head_dim**-0.5)[-1:]
+    found = x[-1:] + attended @ out.T
     found = found + gate(norm(found, passes.norm, passes.eps) @ gate_up.T, 1.0) @ down.T
     return found, found @ output.T
 

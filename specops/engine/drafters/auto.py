@@ -20,7 +20,7 @@ from specops.engine.draft import Grower, MakeGrower, Recipe
 from specops.engine.drafters.expansion import Expansion
 from specops.engine.drafters.ngram import NGram
 from specops.engine.planner.acceptance_counts import Ended
-from specops.engine.planner.planner import COPIES, DEPTH, NONE, Planner, Plans, Seen, Turn
+from specops.engine.planner.planner import COPIES, DEPTH, NONE, Observation, Planner, Plans, Turn
 from specops.engine.planner.tree_choice import levels
 from specops.engine.request import StepTimes
 from specops.engine.sequence import Sequence
@@ -88,7 +88,7 @@ class Auto:
         self._read: dict[int, int] = {}  # by row: tokens that the draft has read
         self._looked_up: dict[int, _LookedUp] = {}  # by sequence
         self._ended = Ended()
-        self._asked = 0  # steps in which copies were not drafted
+        self._steps = 0  # steps in which copies were not drafted
         self._watching: int | None = None  # the sequence whose look-ups follow one on the other
         self._step: _Step | None = None
 
@@ -104,17 +104,17 @@ class Auto:
         decoding = _decoding(sequences)
         turn = self._turn(deciding, decoding)
         spec = parse_tree(turn.common)
-        asked = min(deciding, key=self._behind) if turn.alone else None
+        alone = min(deciding, key=self._behind) if turn.alone else None
         self._look_up(deciding, every=spec.kind == "ngram")
         trees = {sequence.row: TokenTree.bare(sequence.tokens[-1]) for sequence in sequences}
         read = 0
         if spec.kind == "ngram":
             trees.update((sequence.row, self._copy(sequence, spec.nodes)) for sequence in deciding)
         elif spec.kind != NONE:
-            others = [sequence for sequence in sequences if sequence is not asked]
+            others = [sequence for sequence in sequences if sequence is not alone]
             read = self._grow(spec, turn.common, self._followed(others), trees)
-        if asked is not None and turn.asked is not None:
-            self._grow(parse_tree(turn.asked), turn.asked, [asked], trees)
+        if alone is not None and turn.trial is not None:
+            self._grow(parse_tree(turn.trial), turn.trial, [alone], trees)
         found = [trees[sequence.row] for sequence in sequences]
         self._trees.update((s.row, tree) for s, tree in zip(sequences, found, strict=True) if len(tree) > 1)
         if deciding:
@@ -200,8 +200,8 @@ class Auto:
             self._watching = sequence.id
 
     def _watched(self, deciding: Batch[Sequence]) -> Batch[Sequence]:
-        self._asked += 1
-        episode, step = divmod(self._asked, CYCLE)
+        self._steps += 1
+        episode, step = divmod(self._steps, CYCLE)
         if step == 0:
             self._watching = None
         place = episode % max(1, min(len(deciding), WATCHED))
@@ -210,10 +210,10 @@ class Auto:
     def _copy(self, sequence: Sequence, count: int) -> TokenTree:
         looked_up = self._looked_up.get(sequence.id)
         if looked_up is not None and looked_up.start == len(sequence.tokens):  # just now
-            kept = [sequence.tokens[-1], *looked_up.tokens[:count]]
+            tokens = [sequence.tokens[-1], *looked_up.tokens[:count]]
         else:
-            kept = self._copying.draft([sequence])[0].tokens[: 1 + count]
-        return TokenTree(Topology.expansion((1,) * (len(kept) - 1)), kept, Draw.DETERMINISTIC)
+            tokens = self._copying.draft([sequence])[0].tokens[: 1 + count]
+        return TokenTree(Topology.expansion((1,) * (len(tokens) - 1)), tokens, Draw.DETERMINISTIC)
 
     def _compare(self, sequence: Sequence) -> None:
         """Once it shows how much of what was looked up is right, the planner is told."""
@@ -254,7 +254,7 @@ class Auto:
         if step is None or not (step.decoding or step.read):
             return
         self.planner.learn(
-            Seen(
+            Observation(
                 step.batch,
                 step.turn,
                 step.levels,

@@ -65,12 +65,12 @@ class _Growing:
 
     def tree(self, count: int) -> tuple[TokenTree, list[int]]:
         """The best `count` nodes, and the place of each in the draft's cache, or -1."""
-        kept = [0, *sorted(self._best(range(1, len(self.tokens)))[:count])]
-        number = {node: i for i, node in enumerate(kept)}
-        parents = (-1, *(number[self.parents[node]] for node in kept[1:]))
-        tokens = [self.tokens[node] for node in kept]
+        retained = [0, *sorted(self._best(range(1, len(self.tokens)))[:count])]
+        number = {node: i for i, node in enumerate(retained)}
+        parents = (-1, *(number[self.parents[node]] for node in retained[1:]))
+        tokens = [self.tokens[node] for node in retained]
         tree = TokenTree(Topology.of(parents), tokens, Draw.DETERMINISTIC)
-        return tree, [self.places[node] for node in kept]
+        return tree, [self.places[node] for node in retained]
 
     def _best(self, nodes: range) -> list[int]:
         """Of equal scores the first comes first, so that no node comes before its parent."""
@@ -106,9 +106,9 @@ class Dynamic:
             ]
             if growing and depth < self.depth:
                 logits = self._grower.grow([tree.next_level(depth) for tree in growing])
-        kept = [tree.tree(self.nodes) for tree in trees]
-        self._places.update((t.sequence.row, places) for t, (_, places) in zip(trees, kept, strict=True))
-        return [tree for tree, _ in kept]
+        retained = [tree.tree(self.nodes) for tree in trees]
+        self._places.update((t.sequence.row, places) for t, (_, places) in zip(trees, retained, strict=True))
+        return [tree for tree, _ in retained]
 
     def _branch(self, trees: list[_Growing], logits: Tensor) -> None:
         # No node needs more children than there are nodes to keep.

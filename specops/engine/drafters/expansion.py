@@ -72,8 +72,8 @@ class _Plan:
         """The plan without what lies deeper."""
         if depth >= len(self.rounds):
             return self
-        kept = sum(d <= max(depth, 0) for d in self.topology.depth)
-        return _Plan.of(Topology.of(self.topology.parents[:kept]))
+        retained = sum(d <= max(depth, 0) for d in self.topology.depth)
+        return _Plan.of(Topology.of(self.topology.parents[:retained]))
 
 
 class Growing:

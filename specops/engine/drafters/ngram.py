@@ -30,17 +30,17 @@ class Holding:
 
     def __init__(self) -> None:
         self._right = [DOUBT * _prior(length) for length in range(LONGEST_MATCH + 1)]
-        self._seen = [DOUBT] * (LONGEST_MATCH + 1)
+        self._observed = [DOUBT] * (LONGEST_MATCH + 1)
 
     def learn(self, length: int, right: bool) -> None:
         """A match of `length` tokens went on, or it did not."""
         length = min(length, LONGEST_MATCH)
-        self._seen[length] += 1
+        self._observed[length] += 1
         self._right[length] += right
 
     def chance(self, length: int) -> float:
         length = min(length, LONGEST_MATCH)
-        return self._right[length] / self._seen[length]
+        return self._right[length] / self._observed[length]
 
 
 def _prior(length: int) -> float:

@@ -151,15 +151,15 @@ def continuations(matches: list[Match], holding: Holding) -> Iterator[tuple[int,
     by_length = sorted(going_on, key=lambda match: -match.length)
     counts: dict[int, int] = {}
     chances: dict[int, float] = {}
-    left, seen = 1.0, 0
+    left, observed = 1.0, 0
     for length, group in groupby(by_length, key=lambda match: match.length):
         for match in group:
             token = match.text[match.next]
             counts[token] = counts.get(token, 0) + 1
-            seen += 1
+            observed += 1
         goes_on = holding.chance(length)
         for token, times in counts.items():
-            chances[token] = chances.get(token, 0.0) + left * goes_on * times / seen
+            chances[token] = chances.get(token, 0.0) + left * goes_on * times / observed
         left *= 1 - goes_on
     for token, chance in chances.items():
         yield token, chance, [further for match in going_on if (further := match.follow(token)) is not None]

@@ -173,10 +173,10 @@ class EagleHead(Draft):
         of_feature = self._of_feature
         y = torch.add(self._of_token(tokens), of_feature.product(features), alpha=of_feature.scale)
         x, qkv = y[:, : self._width].contiguous(), y[:, self._width :].contiguous()
-        seen = attend_rotated(layout, 0, qkv.view(len(y), -1, self.shape.head_dim), 1.0, self._rope)
+        attended = attend_rotated(layout, 0, qkv.view(len(y), -1, self.shape.head_dim), 1.0, self._rope)
         if wanted is not None:
-            x, seen = x[wanted], seen[wanted]
-        h = self._norm(x, (self._out.product(seen), self._out.scale))
+            x, attended = x[wanted], attended[wanted]
+        h = self._norm(x, (self._out.product(attended), self._out.scale))
         h = ops.gate(self._gate_up.product(h), self._gate_up.scale)
         return torch.add(x, self._down.product(h), alpha=self._down.scale)
 
@@ -295,13 +295,13 @@ def _apart(rows: Tensor) -> list[Tensor]:
     return [rows] if len(rows) == 1 else list(rows[:, None].unbind())
 
 
-def _config(told: dict[str, Any]) -> Any:
-    config = explicit_config(told)
+def _config(raw: dict[str, Any]) -> Any:
+    config = explicit_config(raw)
     if config is None:
         with checked_config():
             from transformers import LlamaConfig
 
-            config = LlamaConfig(**told)
+            config = LlamaConfig(**raw)
     return config
 
 

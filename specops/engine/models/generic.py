@@ -60,8 +60,8 @@ def _tree_attention(
         raise ValueError(f"its attention takes {', '.join(unknown)}")
     kv = torch.cat((key[0], value[0])).transpose(0, 1)  # [n, 2 * kv_heads, head_dim]
     layer: int = module.layer_idx  # type: ignore[assignment]
-    seen = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
-    return seen.view(1, query.shape[2], query.shape[1], -1), None
+    attended = attend(specops_layout, layer, query[0].transpose(0, 1), kv, scaling)
+    return attended.view(1, query.shape[2], query.shape[1], -1), None
 
 
 AttentionInterface.register(_NAME, _tree_attention)

@@ -245,8 +245,8 @@ class Layer:
         to x."""
         h = self.before_attention(x, due)
         qkv = self.qkv.product(h).view(x.size(0), -1, shape.head_dim)
-        seen = attend_rotated(layout, index, qkv, self.qkv.scale, rope)
-        h = self.before_mlp(x, (self.out.product(seen), self.out.scale))
+        attended = attend_rotated(layout, index, qkv, self.qkv.scale, rope)
+        h = self.before_mlp(x, (self.out.product(attended), self.out.scale))
         h = ops.gate(self.gate_up.product(h), self.gate_up.scale)
         return self.down.product(h), self.down.scale
 

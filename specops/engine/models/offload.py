@@ -59,16 +59,16 @@ def places(folder: Path) -> dict[str, Place]:
             continue
         path = folder / name
         begin = _data(path)
-        for tensor, told in source.header(name).items():
+        for tensor, entry in source.header(name).items():
             if tensor == "__metadata__":
                 continue
             try:
-                dtype, shape = _DTYPES[told["dtype"]], tuple(map(int, told["shape"]))
-                place = Place(path, begin + int(told["data_offsets"][0]), dtype, shape)
-                complete = int(told["data_offsets"][1]) - int(told["data_offsets"][0]) == place.size
+                dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
+                place = Place(path, begin + int(entry["data_offsets"][0]), dtype, shape)
+                complete = int(entry["data_offsets"][1]) - int(entry["data_offsets"][0]) == place.size
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise ModelError(
-                    f"could not read {tensor} of {path}: its header tells {told}",
+                    f"could not read {tensor} of {path}: its header tells {entry}",
                     hint="weights are read from disk in float32, float16 or bfloat16 only",
                 ) from error
             if not complete or place.offset + place.size > path.stat().st_size:

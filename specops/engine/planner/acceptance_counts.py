@@ -64,7 +64,7 @@ class Grown:
                 self._accepted[depth][right] += weight
 
     @property
-    def seen(self) -> list[list[float]]:
+    def observations(self) -> list[list[float]]:
         """By depth and rank, how often it was tried; what was long ago counts for less."""
         return [[value / self._fading.weight for value in row] for row in self._tried]
 
@@ -107,7 +107,7 @@ class Copied:
             self._right[0][depth] += weight
 
     @property
-    def seen(self) -> float:
+    def observations(self) -> float:
         return self._looks[0][0] / self._fading.weight
 
     def expected(self, count: int) -> tuple[float, float]:

@@ -173,19 +173,19 @@ class _Ratios:
     """Seen over expected, by batch and a count."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, int], deque[float]] = {}
+        self._observed: dict[tuple[int, int], deque[float]] = {}
 
     def add(self, batch: int, count: float, ratio: float) -> None:
         key = batch, _bucket(count)
-        ratios = self._seen.pop(key, None) or deque(maxlen=REMEMBERED)
+        ratios = self._observed.pop(key, None) or deque(maxlen=REMEMBERED)
         ratios.append(ratio)
-        self._seen[key] = ratios  # the last one is the one seen last
-        if len(self._seen) > MOST_KINDS:
-            del self._seen[next(iter(self._seen))]
+        self._observed[key] = ratios  # the last one is the one seen last
+        if len(self._observed) > MOST_KINDS:
+            del self._observed[next(iter(self._observed))]
 
     def error(self, batch: int, count: float) -> float:
         """Of the median of a kind of step, relative: by the median of the deviations from it."""
-        ratios = self._seen.get((batch, _bucket(count)), ())
+        ratios = self._observed.get((batch, _bucket(count)), ())
         if len(ratios) < KNOWN:
             return UNSEEN
         middle = statistics.median(ratios)
@@ -193,20 +193,20 @@ class _Ratios:
         return 1.86 * spread / middle / math.sqrt(len(ratios))  # 1.48 to a deviation, 1.25 for a median
 
     def known(self, batch: int, count: float) -> float | None:
-        ratios = self._seen.get((batch, _bucket(count)), ())
+        ratios = self._observed.get((batch, _bucket(count)), ())
         return statistics.median(ratios) if len(ratios) >= KNOWN else None
 
     def at(self, batch: int) -> _At:
         """Of this batch; of the nearest one that was seen where it was not."""
-        sizes = {size for size, _ in self._seen}
+        sizes = {size for size, _ in self._observed}
         if not sizes:
             return _At(())
         nearest = min(sizes, key=lambda size: abs(math.log(size / batch)))
-        found = ((b, statistics.median(r)) for (size, b), r in self._seen.items() if size == nearest)
+        found = ((b, statistics.median(r)) for (size, b), r in self._observed.items() if size == nearest)
         return _At(tuple(sorted(found)))
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._observed)
 
 
 @dataclass(frozen=True)

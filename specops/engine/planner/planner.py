@@ -74,7 +74,7 @@ class Turn:
     tree: str
     """For every sequence."""
 
-    asked: str | None = None
+    trial: str | None = None
     """A question: another tree, in place of it."""
 
     alone: bool = False
@@ -83,11 +83,11 @@ class Turn:
     @property
     def common(self) -> str:
         """The tree of every sequence that is not asked alone."""
-        return self.tree if self.asked is None or self.alone else self.asked
+        return self.tree if self.trial is None or self.alone else self.trial
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What a step was. Of one in which a draft caught up only that is learned; other steps that read a prompt
     are not shown."""
 
@@ -121,7 +121,7 @@ class Plans(Protocol):
         """For a batch of so many sequences; `behind`: tokens that the draft has not read of the one that it
         is least behind of. None where this step is none to ask in: a prompt is being read."""
 
-    def learn(self, seen: Seen) -> None: ...
+    def learn(self, observed: Observation) -> None: ...
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         """A tree was verified."""
@@ -163,13 +163,13 @@ class Planner:
     """Of the sequences that are decoded."""
 
     seconds: float = 0.0
-    asked_seconds: float = 0.0
+    trial_seconds: float = 0.0
     """Of these, what asking cost."""
 
     _held: dict[int, _Held] = field(default_factory=dict)
     _credit: float = 0.0
     _saved_for: float = 0.0
-    _asked: int = 0
+    _trials: int = 0
     """Questions."""
 
     _asking: tuple[int, Turn, int] | None = None
@@ -207,31 +207,35 @@ class Planner:
             self._asking = batch, question, LASTS - 1
         return question or Turn(held.option.tree)
 
-    def learn(self, seen: Seen) -> None:
-        self.lengths = seen.lengths
-        if seen.read > 0:
-            if seen.levels:
-                self.paid.caught_up(seen.batch, seen.levels, seen.read, seen.draft)
+    def learn(self, observed: Observation) -> None:
+        self.lengths = observed.lengths
+        if observed.read > 0:
+            if observed.levels:
+                self.paid.caught_up(observed.batch, observed.levels, observed.read, observed.draft)
             return
-        self.seconds += seen.seconds
-        self._credit += EXPLORED * seen.seconds
-        if seen.turn.asked is not None:
-            usual = self._held[seen.batch].option.tokens_per_second * seen.batch
-            cost = max(0.0, seen.seconds - seen.emitted / usual)
-            self.asked_seconds += cost
+        self.seconds += observed.seconds
+        self._credit += EXPLORED * observed.seconds
+        if observed.turn.trial is not None:
+            usual = self._held[observed.batch].option.tokens_per_second * observed.batch
+            cost = max(0.0, observed.seconds - observed.emitted / usual)
+            self.trial_seconds += cost
             self._credit -= cost
         size, tree, steps = self._settled
-        steps = steps + 1 if (size, tree) == (seen.batch, seen.turn.common) and not seen.turn.alone else 0
-        self._settled = seen.batch, seen.turn.common, steps
-        if seen.levels is None or seen.turn.alone or steps < SETTLING:
+        steps = (
+            steps + 1
+            if (size, tree) == (observed.batch, observed.turn.common) and not observed.turn.alone
+            else 0
+        )
+        self._settled = observed.batch, observed.turn.common, steps
+        if observed.levels is None or observed.turn.alone or steps < SETTLING:
             return
-        if seen.levels:
-            self.paid.grew(seen.batch, seen.levels, seen.draft)
-        elif seen.turn.common != NONE:
-            self.paid.looked_up(seen.batch, seen.draft)
-        self.paid.committed(seen.batch, seen.rest)
-        ragged = seen.batch > 1 and not seen.levels and seen.tokens > seen.batch
-        self.paid.verified(seen.batch, seen.tokens, seen.verify, ragged=ragged)
+        if observed.levels:
+            self.paid.grew(observed.batch, observed.levels, observed.draft)
+        elif observed.turn.common != NONE:
+            self.paid.looked_up(observed.batch, observed.draft)
+        self.paid.committed(observed.batch, observed.rest)
+        ragged = observed.batch > 1 and not observed.levels and observed.tokens > observed.batch
+        self.paid.verified(observed.batch, observed.tokens, observed.verify, ragged=ragged)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
         self.accepted.see(topology, path, MEMORY if self._grows_now else SELDOM)
@@ -313,16 +317,16 @@ class Planner:
 
     def _question(self, batch: int, behind: int, held: _Held) -> Turn | None:
         """What is asked in this step, where the credit is enough for it."""
-        asked = self._questions_at(batch, behind, held)
-        if not asked:  # trees of one node, without a draft: copies start at two
+        trial = self._questions_at(batch, behind, held)
+        if not trial:  # trees of one node, without a draft: copies start at two
             return None
-        question = asked[self._asked % len(asked)]
+        question = trial[self._trials % len(trial)]
         self._saved_for = self._cost(question, batch, behind, held)
         # What was not asked for a long time is asked once more, and not often.
         self._credit = min(self._credit, 2 * self._saved_for)
         if self._credit < self._saved_for:
             return None
-        self._asked += 1
+        self._trials += 1
         return question
 
     def _questions_at(self, batch: int, behind: int, held: _Held) -> list[Turn]:
@@ -333,23 +337,23 @@ class Planner:
         rivals = [each for each in held.short if each not in (tree, NONE)]
         if tree != NONE:  # asked as often as all others: what must not be slower than it
             rivals = [each for rival in rivals for each in (NONE, rival)]
-        asked = [Turn(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
+        trial = [Turn(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
         if self.grows:
             wide = next(each for each in WIDE if parse_tree(each).nodes <= self.most_nodes)
             alone = (wide,) if follows else (wide, held.grown, held.grown)
-            asked += [Turn(tree, each, alone=True) for each in alone]
-        return asked
+            trial += [Turn(tree, each, alone=True) for each in alone]
+        return trial
 
     def _cost(self, question: Turn, batch: int, behind: int, held: _Held) -> float:
         """Predicted; of what is asked alone as if nothing of it were accepted."""
-        assert question.asked is not None
+        assert question.trial is not None
         here = self.paid.here(batch, self.most_nodes)
         least = RARELY * here.plain
         if not question.alone:
-            (option,) = self._some([question.asked], batch)
+            (option,) = self._some([question.trial], batch)
             usual = option.tokens_per_step / held.option.tokens_per_second
             return LASTS * max(least, option.seconds_per_step - usual)
-        spec = parse_tree(question.asked)
+        spec = parse_tree(question.trial)
         alone = self.paid.here(1, self.most_nodes)
         drafted = alone.first + sum(alone.level[nodes] for nodes in tree_choice.levels(spec.widths)[:-1])
         each = (here.verify[-1] - here.verify[0]) / (batch * self.most_nodes)

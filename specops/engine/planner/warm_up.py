@@ -19,7 +19,7 @@ from specops.engine.draft import Level, MakeGrower
 from specops.engine.drafters.auto import Auto
 from specops.engine.models.model import FeatureModel
 from specops.engine.planner.cost_model import Base, Curve
-from specops.engine.planner.planner import NONE, SETTLING, Planner, Seen, Turn
+from specops.engine.planner.planner import NONE, SETTLING, Observation, Planner, Turn
 from specops.engine.request import Sampling
 from specops.engine.sequence import Sequence as Decoded
 from specops.engine.step import Engine
@@ -51,13 +51,13 @@ class _Rehearsal:
 
     def __init__(self) -> None:
         self.tree = NONE
-        self.seen: list[Seen] = []
+        self.observed: list[Observation] = []
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
         return Turn(self.tree)
 
-    def learn(self, seen: Seen) -> None:
-        self.seen.append(seen)
+    def learn(self, observed: Observation) -> None:
+        self.observed.append(observed)
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None: ...
 
@@ -103,7 +103,7 @@ def _measure(
     trees = [tree for tree in TREES if parse_tree(tree).nodes <= nodes]
     sizes = dict.fromkeys((1, max_batch, round(max_batch**0.5)))
     length = min(target.shape.max_positions, PROMPT + ROUNDS * len(trees) * ROOM)
-    rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[Seen]](list)
+    rehearsal, times = _Rehearsal(), defaultdict[tuple[int, str], list[Observation]](list)
     blank: MakeGrower = lambda rows, length, nodes: _Blank(target.shape.vocab)  # noqa: E731
     auto = Auto(nodes, Draw.WITHOUT_REPLACEMENT, draft or blank, max_batch, length)
     auto.planner = rehearsal
@@ -122,37 +122,37 @@ def _measure(
         left = BUDGET_S - (perf_counter() - began)
         if times and left < 0:
             break
-        for tree, seen in _timed(engine, rehearsal, trees, batch, left / 2):
-            times[batch, tree].append(seen)
+        for tree, observed in _timed(engine, rehearsal, trees, batch, left / 2):
+            times[batch, tree].append(observed)
     return _base(times, trees)
 
 
 def _timed(
     engine: Engine, rehearsal: _Rehearsal, trees: Sequence[str], batch: int, seconds: float
-) -> list[tuple[str, Seen]]:
+) -> list[tuple[str, Observation]]:
     """Every tree in turn, once they all have read their prompts; not longer than so many seconds."""
     generator = random.Random(batch)
     prompt = min(PROMPT, engine.max_length - ROOM)
     once = engine.max_length >= prompt + ROUNDS * len(trees) * ROOM
 
     def begin() -> list[int]:
-        rehearsal.seen.clear()
+        rehearsal.observed.clear()
         rehearsal.tree = trees[-1]  # so that the draft reads the prompts too
         sampling = Sampling(max_tokens=engine.max_length - prompt, ignore_eos=True)
         ids = [
             engine.submit([generator.randrange(engine.target.shape.vocab) for _ in range(prompt)], sampling)
             for _ in range(batch)
         ]
-        while engine.waiting or not rehearsal.seen:
+        while engine.waiting or not rehearsal.observed:
             engine.step()
         return ids
 
     def end(ids: list[int]) -> None:
         for sequence in ids:
             engine.cancel(sequence)
-        rehearsal.seen.clear()
+        rehearsal.observed.clear()
 
-    found: list[tuple[str, Seen]] = []
+    found: list[tuple[str, Observation]] = []
     ids = begin()
     began = perf_counter()
     for number in range(ROUNDS):
@@ -163,25 +163,25 @@ def _timed(
                 end(ids)
                 ids = begin()
             rehearsal.tree = tree
-            rehearsal.seen.clear()
+            rehearsal.observed.clear()
             for _ in range(SETTLING + TIMED):
                 if engine.running == batch:
                     engine.step()
-            timed = [seen for seen in rehearsal.seen[-TIMED:] if seen.batch == batch]
-            found += [(tree, seen) for seen in timed]
+            timed = [observed for observed in rehearsal.observed[-TIMED:] if observed.batch == batch]
+            found += [(tree, observed) for observed in timed]
     end(ids)
     return found
 
 
-def _base(times: dict[tuple[int, str], list[Seen]], trees: Sequence[str]) -> Base:
+def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str]) -> Base:
     sizes = sorted({batch for batch, _ in times})
 
-    def usual(batch: int, tree: str, part: Callable[[Seen], float]) -> float:
+    def usual(batch: int, tree: str, part: Callable[[Observation], float]) -> float:
         ordered = sorted(map(part, times[batch, tree]))
         return ordered[len(ordered) // 4]  # what a busy machine adds is no part of the form
 
     def draft(batch: int, tree: str) -> float:
-        return usual(batch, tree, lambda seen: seen.draft)
+        return usual(batch, tree, lambda observed: observed.draft)
 
     level: dict[int, list[float]] = defaultdict(list)
     for batch in sizes:
@@ -195,7 +195,9 @@ def _base(times: dict[tuple[int, str], list[Seen]], trees: Sequence[str]) -> Bas
         target={
             batch: Curve.rising(
                 {
-                    batch * (1 + parse_tree(tree).nodes): [usual(batch, tree, lambda seen: seen.verify)]
+                    batch * (1 + parse_tree(tree).nodes): [
+                        usual(batch, tree, lambda observed: observed.verify)
+                    ]
                     for tree in trees
                 }
             )
@@ -203,7 +205,7 @@ def _base(times: dict[tuple[int, str], list[Seen]], trees: Sequence[str]) -> Bas
         },
         first=_curve({batch: [draft(batch, LEAST)] for batch in sizes}),
         level=_curve(level),
-        rest=_curve({batch: [usual(batch, NONE, lambda seen: seen.rest)] for batch in sizes}),
+        rest=_curve({batch: [usual(batch, NONE, lambda observed: observed.rest)] for batch in sizes}),
     )
 
 

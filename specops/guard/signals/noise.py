@@ -84,7 +84,7 @@ def bad_from(n: Numbers, cv: Numbers, error: Numbers, regression: float, z: floa
     return np.maximum(pays_not, 1 + regression - _excluding(n, cv, error, regression, z))
 
 
-def surely_seen(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
+def detectable(n: Numbers, cv: Numbers, error: Numbers, regression: float) -> Numbers:
     """The ratio that is called bad every time: 1 + regression, unless the baseline is known too badly."""
     return bad_from(n, cv, error, regression) + _excluding(n, cv, error, regression)
 

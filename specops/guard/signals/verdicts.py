@@ -395,7 +395,7 @@ def _latency(
         low, high = np.divide(value, expected.high), np.divide(value, expected.low)
     codes = noise.latency(low, high, n, least, limit)
     codes = np.where((codes == BAD) & starting(live), UNKNOWN, codes).astype(np.int8)
-    surely = noise.surely_seen(n, cv, error, regression)
+    surely = noise.detectable(n, cv, error, regression)
     return Judgement(codes, low, high, n, least, known_to, limit, surely)
 
 

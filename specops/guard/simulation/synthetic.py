@@ -92,7 +92,7 @@ class Incident:
     """Intervals after the first."""
 
     slower: Figures
-    seen_in_acceptance: NDArray[np.bool_]
+    shown_by_acceptance: NDArray[np.bool_]
     intervals: int | None = None
     """That it lasts; None: to the end."""
 
@@ -137,7 +137,7 @@ def weeks(
         since = np.arange(shape[1]) - incident.began[:, None]
         after = (since >= 0) & (since < (incident.intervals or shape[1]))
         gain = np.where(after, incident.slower[:, None], gain)
-        falls = after & incident.seen_in_acceptance[:, None]
+        falls = after & incident.shown_by_acceptance[:, None]
         acceptance = np.where(falls, _acceptance(world, gain), acceptance)
     traffic = _traffic(world, shape, random)
     idle, starting, slow = (_spells(shape, random, *kind) for kind in _kinds(world))

@@ -32,9 +32,9 @@ KINDS = (
 )
 
 
-def judge(command: Command, asked: str | None = None) -> Judged:
+def judge(command: Command, requested: str | None = None) -> Judged:
     """`asked`: a version that the operator names. ConfigError for one that is none, or is too old."""
-    return command_lines()[command.engine].judge(command, asked)
+    return command_lines()[command.engine].judge(command, requested)
 
 
 def command_of(words: Sequence[str]) -> Command:

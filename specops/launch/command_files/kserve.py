@@ -105,13 +105,13 @@ def _target(words: list[str], target: str) -> list[str]:
 
 def _without_own(words: list[str]) -> list[str]:
     """--model_id=org/m is the model; other flags of huggingfaceserver say nothing to vLLM."""
-    kept: list[str] = []
+    retained: list[str] = []
     skipping = False
     for index, word in enumerate(words):
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
         if flag == "--model-id":
-            kept += (
+            retained += (
                 ["--model", value if equals else words[index + 1 : index + 2][0]]
                 if (equals or index + 1 < len(words))
                 else []
@@ -122,9 +122,9 @@ def _without_own(words: list[str]) -> list[str]:
         elif not word.startswith("--") and skipping:
             skipping = False
         else:
-            kept.append(word)
+            retained.append(word)
             skipping = False
-    return kept
+    return retained
 
 
 def _llm(

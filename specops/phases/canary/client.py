@@ -163,20 +163,20 @@ class Pool:
         try:
             error = json.loads(text)
             error = error.get("error", error)
-            told = str(error["message"])
+            message = str(error["message"])
         except (ValueError, LookupError, TypeError, AttributeError):
-            told = text
-        told = " ".join(told.split())[:200]
+            message = text
+        message = " ".join(message.split())[:200]
         key = self.endpoint.api_key
-        return Failure(f"http_{status}", told if key == NO_KEY else told.replace(key, "***"))
+        return Failure(f"http_{status}", message if key == NO_KEY else message.replace(key, "***"))
 
     async def longest(self) -> int | None:
         """Tokens that a sequence may have, as the pool lists it; None where it does not."""
         try:
             async with self._session.get(f"{self.endpoint.base_url}/models") as response:
                 models = (await response.json())["data"]
-            told = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
-            return int(told["max_model_len"] if "max_model_len" in told else told["meta"]["n_ctx"])
+            message = next((one for one in models if one.get("id") == self.endpoint.model), models[0])
+            return int(message["max_model_len"] if "max_model_len" in message else message["meta"]["n_ctx"])
         except (
             aiohttp.ClientError,
             TimeoutError,

@@ -49,7 +49,7 @@ def canary(
     pools = rollout.pools
     for pool in (pools.standard, pools.speculative):
         check_pool(pool)  # before the other has been started, which takes minutes
-    asked = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
+    requested = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
     read = inputs(rollout, only)
     result: Result | None = None
     try:
@@ -68,7 +68,7 @@ def canary(
             result = conform(
                 standard,
                 speculative,
-                asked,
+                requested,
                 rollout.canary,
                 progress,
                 folder=folder,
@@ -97,15 +97,15 @@ def resumable(previous: Result, read: dict[str, str], name: str) -> bool:
 def inputs(rollout: Rollout, only: Sequence[CheckName] = ()) -> dict[str, str]:
     """The hash of each input by name: unchanged, a canary need not run again."""
     pools = {"standard": rollout.pools.standard, "speculative": rollout.pools.speculative}
-    asked = settings_of(rollout, pools["standard"])
+    requested = settings_of(rollout, pools["standard"])
     grid = {"canary": rollout.canary.model_dump(mode="json"), "only": sorted(only)}
-    return inputs_of_settings(pools, asked, grid, asked.prompt_set())
+    return inputs_of_settings(pools, requested, grid, requested.prompt_set())
 
 
 def conform(
     standard: Server,
     speculative: Server,
-    asked: BaselineSettings,
+    requested: BaselineSettings,
     settings: Canary,
     progress: Progress,
     *,
@@ -119,25 +119,25 @@ def conform(
     checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
     if not checks:
         raise UsageError("every check of the canary is skipped", hint="shorten canary.skip")
-    prompts = asked.prompt_set()
+    prompts = requested.prompt_set()
     if len(prompts.prompts) < 2:
         raise UsageError("the canary needs two prompts", hint=f"{prompts.path} has one; add others")
     known = Conformance.model_validate(previous.data) if previous is not None else None
 
     def partial(found: Conformance) -> None:
         reason = f"stopped after {len(found.checks)} of {len(checks)} checks"
-        on_partial(_result(found, asked, settings, prompts, only, "partial", reason))
+        on_partial(_result(found, requested, settings, prompts, only, "partial", reason))
 
     found = asyncio.run(
-        _asked(standard, speculative, asked, settings, progress, checks, folder, known, partial)
+        _requested(standard, speculative, requested, settings, progress, checks, folder, known, partial)
     )
     verdict, reason = judged(found.checks)
-    return _result(found, asked, settings, prompts, only, verdict, reason)
+    return _result(found, requested, settings, prompts, only, verdict, reason)
 
 
 def _result(
     found: Conformance,
-    asked: BaselineSettings,
+    requested: BaselineSettings,
     settings: Canary,
     prompts: PromptSet,
     only: Sequence[CheckName],
@@ -148,7 +148,7 @@ def _result(
     return Result(
         phase=PHASE,
         inputs={"prompts": prompts.sha256},
-        settings=asked.plan() | {"canary": settings.model_dump(mode="json"), "only": sorted(only)},
+        settings=requested.plan() | {"canary": settings.model_dump(mode="json"), "only": sorted(only)},
         environment=results.environment(),
         verdict=verdict,
         reason=reason,
@@ -192,10 +192,10 @@ def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
     return list(found.values())
 
 
-async def _asked(
+async def _requested(
     standard: Server,
     speculative: Server,
-    asked: BaselineSettings,
+    requested: BaselineSettings,
     settings: Canary,
     progress: Progress,
     checks: Sequence[Check],
@@ -207,12 +207,12 @@ async def _asked(
     that both pools survived."""
     before = {one.name: one for one in known.checks} if known is not None else {}
     sent = known.requests if known is not None else {}
-    prompts = asked.prompt_set()
-    pace = Pace(asked.max_rps)
+    prompts = requested.prompt_set()
+    pace = Pace(requested.max_rps)
     async with AsyncExitStack() as stack:
         most = settings.concurrency
-        one = await stack.enter_async_context(Pool("standard", _at(asked, standard), most, pace))
-        other = await stack.enter_async_context(Pool("speculative", _at(asked, speculative), most, pace))
+        one = await stack.enter_async_context(Pool("standard", _at(requested, standard), most, pace))
+        other = await stack.enter_async_context(Pool("speculative", _at(requested, speculative), most, pace))
         pair = Pair(one, other, spread(prompts, settings.prompts), settings)
         for pool in (one, other):
             await pool.introduce(pool.greedy(pair.prompts[0], 4))
@@ -243,7 +243,9 @@ async def _asked(
                 try:
                     outcome = await check.run(pair)
                     if outcome.status == "fail" and (gone := await _gone(pair)):
-                        outcome = replace(outcome, told=f"{outcome.told}; then it answers nothing any more")
+                        outcome = replace(
+                            outcome, message=f"{outcome.message}; then it answers nothing any more"
+                        )
                 except Gone as error:
                     gone, outcome = error, _ended(error)
             else:
@@ -255,8 +257,8 @@ async def _asked(
         return so_far()
 
 
-def _at(asked: BaselineSettings, server: Server) -> Endpoint:
-    return asked.at(server.base_url, server.model).target()
+def _at(requested: BaselineSettings, server: Server) -> Endpoint:
+    return requested.at(server.base_url, server.model).target()
 
 
 async def _gone(pair: Pair) -> Gone | None:
@@ -293,7 +295,7 @@ def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Findin
     return Finding(
         name=check.name,
         status=outcome.status,
-        message=outcome.told,
+        message=outcome.message,
         request=request,
         parameter=check.parameter,
         standard=outcome.standard,

@@ -67,7 +67,7 @@ class Side:
     """How one pool did. `ignored`: it answered as if it had not been asked for it."""
 
     state: Literal["ok", "refused", "ignored", "wrong", "unsure"]
-    told: str = ""
+    message: str = ""
     ask: Ask | None = None
 
 
@@ -76,7 +76,7 @@ class Outcome:
     """Of a check, before the request that shows it is written out."""
 
     status: Status
-    told: str
+    message: str
     ask: Ask | None = None
     among: tuple[Ask, ...] = ()
     """Requests that must be in flight for it to show."""
@@ -100,9 +100,9 @@ def trouble(reply: Reply, ask: Ask) -> Side | None:
 
 def held(standard: Side, speculative: Side, well: str) -> Outcome:
     """What follows from how both did; `well` is told where both did well."""
-    status, told = _held(standard, speculative, well)
+    status, message = _held(standard, speculative, well)
     ask = speculative.ask if speculative.state != "ok" else standard.ask
-    return Outcome(status, told, ask or speculative.ask, (), standard.told, speculative.told)
+    return Outcome(status, message, ask or speculative.ask, (), standard.message, speculative.message)
 
 
 def _held(standard: Side, speculative: Side, well: str) -> tuple[Status, str]:
@@ -110,17 +110,17 @@ def _held(standard: Side, speculative: Side, well: str) -> tuple[Status, str]:
     lacks = ("refused", "ignored")
     if "unsure" in (one, other):
         side, pool = (standard, "standard") if one == "unsure" else (speculative, "speculative")
-        return "undecided", f"the {pool} pool: {side.told}"
+        return "undecided", f"the {pool} pool: {side.message}"
     if one == "wrong":
-        return "undecided", f"the standard pool itself: {standard.told}"
+        return "undecided", f"the standard pool itself: {standard.message}"
     if one in lacks and other in lacks:
-        return "unsupported", f"neither pool has it: {speculative.told}"
+        return "unsupported", f"neither pool has it: {speculative.message}"
     if other == "wrong" or (one == "ok" and other == "ignored"):
-        return "fail", f"the speculative pool: {speculative.told}"
+        return "fail", f"the speculative pool: {speculative.message}"
     if one == "ok" and other == "ok":
         return "pass", well
     side, pool = (speculative, "speculative") if other == "refused" else (standard, "standard")
-    return "differs", f"only the {pool} pool lacks it: {side.told}"
+    return "differs", f"only the {pool} pool lacks it: {side.message}"
 
 
 PLAIN_TOKENS = 48

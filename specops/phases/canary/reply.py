@@ -99,8 +99,8 @@ def streamed(events: Iterable[str], *, ended: bool = True) -> Reply:
                 break
             event = json.loads(data)
             if error := event.get("error"):
-                told = error.get("message") if isinstance(error, dict) else error
-                return Reply(choices, usage, Failure("stream_error", str(told)[:200]))
+                raw = error.get("message") if isinstance(error, dict) else error
+                return Reply(choices, usage, Failure("stream_error", str(raw)[:200]))
             usage = _usage(event.get("usage")) or usage
             for one in event.get("choices") or []:
                 index = int(one.get("index", 0))
@@ -144,19 +144,19 @@ def _grown(choice: Choice, one: dict[str, Any]) -> Choice:
     )
 
 
-def _tokens(told: Any) -> tuple[Token, ...] | None:
+def _tokens(raw: Any) -> tuple[Token, ...] | None:
     """From the chat's shape of logprobs, or the completions'."""
-    if not told:
+    if not raw:
         return None
-    if "content" in told:
+    if "content" in raw:
         return tuple(
             Token(one["token"], float(one["logprob"]), _top(t["logprob"] for t in one["top_logprobs"] or []))
-            for one in told["content"] or []
+            for one in raw["content"] or []
         )
-    tops = told.get("top_logprobs") or [{}] * len(told["tokens"])
+    tops = raw.get("top_logprobs") or [{}] * len(raw["tokens"])
     return tuple(
         Token(str(text), float(value), _top((top or {}).values()))
-        for text, value, top in zip(told["tokens"], told["token_logprobs"], tops, strict=True)
+        for text, value, top in zip(raw["tokens"], raw["token_logprobs"], tops, strict=True)
     )
 
 
@@ -164,7 +164,7 @@ def _top(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(sorted(map(float, values), reverse=True))
 
 
-def _usage(told: Any) -> Usage | None:
-    if not told:
+def _usage(raw: Any) -> Usage | None:
+    if not raw:
         return None
-    return Usage(int(told["prompt_tokens"]), int(told["completion_tokens"]), int(told["total_tokens"]))
+    return Usage(int(raw["prompt_tokens"]), int(raw["completion_tokens"]), int(raw["total_tokens"]))

@@ -63,8 +63,8 @@ def pieces(text: str) -> list[str]:
 def expected(top: Sequence[float]) -> float:
     """About the mean log-probability of a token that is drawn where `top` are the likeliest."""
     left = 1 - sum(map(math.exp, top))
-    told = sum(math.exp(value) * value for value in top)
-    return told + left * math.log(left / _BEYOND) if left > 0 else told
+    known = sum(math.exp(value) * value for value in top)
+    return known + left * math.log(left / _BEYOND) if left > 0 else known
 
 
 def p_value(ours: Answers, theirs: Answers) -> float:
@@ -80,24 +80,24 @@ def p_value(ours: Answers, theirs: Answers) -> float:
 
 def of_pieces(ours: Sequence[Sequence[str]], theirs: Sequence[Sequence[str]]) -> float:
     rng = np.random.default_rng(SEED)
-    seen, null = 0.0, np.zeros(PERMUTATIONS)
+    observed, null = 0.0, np.zeros(PERMUTATIONS)
     for one, other in zip(ours, theirs, strict=True):
         has, labels = _categories([*one, *other]), _labels(len(one), len(other))
-        seen += float(_chi_squares(has, labels[None])[0])
+        observed += float(_chi_squares(has, labels[None])[0])
         null += _chi_squares(has, _permuted(labels, rng))
-    return _share(null >= seen - 1e-6)
+    return _share(null >= observed - 1e-6)
 
 
 def of_means(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
     """Two-sided, of the differences of means summed over the prompts."""
     rng = np.random.default_rng(SEED)
-    seen, null = 0.0, np.zeros(PERMUTATIONS)
+    observed, null = 0.0, np.zeros(PERMUTATIONS)
     for one, other in zip(ours, theirs, strict=True):
         values, labels = np.array([*one, *other]), _labels(len(one), len(other))
         weights = labels / labels.sum() - (1 - labels) / (1 - labels).sum()
-        seen += float(weights @ values)
+        observed += float(weights @ values)
         null += rng.permuted(np.tile(weights, (PERMUTATIONS, 1)), axis=1) @ values
-    return _share(np.abs(null) >= abs(seen) - 1e-12)
+    return _share(np.abs(null) >= abs(observed) - 1e-12)
 
 
 def shown(ours: Answers, alpha: float) -> Shown:
@@ -124,15 +124,15 @@ def _pieces_shown(ours: Sequence[Sequence[str]], alpha: float) -> float | None:
     prompts = [(_categories(texts), _commonest(texts)) for texts in ours]
     critical = float(np.quantile(_simulated(prompts, 0.0, rng), 1 - alpha))
 
-    def seen(share: float) -> bool:
+    def observed(share: float) -> bool:
         return float((_simulated(prompts, share, rng) > critical).mean()) >= POWER
 
     low, high = 0.0, 1.0
-    if not seen(high):
+    if not observed(high):
         return None
     for _ in range(6):
         share = (low + high) / 2
-        low, high = (low, share) if seen(share) else (share, high)
+        low, high = (low, share) if observed(share) else (share, high)
     return high * sum(map(_room, ours)) / len(ours)
 
 

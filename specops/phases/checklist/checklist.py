@@ -58,11 +58,11 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         one = item.latest(list(said), spec.name)
         if one is not None:
             why_not = _why_not(one, look)
-            told = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
+            message = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
             if why_not is None:
-                status, found, change, decide = "attested", told, None, None
+                status, found, change, decide = "attested", message, None, None
             else:
-                found = f"{found}; {told}, {why_not}"
+                found = f"{found}; {message}, {why_not}"
             evidence = [*evidence, _of(one, look)]
     return Item(
         name=spec.name,
@@ -111,11 +111,11 @@ def _result(look: Look, items: list[Item]) -> Result:
 
 def _reason(items: Sequence[Item]) -> str:
     of = {status: [item.name for item in items if item.status == status] for status in get_args(Status)}
-    told = [
+    blocked = [
         f"{', '.join(of[status])} {word}"
         for status, word in (("failed", "failed"), ("open", "open"))
         if of[status]
     ]
-    if not told:
+    if not blocked:
         return f"all {len(items)} items are decided: it may go live"
-    return f"it may not go live yet: {'; '.join(told)}"
+    return f"it may not go live yet: {'; '.join(blocked)}"

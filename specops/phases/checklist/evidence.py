@@ -120,9 +120,9 @@ class Look:
         return Api(url) if url else None
 
     def close(self) -> None:
-        asked: Api | None = vars(self).get("api")
-        if asked is not None:
-            asked.close()
+        requested: Api | None = vars(self).get("api")
+        if requested is not None:
+            requested.close()
 
     def probed(self, source: str, figure: str) -> Evidence:
         return Evidence(source=source, sha256=None, created=self.now, age_s=0.0, figure=figure)
@@ -145,10 +145,10 @@ class Look:
     def ab(self) -> Found:
         pools = self.rollout.pools
         arms = [Arm("standard", pools.standard), Arm("speculative", pools.speculative)]
-        asked = settings_of(self.rollout, pools.standard)
+        requested = settings_of(self.rollout, pools.standard)
         settings = AbSettings(**self.rollout.ab.model_dump())
         return self.measured(
-            "ab", lambda: inputs_of_arms(arms, asked, settings, asked.prompt_set()), here=self._here
+            "ab", lambda: inputs_of_arms(arms, requested, settings, requested.prompt_set()), here=self._here
         )
 
     def sweep(self) -> Found:

@@ -48,11 +48,11 @@ class Spec:
     """Where no look can tell, a person may. A look that can tell is not overruled."""
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Item(_Kept):
+class Item(_Stored):
     """`data.items[]` of checklist.json."""
 
     name: str
@@ -68,7 +68,7 @@ class Item(_Kept):
     """The command that would decide it, or change the answer; null where nothing is left to do."""
 
 
-class Checked(_Kept):
+class Checked(_Stored):
     """`data` of checklist.json."""
 
     rollout_file: str
@@ -155,8 +155,8 @@ def attest(
         at=now,
         rollout=identity(rollout),
     )
-    kept = _File(attestations=[*read(folder), made])
-    text = json.dumps(kept.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+    stored = _File(attestations=[*read(folder), made])
+    text = json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
     files.write(folder, {FILE: text})
     return made
 

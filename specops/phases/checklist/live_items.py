@@ -68,10 +68,10 @@ def routing(look: Look) -> Decided:
         runs = _runs(router)
         if runs != look.rollout.rollout:
             raise Open(f"router {router} runs {runs or 'no rollout of specops'}", found.evidence)
-    told = (
+    message = (
         f"{len(routers)} router{'s' if len(routers) > 1 else ''} answered: {_requests(counts)} decided so far"
     )
-    return Decided(True, told, (found.evidence, look.probed(", ".join(routers), told)))
+    return Decided(True, message, (found.evidence, look.probed(", ".join(routers), message)))
 
 
 def _runs(router: str) -> str | None:
@@ -142,20 +142,23 @@ def guard_running(look: Look) -> Decided:
     now = standing(look.folder)
     if now.running is None:
         raise Open("no guard of this run folder runs on this machine", *_journal(look, now.decided_at))
-    seen = now.evaluation
-    if seen is None:
+    observed = now.evaluation
+    if observed is None:
         raise Open(f"the guard runs (pid {now.running}), and has looked at nothing yet")
-    age = look.now.timestamp() - seen.ts
+    age = look.now.timestamp() - observed.ts
     late = max(300.0, float(LATE_LOOKS * look.rollout.guard.interval_s))
-    told = f"pid {now.running}, {seen.verdict.replace('_', ' ')} {max(age, 0.0):.0f} s ago: {seen.reason}"
-    evidence = (look.file(journal, datetime.fromtimestamp(seen.ts, UTC), told),) if journal.exists() else ()
+    verdict = observed.verdict.replace("_", " ")
+    message = f"pid {now.running}, {verdict} {max(age, 0.0):.0f} s ago: {observed.reason}"
+    evidence = (
+        (look.file(journal, datetime.fromtimestamp(observed.ts, UTC), message),) if journal.exists() else ()
+    )
     if age > late:
         return Decided(False, f"the guard's last look was {age:.0f} s ago (pid {now.running})", evidence)
-    if seen.verdict in ("no_data", "unknown"):
-        return Decided(False, f"the guard runs, and is blind: {seen.reason}", evidence)
+    if observed.verdict in ("no_data", "unknown"):
+        return Decided(False, f"the guard runs, and is blind: {observed.reason}", evidence)
     if now.unconfirmed:
         return Decided(False, f"the guard runs, and what it decided is not so: {now.unconfirmed}", evidence)
-    return Decided(True, told, evidence)
+    return Decided(True, message, evidence)
 
 
 def _journal(look: Look, decided_at: float | None) -> tuple[Evidence, ...]:

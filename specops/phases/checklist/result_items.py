@@ -86,8 +86,8 @@ def k_swept(look: Look) -> Decided:
         return Decided(True, f"{ours} is the best that was swept, and is deployed", (found.evidence,))
     rival = next((one for one in report.rivals if one.setting == ours), None)
     if rival is not None and not rival.apart:
-        told = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
-        return Decided(True, told, (found.evidence,))
+        message = f"{ours} is deployed, and is within the noise of {advice.setting}, the best that was swept"
+        return Decided(True, message, (found.evidence,))
     return Decided(
         False,
         f"{ours} is deployed, and {advice.setting} is better",
@@ -124,8 +124,8 @@ def acceptance(look: Look) -> Decided:
         rate, evidence = _compared_acceptance(look)
         of = f"of the prompts that were compared; {_no_traffic(look)}"
     above = "above" if rate > gate else "not above"
-    told = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
-    return Decided(rate > gate, told, (evidence,))
+    message = f"{rate:.2f} {of}: {above} {gate:.2f}, {source}"
+    return Decided(rate > gate, message, (evidence,))
 
 
 def _live_acceptance(look: Look) -> tuple[float, Evidence] | None:
@@ -224,37 +224,37 @@ MEMINFO = Path("/proc/meminfo")
 def gpu_memory(look: Look) -> Decided:
     """By the sweep's cells of the pool as it is deployed, and by Prometheus where there is one."""
     evidence: list[Evidence] = []
-    told: list[str] = []
+    parts: list[str] = []
     passed = True
     live = _live_share(look)
     if live is not None:
         share, where = live
         evidence.append(where)
-        told.append(f"GPU memory {share:.0%} at its most within a day")
+        parts.append(f"GPU memory {share:.0%} at its most within a day")
         passed = share < FULL
     else:
         found = look.sweep()
         passed, said, where = _swept(look, found)
         evidence.append(where)
-        told.append(said)
+        parts.append(said)
     pressed = _pressed(look)
     if pressed is None:
         why = "no Prometheus to ask" if look.api is None else "Prometheus has nothing of it"
-        told.append(f"whether the KV cache is large enough is unknown: {why}")
+        parts.append(f"whether the KV cache is large enough is unknown: {why}")
     else:
         enough, said, where = pressed
         evidence.append(where)
-        told.append(said)
+        parts.append(said)
         passed = passed and enough
     change = f"draft fewer tokens (K = 3), or serve with a shorter max_model_len: {look.path}"
-    return Decided(passed, "; ".join(told), tuple(evidence), change=None if passed else change)
+    return Decided(passed, "; ".join(parts), tuple(evidence), change=None if passed else change)
 
 
 def _live_share(look: Look) -> tuple[float, Evidence] | None:
     if look.api is None or not look.rollout.addresses.gpus:
         return None
-    asked = f"max(max_over_time({GPU_MEMORY}{selector({ROLLOUT: look.rollout.rollout})}[1d]))"
-    samples = look.api.instant(asked)
+    requested = f"max(max_over_time({GPU_MEMORY}{selector({ROLLOUT: look.rollout.rollout})}[1d]))"
+    samples = look.api.instant(requested)
     if not samples:
         return None
     return samples[0].value, look.probed(look.api.url, f"{GPU_MEMORY} {samples[0].value:.3f}")
@@ -268,8 +268,8 @@ def _swept(look: Look, found: Found) -> tuple[bool, str, Evidence]:
         raise Open("the sweep did not measure the speculative pool as it is deployed", found.evidence)
     shares = [cell.gpu_memory_share for cell in cells if cell.gpu_memory_share is not None]
     if shares:
-        told = f"GPU memory {max(shares):.0%} at its most in the sweep"
-        return max(shares) < FULL, told, found.evidence.model_copy(update={"figure": told})
+        message = f"GPU memory {max(shares):.0%} at its most in the sweep"
+        return max(shares) < FULL, message, found.evidence.model_copy(update={"figure": message})
     if look.rollout.pools.speculative.own is None:
         raise Open(
             "the sweep could not see the GPU's memory: nvidia-ml-py was not there, or the server was"
@@ -293,8 +293,8 @@ def _of_host(cells: list[Cell], found: Found) -> tuple[bool, str, Evidence]:
         )
     share = max(resident) / total
     took = f"{max(resident):.2f} of the host's {total:.1f} GiB ({share:.0%})"
-    told = f"no GPU is used; it took {took} in the sweep"
-    return share < FULL, told, found.evidence.model_copy(update={"figure": told})
+    message = f"no GPU is used; it took {took} in the sweep"
+    return share < FULL, message, found.evidence.model_copy(update={"figure": message})
 
 
 def _host_gib() -> float | None:
@@ -321,5 +321,5 @@ def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
         return None
     share = usage[0].value if usage else 0.0
     count = preempted[0].value if preempted else 0.0
-    told = f"KV cache {share:.0%} at its most, {count:.0f} preemptions within a day"
-    return share < FULL and count < 0.5, told, look.probed(look.api.url, told)
+    message = f"KV cache {share:.0%} at its most, {count:.0f} preemptions within a day"
+    return share < FULL and count < 0.5, message, look.probed(look.api.url, message)

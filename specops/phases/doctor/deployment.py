@@ -77,15 +77,15 @@ def surveyed(engine: Engine, program: str, *, needed: bool) -> Check:
     """Of a `program` of the engine; `needed`: a pool is started with it."""
     assert engine.survey is not None
     name = engine.name if program == engine.program else f"{engine.name} ({program})"
-    seen = engine.survey(program)
-    if seen.status != "missing":
-        return Check(name=name, status=seen.status, found=seen.found, fix=seen.fix)
+    observed = engine.survey(program)
+    if observed.status != "missing":
+        return Check(name=name, status=observed.status, found=observed.found, fix=observed.fix)
     only = f"only pools that specops starts with {engine.title} need it"
     return Check(
         name=name,
         status="fail" if needed else "ok",
-        found=f"{seen.found}; {'a pool is started with it' if needed else only}",
-        fix=seen.fix,
+        found=f"{observed.found}; {'a pool is started with it' if needed else only}",
+        fix=observed.fix,
     )
 
 
@@ -150,12 +150,12 @@ def pools(rollout: Rollout) -> Iterator[Check]:
     if all(getattr(rollout.pools, name).endpoint is None for name in POOLS):
         return
     try:
-        asked = settings_of(rollout, rollout.pools.standard)
+        requested = settings_of(rollout, rollout.pools.standard)
         running: dict[str, BaselineSettings] = {}
         for name in POOLS:
             at = getattr(rollout.pools, name).endpoint
             if at is not None:
-                running[name] = asked.at(at.base_url, at.model)
+                running[name] = requested.at(at.base_url, at.model)
         shared, observed = asyncio.run(probe(running))
     except SpecopsError:  # prompts that cannot be read have a check of their own
         return

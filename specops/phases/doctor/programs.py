@@ -97,14 +97,14 @@ def _named(found: Result, rollout: Rollout | None) -> Check:
     there = sum(each.status == "there" for each in names)
     waiting = sum(each.status == "no traffic" for each in names)
     lacking = [each for each in names if each.status not in GOOD]
-    told = f"{there} of {len(names)} names have data"
-    told += f", {waiting} wait for traffic" if waiting else ""
-    told += f"; {found.reason}" if lacking else ""
+    message = f"{there} of {len(names)} names have data"
+    message += f", {waiting} wait for traffic" if waiting else ""
+    message += f"; {found.reason}" if lacking else ""
     which = "ROLLOUT" if rollout else "--prometheus URL"
     return Check(
         name="prometheus names",
         status="warn" if lacking else "ok",
-        found=told,
+        found=message,
         fix=f"{lacking[0].fix or 'see each'}; specops monitor check {which}" if lacking else None,
     )
 

@@ -99,8 +99,8 @@ def verdict(found: Comparison) -> tuple[Verdict, str]:
     """Should one draft at the edge? Where it is surely faster than drafting on the server: there."""
     unlike = [parity for parity in found.parity if parity.same < parity.of]
     if unlike:
-        told = "; ".join(f"{p.arm}: {p.of - p.same} of {p.of}, first {p.first_difference}" for p in unlike)
-        return "no", f"greedy answers are not those of autoregressive decoding ({told})"
+        message = "; ".join(f"{p.arm}: {p.of - p.same} of {p.of}, first {p.first_difference}" for p in unlike)
+        return "no", f"greedy answers are not those of autoregressive decoding ({message})"
     if found.failed:
         who, why = next(iter(found.failed.items()))
         return "undecided", f"{len(found.failed)} answers failed; {who}: {why}"
@@ -120,14 +120,14 @@ def verdict(found: Comparison) -> tuple[Verdict, str]:
         else:
             why = "" if best.interval is not None else f" (an interval needs {stats.MIN_PAIRS} prompts)"
             open_.append(f"{_clients(clients)}: {_times(best)}{why}")
-    told = "; ".join(
+    message = "; ".join(
         [
             *(f"faster than drafting on the server for {line}" for line in yes),
             *(f"slower for {line}" for line in no),
             *(f"undecided for {line}" for line in open_),
         ]
     )
-    return ("yes" if yes else "undecided" if open_ else "no"), told
+    return ("yes" if yes else "undecided" if open_ else "no"), message
 
 
 def _cheaper(found: Comparison, of: Ratio) -> str:

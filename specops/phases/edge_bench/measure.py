@@ -42,14 +42,14 @@ def measure(
     visits: list[VisitRecord] = []
     progress.start("starting two servers and their clients", 1)
     try:
-        with site(settings, arms, tokenizer) as asked:
+        with site(settings, arms, tokenizer) as placed:
             for arm in arms:  # caches are touched, and the first path of an adaptive depth is found
-                asked.visit(arm, 1, -1, 0, _of(prompts, [chosen[0].id]))
+                placed.visit(arm, 1, -1, 0, _of(prompts, [chosen[0].id]))
             progress.start("asking all arms in turn", len(plan))
             for visit in plan:
                 clients = visit.level.concurrency or 1
                 given = _of(prompts, visit.prompts)
-                visits.append(asked.visit(by_name[visit.arm], clients, visit.block, visit.order, given))
+                visits.append(placed.visit(by_name[visit.arm], clients, visit.block, visit.order, given))
                 progress.advance()
     except (KeyboardInterrupt, SpecopsError):
         if visits and on_partial is not None:
@@ -78,7 +78,7 @@ def _result(
     return results.Result(
         phase="edge-bench",
         inputs={"prompts": prompts_sha256},
-        settings=settings.told() | {"stand_in_costs": settings.edge.stand_in is not None},
+        settings=settings.recorded() | {"stand_in_costs": settings.edge.stand_in is not None},
         environment=results.environment()
         | {"torch": version("torch"), "grpcio": version("grpcio"), "threads": 1},
         verdict=said,

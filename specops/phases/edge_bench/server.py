@@ -52,10 +52,10 @@ class Hosted:
         )
 
 
-def paced(declared: DeclaredPass, kept: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
+def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[FeatureModel], FeatureModel]:
     """What wraps a model so that its passes take what is declared."""
     cost = PassCost(declared.pass_ms / 1000, declared.token_ms / 1000)
-    return partial(Paced, cost=cost, kept=kept)
+    return partial(Paced, cost=cost, totals=totals)
 
 
 def run_server(pipe: Pipe, hosted: Hosted) -> None:

@@ -37,10 +37,10 @@ class EdgeBenchSettings(BaseModel):
     currency: str = "USD"
     confidence: float = 0.95  # of all intervals that the verdict rests on, together
 
-    def told(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """As a result keeps it: models by name, since their hashes are among its inputs."""
-        kept = self.model_dump(mode="json", exclude={"target", "draft", "prompts"})
-        return kept | {"target": self.target.name, "draft": self.draft.name}
+        fields = self.model_dump(mode="json", exclude={"target", "draft", "prompts"})
+        return fields | {"target": self.target.name, "draft": self.draft.name}
 
 
 def settings_of(rollout: Rollout, **changed: Any) -> EdgeBenchSettings:

@@ -205,9 +205,9 @@ def _hosted(settings: EdgeBenchSettings, tree: str) -> Hosted:
     return Hosted(server, edge.batching, edge.stand_in, _shared(), _shared())
 
 
-def _at_edge(draft: FeatureModel, settings: EdgeBenchSettings, kept: Any) -> FeatureModel:
+def _at_edge(draft: FeatureModel, settings: EdgeBenchSettings, totals: Any) -> FeatureModel:
     stand_in = settings.edge.stand_in
-    return draft if stand_in is None else paced(stand_in.edge_draft, kept)(draft)
+    return draft if stand_in is None else paced(stand_in.edge_draft, totals)(draft)
 
 
 def _drafting(arm: Arm, settings: EdgeBenchSettings) -> Drafting:

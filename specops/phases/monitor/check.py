@@ -218,12 +218,12 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     Raises EndpointError where Prometheus cannot be asked.
     """
     api.ready()
-    asked = list(needs(rollout)) if rollout else list(_of_any(api))
-    progress.start("asking for names", len(asked))
+    names = list(needs(rollout)) if rollout else list(_of_any(api))
+    progress.start("asking for names", len(names))
     interval_s = rollout.monitor.scrape_interval_s if rollout else INTERVAL_S
     looking = _Looking(api, SCRAPES * interval_s)
     found = []
-    for need in asked:
+    for need in names:
         found.append(looking.look(need))
         progress.advance()
     return _result(rollout, api.url, found)
@@ -255,13 +255,13 @@ class _Looking:
                 return _found(need, "renamed", now_called=other, fix=fix)
         if need.labels and self._age(need.name) is not None:
             return _found(need, "absent", now_called=f"{need.name}, with other labels", fix=LABELS)
-        return _found(need, "absent", self._last_seen(need), fix=need.fix)
+        return _found(need, "absent", self._last_sample(need), fix=need.fix)
 
     def _age(self, series: str) -> float | None:
         """Seconds since its last value, by Prometheus' clock; None if it has no value now."""
         return self._one(f"time() - max(timestamp({series}))")
 
-    def _last_seen(self, need: Need) -> float | None:
+    def _last_sample(self, need: Need) -> float | None:
         series = f"timestamp({need.name}{selector(need.labels)})"
         return self._one(f"time() - max(max_over_time({series}[1d:5m]))")
 

@@ -27,18 +27,18 @@ PHASE = "monitor"
 FOLDER = Path("rendered") / "monitor"
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Threshold(_Kept):
+class Threshold(_Stored):
     value: float | None
     source: str
     for_s: int
     for_source: str
 
 
-class Rendered(_Kept):
+class Rendered(_Stored):
     """`data` of monitor.json."""
 
     folder: str

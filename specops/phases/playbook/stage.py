@@ -86,9 +86,9 @@ def staged(at: Given) -> Iterator[tuple[Rollout, Path]]:
                 progress=at.progress,
             )
         )
-        asked = settings_of(at.rollout, pools.standard)
-        through = asked.at(f"http://{rollout.route.listen}/v1", standard.model)
-        stack.enter_context(_traffic(through, asked.prompt_set().prompts))
+        requested = settings_of(at.rollout, pools.standard)
+        through = requested.at(f"http://{rollout.route.listen}/v1", standard.model)
+        stack.enter_context(_traffic(through, requested.prompt_set().prompts))
         yield rollout, folder
 
 
@@ -111,7 +111,7 @@ def _address(server: Server) -> str:
 
 
 @contextmanager
-def _traffic(asked: BaselineSettings, prompts: Sequence[Prompt]) -> Iterator[None]:
+def _traffic(requested: BaselineSettings, prompts: Sequence[Prompt]) -> Iterator[None]:
     """Greedy streams, one request after the other, from the time that the first answers have come."""
     flows, enough = threading.Event(), threading.Event()
 
@@ -126,8 +126,8 @@ def _traffic(asked: BaselineSettings, prompts: Sequence[Prompt]) -> Iterator[Non
                 await asyncio.sleep(PAUSE_S)
 
     async def streams() -> None:
-        decoding = asked.model_copy(update={"temperature": 0.0}).decoding()
-        async with Client(asked.target(), decoding) as client:
+        decoding = requested.model_copy(update={"temperature": 0.0}).decoding()
+        async with Client(requested.target(), decoding) as client:
             await asyncio.gather(*(stream(client, number % len(prompts)) for number in range(STREAMS)))
 
     thread = threading.Thread(target=lambda: asyncio.run(streams()), name="traffic", daemon=True)

@@ -81,8 +81,8 @@ def read(
     reset = {key: np.zeros(hours, dtype=bool) for key in last}
     # By name, since resets() drops it.
     for name in sorted({value for key in last for label, value in key if label == "__name__"}):
-        asked = f"resets({name}{selector(labels)}[2h]) > 0"
-        for unnamed, row in _hourly(api, asked, start + HOUR_S, hours).items():
+        query = f"resets({name}{selector(labels)}[2h]) > 0"
+        for unnamed, row in _hourly(api, query, start + HOUR_S, hours).items():
             key = unnamed | {("__name__", name)}
             if key in reset:
                 reset[key] = ~np.isnan(row)

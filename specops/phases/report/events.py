@@ -166,10 +166,10 @@ def fallbacks(window: Window, entries: Iterable[Entry]) -> list[Fallback]:
 
 def _first_lines(entries: Iterable[Entry]) -> Iterable[Entry]:
     """A decision's first line: what it came to has the same id, and a journal begins with old ones."""
-    seen: set[int] = set()
+    observed: set[int] = set()
     for entry in entries:
-        if entry.id not in seen:
-            seen.add(entry.id)
+        if entry.id not in observed:
+            observed.add(entry.id)
             yield entry
 
 

@@ -186,7 +186,7 @@ def _latency(observed: PoolData, latency: Latency, which: slice) -> EngineLatenc
 def load(observed: PoolData, window: Window, which: slice) -> Floats:
     """Σn²/Σn over the scrapes of an hour, n requests running or waiting at a server: each instant counts by
     the requests that meet it. Where no scrape caught any though some ended, by Little's law; at least 1."""
-    squares, firsts, seen_in = (np.zeros(window.hours) for _ in range(3))
+    squares, firsts, observed_in = (np.zeros(window.hours) for _ in range(3))
     waiting = {_own(gauge.labels): gauge for gauge in observed.waiting}
     for whole in observed.running:
         gauge = during(whole, window)
@@ -194,9 +194,9 @@ def load(observed: PoolData, window: Window, which: slice) -> Floats:
         hour = gauge.hour_of(window)
         squares += np.bincount(hour, n**2, window.hours)
         firsts += np.bincount(hour, n, window.hours)
-        seen_in[np.unique(hour)] += 1
+        observed_in[np.unique(hour)] += 1
     taken, answered = sums(observed, "e2e", which)
-    littles = np.where(answered > 0, taken / HOUR_S / np.maximum(seen_in, 1), np.nan)
+    littles = np.where(answered > 0, taken / HOUR_S / np.maximum(observed_in, 1), np.nan)
     found = np.where(firsts > 0, divided(squares, firsts), littles)
     return np.where(np.isnan(found), np.nan, np.maximum(found, 1.0))
 

@@ -91,16 +91,16 @@ class Judge:
     def decide(self, request: Request, *, in_flight: float = 0, percent: float = 100.0) -> dict[str, Any]:
         """The answer of decide.lua, with its text decoded."""
         self._request = request
-        asked = self._lua.table()
-        asked[b"method"] = request.method.encode()
-        asked[b"path"] = request.path.partition("?")[0].encode()
-        asked[b"trusted"] = may_choose(request.address, self._trusted)
-        asked[b"body"] = request.body
+        requested = self._lua.table()
+        requested[b"method"] = request.method.encode()
+        requested[b"path"] = request.path.partition("?")[0].encode()
+        requested[b"trusted"] = may_choose(request.address, self._trusted)
+        requested[b"body"] = request.body
         for name, called in self._called.items():
-            asked[name] = called
+            requested[name] = called
         state = self._lua.table()
         state[b"percent"], state[b"in_flight"] = percent, in_flight
-        decision = self._decide(asked, self._rules, state)
+        decision = self._decide(requested, self._rules, state)
         return {
             key.decode(): value.decode() if isinstance(value, bytes) else value
             for key, value in decision.items()

@@ -151,8 +151,8 @@ def environment() -> dict[str, str]:
         owners = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
     except OSError:
         return dict(os.environ)
-    kept = any(entry.startswith(b"OMP_NUM_THREADS=") for entry in owners)
-    return {name: value for name, value in os.environ.items() if kept or name != "OMP_NUM_THREADS"}
+    retained = any(entry.startswith(b"OMP_NUM_THREADS=") for entry in owners)
+    return {name: value for name, value in os.environ.items() if retained or name != "OMP_NUM_THREADS"}
 
 
 @dataclass(frozen=True)

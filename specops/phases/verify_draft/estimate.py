@@ -38,11 +38,11 @@ LOOKED_AT = 6
 """The planner's best trees that are predicted answer by answer, beside all chains."""
 
 
-class _Kept(BaseModel):
+class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AtDepth(_Kept):
+class AtDepth(_Stored):
     """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
 
     parents: float
@@ -52,7 +52,7 @@ class AtDepth(_Kept):
     """The share of them whose child of rank 0, 1, … was accepted."""
 
 
-class Accepted(_Kept):
+class Accepted(_Stored):
     prompts: int
     tokens: int
     """That the target wrote after them."""
@@ -60,7 +60,7 @@ class Accepted(_Kept):
     depths: tuple[AtDepth, ...]
 
 
-class Speedup(_Kept):
+class Speedup(_Stored):
     """Predicted, end to end, over the target alone."""
 
     estimate: float
@@ -68,7 +68,7 @@ class Speedup(_Kept):
     """95%; None where the sample has too few prompts for one."""
 
 
-class Prediction(_Kept):
+class Prediction(_Stored):
     tree: str
     tokens_per_step: float
     step_ms: float
@@ -78,7 +78,7 @@ class Prediction(_Kept):
     by_class: dict[str, Speedup]
 
 
-class CostsAt(_Kept):
+class CostsAt(_Stored):
     """Milliseconds, at one length of context."""
 
     context: int
@@ -101,14 +101,14 @@ class CostsAt(_Kept):
     prompt_drafted: float
 
 
-class Api(_Kept):
+class Api(_Stored):
     """Milliseconds that the API adds."""
 
     request: float
     chunk: float
 
 
-class Estimate(_Kept):
+class Estimate(_Stored):
     chosen: str
     """The tree to take: this draft's, one of n-grams, or `none`. The smallest of those that are predicted
     to be as fast as the best."""

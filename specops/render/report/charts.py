@@ -194,11 +194,11 @@ def _ratio(row: Ratio, x: Callable[[float], float], y: float, ends: tuple[float,
 
 def _apart(places: Sequence[tuple[float, float]], gap: float) -> set[float]:
     """The values that have room for a label: 1 has one, and the others as far as they are `gap` apart."""
-    kept = [(at, value) for at, value in places if value == 1]
+    marked = [(at, value) for at, value in places if value == 1]
     for at, value in places:
-        if all(abs(at - other) >= gap for other, _ in kept):
-            kept.append((at, value))
-    return {value for _, value in kept}
+        if all(abs(at - other) >= gap for other, _ in marked):
+            marked.append((at, value))
+    return {value for _, value in marked}
 
 
 def _mark(x: float, y: float, state: str) -> str:

@@ -20,7 +20,7 @@ from specops.errors import ConfigError
 
 WHEEL = "xllamacpp"
 """The package on PyPI that has the server inside."""
-ASKED_S = 30.0
+VERSION_TIMEOUT_S = 30.0
 _NUMBER = re.compile(r"(?:b|20\d\d\.\d+\.)?(\d{3,6})(?:\.\d+)?")
 _SAID = re.compile(r"^version: (\d+) ", re.MULTILINE)
 
@@ -38,7 +38,7 @@ class Build:
     """What one build knows. `asked` is the build that was asked for, where the table lacks it."""
 
     number: int
-    asked: int
+    requested: int
     flags: Mapping[str, int]
     """How many words follow a flag, by its name."""
 
@@ -49,7 +49,7 @@ class Build:
     """Of --spec-type."""
 
     def __str__(self) -> str:
-        return f"b{self.asked}"
+        return f"b{self.requested}"
 
 
 class Table:
@@ -65,18 +65,18 @@ class Table:
     def newest(self) -> int:
         return self.builds[-1]
 
-    def build(self, asked: int) -> Build:
+    def build(self, requested: int) -> Build:
         """ConfigError for one from before the table's first."""
-        earlier = [known for known in self.builds if known <= asked]
+        earlier = [known for known in self.builds if known <= requested]
         if not earlier:
             raise ConfigError(
-                f"llama.cpp b{asked} is older than the first build of the table, b{self.builds[0]}",
+                f"llama.cpp b{requested} is older than the first build of the table, b{self.builds[0]}",
                 hint=f"give one of b{self.builds[0]} to b{self.newest}",
             )
         number = earlier[-1]
         return Build(
             number,
-            asked,
+            requested,
             flags={
                 name: int(values)
                 for name, found in self._flags.items()
@@ -148,7 +148,7 @@ def _says(program: str) -> int | None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=ASKED_S,
+            timeout=VERSION_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -80,14 +80,14 @@ def _speculative(speculation: LlamacppSpeculation, build: Build) -> list[str]:
     if speculation.model is not None:
         words += _model(speculation.model, "-md", "-hfd")
     n_min = ("--spec-ngram-mod-n-min" if type_ == "ngram-mod" else "--spec-draft-n-min", "--draft-min")
-    asked: dict[tuple[str, ...], object] = {n_min: speculation.n_min}
+    requested: dict[tuple[str, ...], object] = {n_min: speculation.n_min}
     if type_ != "ngram-cache":
-        asked[K.get(type_, K_OF_DRAFTS)] = speculation.n_max
+        requested[K.get(type_, K_OF_DRAFTS)] = speculation.n_max
     if type_ in N:
-        asked[N[type_]] = speculation.size_n
-    asked[("--spec-draft-p-min", "--draft-p-min")] = speculation.p_min
-    asked[("--spec-draft-sampling",)] = speculation.sampling
-    for flags, value in asked.items():
+        requested[N[type_]] = speculation.size_n
+    requested[("--spec-draft-p-min", "--draft-p-min")] = speculation.p_min
+    requested[("--spec-draft-sampling",)] = speculation.sampling
+    for flags, value in requested.items():
         if value is not None:
             words += [_known(flags, build), str(value)]
     return words + speculation.arguments

@@ -319,7 +319,7 @@ def lint(words: Sequence[str], build: Build) -> list[Finding]:
     """Errors first. What it does not say is no error: llama-server decides."""
     given = Given.parse(words)
     found, _ = _fixed(given, build)
-    found += known_issues.findings("llamacpp", str(build.asked), given, CALL)
+    found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
     order = ("error", "warning", "note")
     both = dict.fromkeys([*joined(words), *found])
     return sorted(both, key=lambda finding: order.index(finding.level))
@@ -345,11 +345,11 @@ def _fixed(given: Given, build: Build) -> tuple[list[Finding], Given]:
     return findings, given
 
 
-def judge(command: Command, asked: str | None) -> Judged:
+def judge(command: Command, requested: str | None) -> Judged:
     """`asked`: a build that the operator names. ConfigError for one that is none, or is too old."""
-    number, because = _build(command, asked)
+    number, because = _build(command, requested)
     build = table().build(number)
-    if build.number != build.asked:
+    if build.number != build.requested:
         because += f"; the table has b{build.number} before it: judged as that one"
         later = next((known for known in table().builds if known > number), None)
         if later is not None:
@@ -366,9 +366,9 @@ def judge(command: Command, asked: str | None) -> Judged:
     )
 
 
-def _build(command: Command, asked: str | None) -> tuple[int, str]:
-    if asked is not None:
-        return parse(asked), "as requested"
+def _build(command: Command, requested: str | None) -> tuple[int, str]:
+    if requested is not None:
+        return parse(requested), "as requested"
     if command.version:
         return parse(command.version), "as the image's tag says"
     found = installed(command.words)

@@ -219,9 +219,9 @@ def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
     return by_level([*found, *known_issues.findings("sglang", version or release.version, given, CALL)])
 
 
-def judge(command: Command, asked: str | None) -> Judged:
-    """`asked`: a version that the operator names. ConfigError for one that is none."""
-    version, because = _version(command, asked)
+def judge(command: Command, requested: str | None) -> Judged:
+    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    version, because = _version(command, requested)
     release = table().release(version)
     given = Given.parse(command.words)
     _, fixed = settled(given, release, RULES)
@@ -236,17 +236,17 @@ def judge(command: Command, asked: str | None) -> Judged:
     )
 
 
-def _version(command: Command, asked: str | None) -> tuple[str, str]:
+def _version(command: Command, requested: str | None) -> tuple[str, str]:
     """The release that the command is judged for, and why."""
-    known, version = table(), asked or command.version
+    known, version = table(), requested or command.version
     newest = known.newest.version
     if version is None:
         return newest, "the newest known: no version was given"
-    source = "as requested" if asked else "as the image's tag says"
+    source = "as requested" if requested else "as the image's tag says"
     try:
         numbers = parse(version)
     except ConfigError:
-        if asked:
+        if requested:
             raise
         return newest, f"the newest known: the image's tag, {version}, is no release of SGLang"
     if numbers[0] != 0:  # 25.10-py3: builds of others have numbers of their own

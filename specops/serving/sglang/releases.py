@@ -69,12 +69,12 @@ class Table:
     def oldest(self) -> str:
         return self.versions[0]
 
-    def release(self, asked: str) -> Release:
+    def release(self, requested: str) -> Release:
         """`asked`, or the newest before it that the table has; for one older than the table, the newest.
 
         ConfigError where `asked` is no version.
         """
-        earlier = [known for known in self.versions if parse(known) <= parse(asked)]
+        earlier = [known for known in self.versions if parse(known) <= parse(requested)]
         return self._release(earlier[-1] if earlier else self.versions[-1])
 
     def history(self, kind: Kind, name: str) -> str | None:

@@ -409,18 +409,18 @@ def _lint(given: Given, release: Release) -> list[Finding]:
     found, _ = settled(given, release, RULES)
     flat = known_issues.flat(given.config or {}) | known_issues.settings_of(given, CALL)
     settings = flat | ({"model": given.model} if given.model else {})
-    issues = known_issues.applying("trtllm", str(release.asked), settings)
+    issues = known_issues.applying("trtllm", str(release.requested), settings)
     return by_level([*found, *(issue.finding() for issue in issues)])
 
 
-def judge(command: Command, asked: str | None) -> Judged:
-    """`asked`: a version that the operator names. ConfigError for one that is none."""
-    version, because = _version(command, asked)
+def judge(command: Command, requested: str | None) -> Judged:
+    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    version, because = _version(command, requested)
     release = table().release(version)
-    if release.version != release.asked:
-        older = release.asked < release.version
+    if release.version != release.requested:
+        older = release.requested < release.version
         where = "the oldest of the table" if older else "the nearest known before it"
-        because = f"{where}; for {release.asked}, {because}, it was not checked"
+        because = f"{where}; for {release.requested}, {because}, it was not checked"
     given = Given.of(command.words, command.files)
     fixed = given if given.subcommand else settled(given, release, RULES)[1]
     return Judged(
@@ -434,9 +434,9 @@ def judge(command: Command, asked: str | None) -> Judged:
     )
 
 
-def _version(command: Command, asked: str | None) -> tuple[Version, str]:
-    if asked is not None:
-        return Version.parse(asked), "as requested"
+def _version(command: Command, requested: str | None) -> tuple[Version, str]:
+    if requested is not None:
+        return Version.parse(requested), "as requested"
     if command.version:
         return Version.parse(command.version), "as the image's tag says"
     found = installed(command.words)

@@ -31,25 +31,25 @@ class TrtllmPool(TrtllmSettings):
         text = yaml.safe_dump(config(self, release), sort_keys=False)
         words = server(self, port=port, host="127.0.0.1", file="config.yaml")
         notes = []
-        if release.version != release.asked:
-            why = f"the table has no TensorRT-LLM {release.asked}; judged as {release.version}"
+        if release.version != release.requested:
+            why = f"the table has no TensorRT-LLM {release.requested}; judged as {release.version}"
             notes = [Finding("warning", "version", why)]
         elif self.version is None and installed(shlex.split(self.program)) is None:
             why = f"no version is set and '{self.program}' is not installed here; used: {release.version}"
             notes = [Finding("note", "version", why)]
         return Rendering(
             command(self, port=port, release=release),
-            str(release.asked),
+            str(release.requested),
             judged=f"TensorRT-LLM {release.version}",
             findings=lint(words, release, {"config.yaml": text}),
             notes=notes,
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
-        asked = Version.parse(version) if version else self._version
+        requested = Version.parse(version) if version else self._version
         called = self.model_copy(update={"program": "trtllm-serve"})
-        words = command(called, port=port, host=EVERYWHERE, release=table().release(asked))
-        return Container(f"{IMAGE}:{asked}", words, self.gpus, downloads=True)
+        words = command(called, port=port, host=EVERYWHERE, release=table().release(requested))
+        return Container(f"{IMAGE}:{requested}", words, self.gpus, downloads=True)
 
     @property
     def _version(self) -> Version:

@@ -49,7 +49,7 @@ class Release:
     """What one release of the table knows. `asked` is the version that it is to stand for."""
 
     version: Version
-    asked: Version
+    requested: Version
     flags: Mapping[str, int]
     """How many words follow a flag."""
 
@@ -66,7 +66,7 @@ class Release:
     """Decoding types, and the keys that each has besides."""
 
     def __str__(self) -> str:
-        return str(self.asked)
+        return str(self.requested)
 
     def has(self, key: str) -> bool:
         """Whether speculative_config has `key` for some decoding type."""
@@ -89,15 +89,15 @@ class Table:
     def newest(self) -> Version:
         return self.versions[-1]
 
-    def release(self, asked: Version | None = None) -> Release:
+    def release(self, requested: Version | None = None) -> Release:
         """The last of the table that is not newer than `asked`, else the oldest. None: the newest."""
-        asked = asked or self.newest
-        version = next((known for known in reversed(self.versions) if known <= asked), self.versions[0])
+        requested = requested or self.newest
+        version = next((known for known in reversed(self.versions) if known <= requested), self.versions[0])
         raw = json.loads(json.dumps(self._releases[version]))
         speculative = raw["speculative"]
         return Release(
             version,
-            asked,
+            requested,
             flags=raw["flags"],
             keys=frozenset(raw["keys"]),
             complete=raw["complete"],
@@ -124,10 +124,10 @@ def table() -> Table:
 
 @functools.cache
 def _says(python: str) -> str | None:
-    asked = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
+    requested = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
     try:
         done = subprocess.run(
-            [python, "-c", asked],
+            [python, "-c", requested],
             capture_output=True,
             text=True,
             errors="replace",

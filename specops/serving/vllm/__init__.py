@@ -51,13 +51,13 @@ def survey(program: str) -> Survey:
 
 def _speculation(release: Release) -> list[str]:
     """In words: what can draft, and flags of other releases that this one does not have."""
-    told = [f"drafts by {', '.join(method for method in METHODS if method in release.methods)}"]
+    lines = [f"drafts by {', '.join(method for method in METHODS if method in release.methods)}"]
     gone = [flag for flag in ("--speculative-model", "--num-speculative-tokens") if flag not in release.flags]
     if gone and "--speculative-config" in release.flags:
-        told.append(f"--speculative-config in place of {', '.join(gone)}")
+        lines.append(f"--speculative-config in place of {', '.join(gone)}")
     if GONE_KEY not in release.keys:
-        told.append(f"no {GONE_KEY}")
-    return told
+        lines.append(f"no {GONE_KEY}")
+    return lines
 
 
 ENGINE = Engine(

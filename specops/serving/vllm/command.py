@@ -108,6 +108,6 @@ def _old_words(keys: dict[str, Any], release: Release) -> list[str]:
 def _lacking(name: str, release: Release, history: str | None) -> ConfigError:
     where = f"{history} have it" if history else "no version of vLLM has it"
     return ConfigError(
-        f"{name} is not for vLLM {release.asked}: {where}",
+        f"{name} is not for vLLM {release.requested}: {where}",
         hint="leave it out, or set the pool's version to the one that will serve",
     )

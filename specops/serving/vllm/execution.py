@@ -206,16 +206,16 @@ class _Settings:
         if self.model is None and (listed or depends):
             return Choice(None, f"in {self.release.version} it depends on the model's architecture")
         on_list = self.model is not None and bool(listed & set(self.model.architectures))
-        kept = self.has("V1 if listed" if on_list else "V1 unless listed")
-        if kept is not None:
-            return Choice("V1", kept)
+        retained = self.has("V1 if listed" if on_list else "V1 unless listed")
+        if retained is not None:
+            return Choice("V1", retained)
         return Choice("V2" if everywhere or on_list else "V1")
 
     def asynchronous(self, runner: Choice) -> Choice:
-        asked = self.given.has("--async-scheduling")
+        requested = self.given.has("--async-scheduling")
         if self.given.has("--no-async-scheduling"):
             return Choice("off", "--no-async-scheduling")
-        if not asked and not self.is_usual("async by default", "any"):
+        if not requested and not self.is_usual("async by default", "any"):
             return Choice("off")
         if runner.value in (None, REFUSED):
             both = {self.has("V1 without async"), self.has("V2 without async")}
@@ -224,11 +224,11 @@ class _Settings:
             lacking = both.pop()
         else:
             lacking = self.has(f"{runner.value} without async")
-            if not asked and (left := self.has(f"{runner.value} async only where asked")):
+            if not requested and (left := self.has(f"{runner.value} async only where asked")):
                 return Choice("off", f"{left} has it only with --async-scheduling")
         if lacking is None:
-            return Choice("on", "--async-scheduling" if asked else "")
-        return Choice(REFUSED if asked else "off", f"{lacking} is without it")
+            return Choice("on", "--async-scheduling" if requested else "")
+        return Choice(REFUSED if requested else "off", f"{lacking} is without it")
 
     def graphs(self, runner: Choice) -> Choice:
         stated = _stated_graphs(self.given)
@@ -270,11 +270,11 @@ def _stated_graphs(given: Given) -> Choice | None:
 
 
 def _before(given: Given) -> Execution:
-    asked = given.has("--async-scheduling")
-    refused = asked and given.speculates
-    why = "speculation refuses it before 0.11.1" if refused else "--async-scheduling" if asked else ""
+    requested = given.has("--async-scheduling")
+    refused = requested and given.speculates
+    why = "speculation refuses it before 0.11.1" if refused else "--async-scheduling" if requested else ""
     graphs = _stated_graphs(given) or Choice("PIECEWISE")
-    return Execution(Choice("V1"), Choice(REFUSED if refused else "on" if asked else "off", why), graphs)
+    return Execution(Choice("V1"), Choice(REFUSED if refused else "on" if requested else "off", why), graphs)
 
 
 @functools.cache

@@ -24,7 +24,7 @@ def lint(
     """
     given, release = Given.parse(words, around), table().release(version)
     found, _ = settled(given, release, RULES)
-    issues = known_issues.findings("vllm", str(release.asked), given.as_words(), CALL)
+    issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL)
     return by_level([*found, *issues])
 
 
@@ -37,9 +37,9 @@ def corrected(
     return None if fixed.words() == given.words() else fixed.words()
 
 
-def judge(command: Command, asked: str | None) -> Judged:
-    """`asked`: a version that the operator names. ConfigError for one that is none."""
-    version, because = _version(command, asked)
+def judge(command: Command, requested: str | None) -> Judged:
+    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    version, because = _version(command, requested)
     release = table().release(version)
     words, around = command.words, command.environment
     fixed = corrected(words, version, around)
@@ -55,18 +55,18 @@ def judge(command: Command, asked: str | None) -> Judged:
     )
 
 
-def _version(command: Command, asked: str | None) -> tuple[Version, str]:
+def _version(command: Command, requested: str | None) -> tuple[Version, str]:
     """The release that the command is judged as, and why."""
-    found = None if asked or command.version else installed(command.words)
-    if asked is None and command.version is None and found is None:
+    found = None if requested or command.version else installed(command.words)
+    if requested is None and command.version is None and found is None:
         newest = "the newest known: no version was given, and the program is not on this machine"
         return table().newest, newest
-    if asked is None and command.version is not None and not _is_release(command.version):
+    if requested is None and command.version is not None and not _is_release(command.version):
         other = f"the newest known: the image's tag, {command.version}, is no release of vLLM"
         return table().newest, other
-    version = found or Version.parse(asked or command.version or "")
+    version = found or Version.parse(requested or command.version or "")
     read = "as the image's tag says" if command.version else "as the program says"
-    source = "as requested" if asked else read
+    source = "as requested" if requested else read
     if version < OLDEST:
         return table().newest, f"into which the command is translated; for {version}, {source}"
     known = table().release(version).version

@@ -48,11 +48,11 @@ class VllmPool(VllmSettings):
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
         release = table().release(Version.parse(version) if version else None)
         called = self.model_copy(update={"program": "vllm serve"})
-        words = command(called, port=port, host=EVERYWHERE, version=release.asked)
+        words = command(called, port=port, host=EVERYWHERE, version=release.requested)
         drains = DRAINS in release.flags
         if drains and DRAINS not in words:
             words += [DRAINS, str(drain_s)]
-        return Container(f"{IMAGE}:v{release.asked}", words, self.gpus, downloads=True, drains=drains)
+        return Container(f"{IMAGE}:v{release.requested}", words, self.gpus, downloads=True, drains=drains)
 
     def at_k(self, k: int) -> dict[str, object]:
         # A schedule by batch size would set K itself.

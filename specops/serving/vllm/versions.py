@@ -71,7 +71,7 @@ class Release:
     """What one release knows. `asked` is the version that was asked for, where the table lacks it."""
 
     version: Version
-    asked: Version
+    requested: Version
     flags: frozenset[str]
     deprecated: frozenset[str]
     keys: frozenset[str]
@@ -125,14 +125,14 @@ class Table:
 
         ConfigError for one older than `OLDEST`.
         """
-        asked = version or self.newest
-        if asked < OLDEST:
+        requested = version or self.newest
+        if requested < OLDEST:
             raise ConfigError(
-                f"vLLM {asked} is older than {OLDEST}, the oldest that is known",
+                f"vLLM {requested} is older than {OLDEST}, the oldest that is known",
                 hint=f"give one of {OLDEST} to {self.newest}",
             )
-        earlier = [known for known in self.versions if known <= asked]
-        return Release(version=earlier[-1], asked=asked, **self._names(earlier[-1]))
+        earlier = [known for known in self.versions if known <= requested]
+        return Release(version=earlier[-1], requested=requested, **self._names(earlier[-1]))
 
     def _names(self, version: Version) -> dict[Kind, frozenset[str]]:
         if version not in self._known:

@@ -54,7 +54,7 @@ async def _distribution(pair: Pair) -> Outcome:
         for reply, ask in zip(replies, wanted, strict=True):
             if side := trouble(reply, ask):
                 wrong = side.state == "wrong" and pool is pair.speculative
-                return Outcome("fail" if wrong else "undecided", f"the {pool.name} pool: {side.told}", ask)
+                return Outcome("fail" if wrong else "undecided", f"the {pool.name} pool: {side.message}", ask)
         drawn = [_drawn(reply) for reply in replies]
         return [drawn[i : i + count] for i in range(0, len(drawn), count)]
 
@@ -68,32 +68,32 @@ async def _distribution(pair: Pair) -> Outcome:
             return theirs
         return ours, await asyncio.to_thread(two_samples.p_value, ours, theirs)
 
-    seen = await look(0, each)
-    if isinstance(seen, Outcome):
-        return seen
-    ours, first = seen
+    observed = await look(0, each)
+    if isinstance(observed, Outcome):
+        return observed
+    ours, first = observed
     shown = await asyncio.to_thread(two_samples.shown, ours, ALPHA)
     evidence: dict[str, object] = {"samples": each * len(prompts), "p": first, "alpha": ALPHA}
     evidence |= {"detectable_total_variation": shown.pieces, "detectable_nats": shown.nats}
     ask = asks(pair.speculative, 0, 1)[0]
     if first > ALPHA:
-        told = f"no difference (p = {first:.2g}); {each * len(prompts)} answers of each {_power(shown)}"
+        message = f"no difference (p = {first:.2g}); {each * len(prompts)} answers of each {_power(shown)}"
         status: Status = "undecided" if shown.pieces is None and shown.nats is None else "pass"
-        return Outcome(status, told, ask, evidence=evidence)
-    seen = await look(each, SECOND * each)
-    if isinstance(seen, Outcome):
-        return seen
-    _, second = seen
+        return Outcome(status, message, ask, evidence=evidence)
+    observed = await look(each, SECOND * each)
+    if isinstance(observed, Outcome):
+        return observed
+    _, second = observed
     evidence |= {"second_p": second, "second_samples": SECOND * each * len(prompts)}
-    told = f"p = {first:.2g}, and {second:.2g} of {SECOND} times as many anew"
+    message = f"p = {first:.2g}, and {second:.2g} of {SECOND} times as many anew"
     if second > OPEN:
-        told = f"a difference at first, none when looked at again: {told}"
-        return Outcome("pass", told, ask, evidence=evidence)
+        message = f"a difference at first, none when looked at again: {message}"
+        return Outcome("pass", message, ask, evidence=evidence)
     if first * second > PRODUCT:
         return Outcome(
-            "undecided", f"not surely the standard's: {told}; raise canary.samples", ask, evidence=evidence
+            "undecided", f"not surely the standard's: {message}; raise canary.samples", ask, evidence=evidence
         )
-    return Outcome("fail", f"sampled answers are not the standard's: {told}", ask, evidence=evidence)
+    return Outcome("fail", f"sampled answers are not the standard's: {message}", ask, evidence=evidence)
 
 
 def _power(shown: two_samples.Shown) -> str:

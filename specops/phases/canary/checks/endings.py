@@ -59,8 +59,8 @@ def stopped(reply: Reply, plain: Reply, stop: str, ask: Ask) -> Side | None:
     if reply.text != plain.text[: plain.text.find(stop)]:
         return Side("wrong", f"the {how} answer does not end where the stop string {stop!r} begins", ask)
     if reply.first.finish_reason != "stop":
-        told = f"the {how} answer met its stop string and says finish_reason {reply.first.finish_reason!r}"
-        return Side("wrong", told, ask)
+        message = f"the {how} answer met its stop string and says finish_reason {reply.first.finish_reason!r}"
+        return Side("wrong", message, ask)
     return None
 
 
@@ -87,7 +87,7 @@ async def usage(pool: Pool, pair: Pair) -> Side:
     """Counted tokens are max_tokens where those ended the answer, and as many as there are logprobs."""
     for prompt in pair.few:
         plain = pool.greedy(prompt, SHORT)
-        seen = []
+        observed = []
         for ask in (plain, plain.streaming(), plain.telling(1)):
             reply = await pool.ask(ask)
             if ask.body.get("logprobs") is not None and reply.refused:
@@ -97,9 +97,9 @@ async def usage(pool: Pool, pair: Pair) -> Side:
             if side := miscounted(reply, ask):
                 return side
             assert reply.usage is not None
-            seen.append(reply.usage.prompt)
-        if len(set(seen)) > 1:
-            return Side("wrong", f"one prompt is counted as {' and '.join(map(str, seen))} tokens", plain)
+            observed.append(reply.usage.prompt)
+        if len(set(observed)) > 1:
+            return Side("wrong", f"one prompt is counted as {' and '.join(map(str, observed))} tokens", plain)
     return Side("ok", ask=plain)
 
 
@@ -130,9 +130,9 @@ async def streams(pool: Pool, pair: Pair) -> Side:
             return Side("unsure", "its answers at temperature 0 differ between repeats", ask)
         if not same:
             before = (await pool.plain(plain)).text
-            told = f"a stream's chunks make {len(first.text)} characters, the whole answer {len(before)}"
+            message = f"a stream's chunks make {len(first.text)} characters, the whole answer {len(before)}"
             return Side(
-                "wrong", told if len(first.text) != len(before) else "a stream says something else", ask
+                "wrong", message if len(first.text) != len(before) else "a stream says something else", ask
             )
     return Side("ok", ask=ask)
 
@@ -172,7 +172,7 @@ async def cancelled(pool: Pool, pair: Pair) -> Side:
     left = await asyncio.gather(*(pool.ask(ask, leave_after=EVENTS) for ask in leave))
     for ask, reply, prompt in zip(stay, await staying, pair.few, strict=True):
         if side := trouble(reply, ask):
-            return Side(side.state, f"beside a client that left, {side.told}", leave[0])
+            return Side(side.state, f"beside a client that left, {side.message}", leave[0])
         plain = pool.greedy(prompt, PLAIN_TOKENS)
         if reply.text != (await pool.plain(plain)).text and await same_text(pool, plain, ask):
             return Side(

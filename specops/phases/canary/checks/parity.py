@@ -42,25 +42,29 @@ def matches(ours: Replies, theirs: Replies) -> Matches:
     )
 
 
-def verdict(parity: Parity, again: Parity, asked: int) -> tuple[Status, str]:
+def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]:
     """And why. `again`: of the prompts that differed, asked once more."""
     found, control = parity.arms, parity.control
     assert control is not None
-    told = f"{found} answers are equal; the standard's own, repeated, {control}"
+    message = f"{found} answers are equal; the standard's own, repeated, {control}"
     if not found.witnesses:
-        return ("pass", told) if found.compared == asked else ("undecided", f"{told}; the others failed")
+        return (
+            ("pass", message)
+            if found.compared == requested
+            else ("undecided", f"{message}; the others failed")
+        )
     assert again.control is not None
     steady = parity.steady - again.control.unlike
     # a fault of a batch may not come again: then that it is of several prompts tells it from rounding
     repeated = steady & again.arms.surely_unlike
     if repeated or len(steady) >= SURE_WITNESSES or parity.surely_lower(CONFIDENCE):
-        return "fail", f"{told}; {len(found.unlike & again.arms.unlike)} differ when repeated too"
+        return "fail", f"{message}; {len(found.unlike & again.arms.unlike)} differ when repeated too"
     if control.witnesses or again.control.witnesses:
-        return "undecided", f"{told}: the standard differs from itself"
+        return "undecided", f"{message}: the standard differs from itself"
     near = sum(witness.near_tie for witness in found.witnesses)
     if near == len(found.witnesses):
-        return "pass", f"{told}; the rest part where two tokens are as likely as each other"
-    return "undecided", f"{told}; what differed does not do so reliably, or its margin is not known"
+        return "pass", f"{message}; the rest part where two tokens are as likely as each other"
+    return "undecided", f"{message}; what differed does not do so reliably, or its margin is not known"
 
 
 async def _alone(pair: Pair) -> Outcome:
@@ -132,11 +136,11 @@ def _unanswered(pair: Pair, first: Replies, other: Replies) -> Outcome | None:
     for prompt in pair.prompts:
         ask = pair.standard.greedy(prompt, PLAIN_TOKENS)
         if side := trouble(first[prompt.id], ask):
-            return Outcome("undecided", f"the standard pool: {side.told}", ask)
+            return Outcome("undecided", f"the standard pool: {side.message}", ask)
         ask = pair.speculative.greedy(prompt, PLAIN_TOKENS)
         if side := trouble(other[prompt.id], ask):
             status: Status = "undecided" if side.state == "unsure" else "fail"
-            return Outcome(status, f"the speculative pool: {side.told}", ask)
+            return Outcome(status, f"the speculative pool: {side.message}", ask)
     return None
 
 
@@ -152,7 +156,7 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Ask, .
         tokens = (await pair.standard.plain(ask)).first.tokens or ()
         margins[name, character] = margin_at([(token.text, token.top) for token in tokens], character)
     parity, again = with_margins(parity, margins), with_margins(again, margins)
-    status, told = verdict(parity, again, len(pair.prompts))
+    status, message = verdict(parity, again, len(pair.prompts))
     assert parity.control is not None
     shown = next((w for w in parity.arms.witnesses if not w.near_tie), None) or next(
         iter(parity.arms.witnesses), None
@@ -160,7 +164,7 @@ async def _judged(pair: Pair, parity: Parity, again: Parity, among: tuple[Ask, .
     prompt = prompts[shown.prompt] if shown else pair.prompts[0]
     return Outcome(
         status,
-        told,
+        message,
         pair.speculative.greedy(prompt, PLAIN_TOKENS),
         among,
         evidence={

@@ -63,15 +63,15 @@ async def _long(pair: Pair) -> Outcome:
     standard, speculative = trouble(ours, ask), trouble(theirs, shown)
     if standard or speculative:
         return held(standard or Side("ok", ask=ask), speculative or Side("ok", ask=shown), "")
-    told = f"of {ours.usage.prompt} tokens" if ours.usage else f"of {len(text)} characters"
+    message = f"of {ours.usage.prompt} tokens" if ours.usage else f"of {len(text)} characters"
     side = await unlike(pair, ours, again, theirs, shown)
-    return held(Side("ok", ask=ask), side, f"a prompt {told} is answered as by the standard")
+    return held(Side("ok", ask=ask), side, f"a prompt {message} is answered as by the standard")
 
 
 async def unlike(pair: Pair, ours: Reply, again: Reply, theirs: Reply, shown: Ask) -> Side:
     if ours.usage and theirs.usage and ours.usage.prompt != theirs.usage.prompt:
-        told = f"a prompt of {ours.usage.prompt} tokens is counted as {theirs.usage.prompt}"
-        return Side("wrong", told, shown)
+        message = f"a prompt of {ours.usage.prompt} tokens is counted as {theirs.usage.prompt}"
+        return Side("wrong", message, shown)
     if theirs.text == ours.text:
         return Side("ok", ask=shown)
     more = await pair.speculative.ask(shown)

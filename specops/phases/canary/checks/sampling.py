@@ -52,14 +52,14 @@ def leaves_one(parameter: str, value: float) -> Look:
     return look
 
 
-def judged(same: list[bool | None], told: str, ask: Ask) -> Side:
+def judged(same: list[bool | None], message: str, ask: Ask) -> Side:
     """`ignored` where more than half are unlike; `told` has a place for how many, and of how many."""
     known = [one for one in same if one is not None]
     unlike = sum(not one for one in known)
     if len(known) <= len(same) / 2:
         return Side("unsure", "its answers at temperature 0 differ between repeats", ask)
     if unlike > len(known) / 2:
-        return Side("ignored", told.format(unlike, len(known)), ask)
+        return Side("ignored", message.format(unlike, len(known)), ask)
     return Side("ok", ask=ask)
 
 
@@ -77,22 +77,22 @@ async def seeds(pool: Pool, pair: Pair) -> Side:
 async def several(pool: Pool, pair: Pair) -> Side:
     """n choices, each whole, in a stream too, and all of them counted."""
     ask = pool.asking(pair.few[0], max_tokens=TOKENS, temperature=1.0, seed=7, n=CHOICES)
-    for asked in (ask, ask.streaming()):
-        reply = await pool.ask(asked)
-        if side := trouble(reply, asked):
+    for requested in (ask, ask.streaming()):
+        reply = await pool.ask(requested)
+        if side := trouble(reply, requested):
             return side
         found = [reply.choices.get(index, Choice()) for index in range(CHOICES)]
         if len(reply.choices) == 1:
-            return Side("ignored", f"n = {CHOICES} gave one answer", asked)
+            return Side("ignored", f"n = {CHOICES} gave one answer", requested)
         if len(reply.choices) != CHOICES or not all(choice.finish_reason for choice in found):
-            return Side("wrong", f"n = {CHOICES} gave {len(reply.choices)} or broken ones", asked)
+            return Side("wrong", f"n = {CHOICES} gave {len(reply.choices)} or broken ones", requested)
         if len({choice.text for choice in found}) == 1:
-            return Side("wrong", f"all {CHOICES} answers are the same at temperature 1", asked)
+            return Side("wrong", f"all {CHOICES} answers are the same at temperature 1", requested)
         counted = reply.usage.completion if reply.usage else None
         whole = all(choice.finish_reason == "length" for choice in found)
         if whole and counted is not None and counted != CHOICES * TOKENS:
-            told = f"{CHOICES} answers of {TOKENS} tokens are counted as {counted}"
-            return Side("wrong", told, asked)
+            message = f"{CHOICES} answers of {TOKENS} tokens are counted as {counted}"
+            return Side("wrong", message, requested)
     return Side("ok", ask=ask)
 
 
@@ -168,11 +168,11 @@ def penalty(parameter: str, value: float) -> Check:
         if standard.state == "ignored":  # then so it does for the speculative pool, or it is told apart there
             own = [await pair.speculative.plain(pair.speculative.greedy(p, PLAIN_TOKENS)) for p in prompts]
             same = all(a.text == b.text for a, b in zip(own, other, strict=True))
-            speculative = Side("ignored", standard.told) if same else Side("ok")
+            speculative = Side("ignored", standard.message) if same else Side("ok")
         outcome = held(standard, speculative, f"{parameter} changes answers as the standard's")
         return Outcome(
             outcome.status,
-            outcome.told,
+            outcome.message,
             shows,
             (),
             outcome.standard,
@@ -202,13 +202,15 @@ def sound(reply: Reply, ask: Ask) -> Side:
         return Side("wrong", "a log-probability is above 0", ask)
     bare = sum(not token.top for token in tokens)
     if 0 < bare < len(tokens):
-        told = f"{bare} of {len(tokens)} tokens have no top log-probabilities, such as {_first_bare(tokens)}"
-        return Side("wrong", told, ask)
+        message = (
+            f"{bare} of {len(tokens)} tokens have no top log-probabilities, such as {_first_bare(tokens)}"
+        )
+        return Side("wrong", message, ask)
     below = [token for token in tokens if token.top and token.top[0] - token.logprob > NEAR_TIE]
     if below:
         nats = below[0].top[0] - below[0].logprob
-        told = f"a greedy token {below[0].text!r} is {nats:.2f} nats below the likeliest"
-        return Side("wrong", told, ask)
+        message = f"a greedy token {below[0].text!r} is {nats:.2f} nats below the likeliest"
+        return Side("wrong", message, ask)
     return Side("ok", ask=ask)
 
 
@@ -248,11 +250,15 @@ async def _logprobs(pair: Pair) -> Outcome:
             "undecided", "the answers share no token, so that nothing can be compared", speculative.ask
         )
     mean, own = sum(between) / len(between), sum(control) / len(control)
-    told = f"{mean:.2g} nats apart on average over {len(between)} tokens; the standard from itself, {own:.2g}"
+    message = (
+        f"{mean:.2g} nats apart on average over {len(between)} tokens; the standard from itself, {own:.2g}"
+    )
     evidence = {"nats": mean, "control_nats": own, "tokens": len(between)}
     if own > OFF / 2:
-        return Outcome("undecided", f"the standard is not steady: {told}", speculative.ask, evidence=evidence)
-    return Outcome("fail" if mean > OFF else "pass", told, speculative.ask, evidence=evidence)
+        return Outcome(
+            "undecided", f"the standard is not steady: {message}", speculative.ask, evidence=evidence
+        )
+    return Outcome("fail" if mean > OFF else "pass", message, speculative.ask, evidence=evidence)
 
 
 LOGPROBS = Check("logprobs", "log-probabilities are the standard's", _logprobs, "logprobs")

@@ -96,10 +96,10 @@ async def tools_stream(pool: Pool, pair: Pair) -> Side:
     if reply.first.calls != whole.first.calls:
         again = await pool.ask(plain)
         if again.first.calls == whole.first.calls:
-            told = (
+            message = (
                 f"the stream's call is {_short(reply.first.calls)}, the whole one {_short(whole.first.calls)}"
             )
-            return Side("wrong", told, ask)
+            return Side("wrong", message, ask)
     return Side("ok", ask=ask)
 
 

@@ -250,27 +250,27 @@ BUDGET_S = 20.0
 
 def stream(rollout: Rollout, server: str) -> Stream | str:
     """Of the server at this base URL."""
-    asked = settings_of(rollout, rollout.pools.standard)
+    requested = settings_of(rollout, rollout.pools.standard)
     try:
-        prompts = asked.prompt_set().prompts
+        prompts = requested.prompt_set().prompts
         prompts = prompts[:: max(1, len(prompts) // REQUESTS)][
             :REQUESTS
         ]  # of every class, where they are sorted
-        answers = asyncio.run(_collect_from(rollout, asked, server, prompts))
+        answers = asyncio.run(_collect_from(rollout, requested, server, prompts))
     except SpecopsError as error:
         return error.message
     return summarized(answers, server)
 
 
 async def _collect_from(
-    rollout: Rollout, asked: BaselineSettings, server: str, prompts: Sequence[Prompt]
+    rollout: Rollout, requested: BaselineSettings, server: str, prompts: Sequence[Prompt]
 ) -> list[Observation]:
     pool = rollout.pools.speculative
     named = None if pool.endpoint is None else pool.endpoint.model
     if named is None:
-        async with Client(asked.at(server, "").target(), asked.decoding()) as client:
+        async with Client(requested.at(server, "").target(), requested.decoding()) as client:
             named = await client.only_model()
-    at = asked.at(server, named)
+    at = requested.at(server, named)
     async with Client(at.target(), at.decoding()) as client:
         await client.probe(prompts[0])
         answers: list[Observation] = []

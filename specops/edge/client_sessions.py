@@ -205,14 +205,14 @@ class Talks:
         hit = not verdict.ended and self._drafts.follow(
             talk.sequence, verdict.path, verdict.tokens, verdict.taken
         )
-        kept = self._drafts.levels(talk.sequence) if hit else 0
+        retained = self._drafts.levels(talk.sequence) if hit else 0
         if talk.due > 0:
             self._count(talk, verdict, hit=hit)
         if verdict.taken:
             self._own.taken += 1
             self._own.count_tree(talk.goes_on(verdict))
         else:
-            talk.here(verdict.number + 1, verdict.received, kept)
+            talk.here(verdict.number + 1, verdict.received, retained)
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
     def _unasked(self, talk: Talk, verdict: Verdict) -> list[Emission]:

@@ -70,10 +70,10 @@ class Close(Struct, frozen=True):
     session: int
 
 
-Asked: TypeAlias = Open | Round | Ahead | Mode | Close
+ClientRequest: TypeAlias = Open | Round | Ahead | Mode | Close
 
 
-def read_request(data: bytes, served: Served) -> Asked:
+def read_request(data: bytes, served: Served) -> ClientRequest:
     """What a client sent, checked against what is `served`. Raises WireError."""
     try:
         request = pb.Request.FromString(data)
