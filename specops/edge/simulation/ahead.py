@@ -1,7 +1,7 @@
 """Drafting ahead of a round that is out: when passes are begun, and after which of them trees are sent. Pure.
 
-The rules are those of client_sessions.py, for a client with one stream. What it expects it has from its rounds of
-late; a pass takes as long as any other, so that all of it is known as soon as the round is out.
+The rules are those of client_sessions.py, for a client with one stream. What it expects it has from its
+rounds of late; a pass takes as long as any other, so that all of it is known as soon as the round is out.
 """
 
 from __future__ import annotations

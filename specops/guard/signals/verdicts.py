@@ -170,7 +170,7 @@ def _without_data(judged: Judgement, gone: NDArray[np.bool_]) -> Judgement:
 
 
 def _expected(times: Baseline, series: Series, signal: str, live: LiveFigures) -> Range:
-    """What the baseline took at the load of the pool that `seen` has the figures of."""
+    """What the baseline took at the load of the pool that `observed` has the figures of."""
     ours = load(live)
     if signal == "tpot":
         return times.tpot(ours.low, ours.high, of_tokens=series.tpot_of_events)

@@ -129,7 +129,7 @@ def observed(
     trace: Trace, criteria: Criteria, at: int, live: LiveFigures, state: State, since: int
 ) -> Evaluation:
     """As `look` does it: over the window, or further back, while the share has been what it is; and in a row
-    of bad ones over what came since its first. `seen`: the windows of the whole trace."""
+    of bad ones over what came since its first. `observed`: the windows of the whole trace."""
     ts, share = float(trace.ts[at]), state.percent / FULL
     window = window_of(trace, criteria)
 

@@ -114,7 +114,7 @@ def conform(
     previous: Result | None = None,
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """The same of two servers that answer. `asked` says with which prompts, at which route and how fast;
+    """The same of two servers that answer. `requested` says with which prompts, at which route and how fast;
     requests too long to be pasted are kept in `folder`/canary."""
     checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
     if not checks:

@@ -346,7 +346,7 @@ def _fixed(given: Given, build: Build) -> tuple[list[Finding], Given]:
 
 
 def judge(command: Command, requested: str | None) -> Judged:
-    """`asked`: a build that the operator names. ConfigError for one that is none, or is too old."""
+    """`requested`: a build that the operator names. ConfigError for one that is none, or is too old."""
     number, because = _build(command, requested)
     build = table().build(number)
     if build.number != build.requested:

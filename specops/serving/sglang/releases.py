@@ -70,9 +70,9 @@ class Table:
         return self.versions[0]
 
     def release(self, requested: str) -> Release:
-        """`asked`, or the newest before it that the table has; for one older than the table, the newest.
+        """`requested`, or the newest before it that the table has; for one older than the table, the newest.
 
-        ConfigError where `asked` is no version.
+        ConfigError where `requested` is no version.
         """
         earlier = [known for known in self.versions if parse(known) <= parse(requested)]
         return self._release(earlier[-1] if earlier else self.versions[-1])

@@ -46,7 +46,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of the table knows. `asked` is the version that it is to stand for."""
+    """What one release of the table knows. `requested` is the version that it is to stand for."""
 
     version: Version
     requested: Version
@@ -90,7 +90,7 @@ class Table:
         return self.versions[-1]
 
     def release(self, requested: Version | None = None) -> Release:
-        """The last of the table that is not newer than `asked`, else the oldest. None: the newest."""
+        """The last of the table that is not newer than `requested`, else the oldest. None: the newest."""
         requested = requested or self.newest
         version = next((known for known in reversed(self.versions) if known <= requested), self.versions[0])
         raw = json.loads(json.dumps(self._releases[version]))

@@ -53,7 +53,7 @@ def leaves_one(parameter: str, value: float) -> Look:
 
 
 def judged(same: list[bool | None], message: str, ask: Ask) -> Side:
-    """`ignored` where more than half are unlike; `told` has a place for how many, and of how many."""
+    """`ignored` where more than half are unlike; `message` has a place for how many, and of how many."""
     known = [one for one in same if one is not None]
     unlike = sum(not one for one in known)
     if len(known) <= len(same) / 2:
