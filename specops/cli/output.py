@@ -36,6 +36,10 @@ COMMAND = re.compile(r"\b(specops|pip|vllm|docker|kubectl|curl|python) ")
 """A line with a command to paste stays whole, however long."""
 
 
+_GLUE = "\x00"
+"""A space at which no line may break, while it is folded."""
+
+
 def print_lines(lines: Iterable[str]) -> None:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
@@ -51,7 +55,11 @@ def folded(line: str, width: int) -> list[str]:
         return [line]
     columns = [found.end() for found in re.finditer(r"\S {2,}(?=\S)", line[: width // 2])]
     indent = columns[-1] if columns else len(line) - len(line.lstrip()) + 2
-    return textwrap.wrap(
+    cells = re.split(r" {2,}", line[indent:])
+    if len(cells) > 1 and max(map(len, cells)) <= width - indent:
+        # A row of short cells is continued at a cell, so that a figure stays with its name.
+        line = line[:indent] + re.sub(r"(?<=\S) (?=\S)", _GLUE, line[indent:])
+    pieces = textwrap.wrap(
         line,
         width,
         subsequent_indent=" " * indent,
@@ -60,6 +68,7 @@ def folded(line: str, width: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [piece.replace(_GLUE, " ") for piece in pieces]
 
 
 def coloured(line: str) -> str:

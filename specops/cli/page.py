@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from specops.phases.run_page.conclusion import DECISION, SKIPPED, STATES, decisi
 from specops.render.figures import count
 
 WIDTH = 100
+"""Of the page in a file or a pipe. On a narrower terminal it is the terminal's."""
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
@@ -83,9 +86,10 @@ def _phase(phase: Phase, state: str, reason: str) -> list[str]:
 
 
 def _wrapped(text: str, head: str, below: str) -> list[str]:
+    terminal = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
     return textwrap.wrap(
         text,
-        WIDTH,
+        min(WIDTH, max(terminal, len(head) + 20)),
         initial_indent=head,
         subsequent_indent=below,
         break_on_hyphens=False,

@@ -27,16 +27,16 @@ LINE_EVERY_S = 15.0
 RECENT = 64
 """Requests whose median latency is shown."""
 
-MARKS: Mapping[PhaseState | None, tuple[str, str]] = {
-    None: (" ", "dim"),
-    "running": (">", "bold"),
-    "yes": ("+", "green"),
-    "no": ("x", "bold red"),
-    "undecided": ("?", "yellow"),
-    "skipped": ("-", "dim"),
-    "reused": ("=", "green"),
+MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
+    None: (" ", "", "dim"),
+    "running": (">", "running", "bold"),
+    "yes": ("+", "passed", "green"),
+    "no": ("x", "failed", "bold red"),
+    "undecided": ("?", "undecided", "bold yellow"),
+    "skipped": ("-", "skipped", "dim"),
+    "reused": ("=", "reused", "green"),
 }
-"""For each state a mark, which tells it without colour, and a style."""
+"""For each state a mark, which tells it without colour, the word of the final page, and a style."""
 
 
 @contextmanager
@@ -63,6 +63,7 @@ class _Work:
         self.expected: dict[str, float | None] = {}
         self.states: dict[str, tuple[PhaseState, str]] = {}
         self.phase_began: dict[str, float] = {}
+        self.phase_took: dict[str, float] = {}
 
     def start(self, label: str, total: int) -> None:
         self.label, self.done, self.total = label, 0, total
@@ -101,7 +102,7 @@ class _Work:
             return ""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         p50 = statistics.median(self.latencies)
-        shown = f"p50 {p50 * 1000:.0f} ms" if p50 < 10 else f"p50 {p50:.1f} s"
+        shown = f"p50 {p50 * 1000:.0f} ms" if p50 < 1 else f"p50 {p50:.2f} s"
         return f"{shown}, {self.chunks / elapsed:.0f} tokens/s"
 
     def next_phase(self) -> str | None:
@@ -111,6 +112,15 @@ class _Work:
         self.states[name] = state, detail
         if state == "running":
             self.phase_began[name] = time.monotonic()
+        elif name in self.phase_began:
+            self.phase_took[name] = time.monotonic() - self.phase_began[name]
+
+    def phase_time(self, name: str) -> str:
+        """What a phase took, or with ~ what it will take. Empty while it runs, and where it is not known."""
+        if name in self.phase_took:
+            return duration(self.phase_took[name])
+        expected = self.expected.get(name)
+        return "" if name in self.states or expected is None else f"~{duration(expected)}"
 
 
 class _Terminal:
@@ -173,25 +183,25 @@ class _Terminal:
         from rich.text import Text
 
         state, detail = self._work.states.get(name, (None, ""))
-        mark, style = MARKS[state]
-        word: str = state or ("next" if name == self._work.next_phase() else "")
-        return Text(
-            f" {mark} {name:12} {word:10} {detail}".rstrip(), style=style, no_wrap=True, overflow="ellipsis"
-        )
+        mark, word, style = MARKS[state]
+        if state is None and name == self._work.next_phase():
+            word = "next"
+        line = f" {mark} {name:12} {word:9} {self._work.phase_time(name):>12}  {detail}"
+        return Text(line.rstrip(), style=style, no_wrap=True, overflow="ellipsis")
 
     def _piece(self) -> Text:
         from rich.text import Text
 
         work = self._work
-        parts = [work.label]
-        if work.total:
-            parts.append(f"{work.done}/{work.total}")
         figures, left = work.figures(), work.left_s()
+        parts = [f"{work.done}/{work.total}"] if work.total else []
         parts += [figures] if figures else []
-        parts.append(
-            f"{duration(left)} left" if left is not None else duration(time.monotonic() - work.started)
-        )
-        line = "   ".join(parts)
+        parts.append(f"{duration(left)} left" if left is not None else f"{duration(work.elapsed_s())} so far")
+        rest = "   ".join(parts)
+        # Figures and the time left matter more than the end of a long label.
+        room = max(self._console.width - len(rest) - 4, 10)
+        label = work.label if len(work.label) <= room else f"{work.label[: room - 1]}…"
+        line = f"{label}   {rest}"
         width = self._console.width - len(line) - 4
         if work.total and width >= 10:
             full = round(min(width, 24) * min(work.done / work.total, 1.0))
@@ -226,7 +236,8 @@ class _Lines:
             return  # a note says why
         number, names = len(self._work.expected), list(self._work.expected)
         place = f" ({names.index(name) + 1} of {number})" if name in names else ""
-        self.note(f"{name}{place}: {state}" + (f", {detail}" if detail else ""))
+        took = f" after {self._work.phase_time(name)}" if state != "running" else ""
+        self.note(f"{name}{place}: {MARKS[state][1]}{took}" + (f", {detail}" if detail else ""))
 
     def start(self, label: str, total: int) -> None:
         self._work.start(label, total)

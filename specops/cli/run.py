@@ -9,7 +9,9 @@ import typer
 
 from specops.cli.call import Answer, OnRollout, shared_options
 from specops.cli.progress import duration
-from specops.phases import Phase
+from specops.phases import PHASES, Phase
+
+ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
     from specops.phases.playbook.forecast import WalkForecast
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @shared_options()
 def run(
     call: OnRollout,
-    only: Annotated[Phase | None, typer.Option("--only", help="Phase to run alone.")] = None,
+    only: Annotated[Phase | None, typer.Option("--only", metavar="PHASE", help=ONLY)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again; reuse no earlier result.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue past a failed gate.")] = False,
     plan: Annotated[
@@ -73,7 +75,7 @@ def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
 def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
     from specops.phases.playbook.forecast import ASSUMED_START_S, ASSUMED_TOKEN_S
 
-    yield "phase         starts  requests   about"
+    yield "phase         starts  requests         about"
     for one in plan.phases:
         if one.reused:
             yield f"{one.phase:12}       -         -       -   reused: its inputs have not changed"

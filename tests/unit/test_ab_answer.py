@@ -186,10 +186,13 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
     ),
     "it drifted": (
         challenger(
-            streams(1), {"a": [faster(1.9)]}, [faster(1.9)], because("undecided", "it drifted: both changed")
+            streams(1),
+            {"a": [faster(1.9)]},
+            [faster(1.9)],
+            because("undecided", "the speed-up drifted: both changed"),
         ),
         "At 1 stream, speculation answers 1.9× as fast (1.90× [1.80, 2.00]; n=64).",
-        "undecided; keep it off until it is decided: it drifted: both changed.",
+        "undecided; keep it off until it is decided: the speed-up drifted: both changed.",
     ),
     "it drifted, and pays": (
         challenger(
@@ -197,10 +200,11 @@ CASES: dict[str, tuple[Challenger, str, str]] = {
             {"a": [faster(1.9)]},
             [faster(1.9)],
             because(
-                "yes", "deploy for a at 1 stream; it drifted, and both halves of the run show the gain"
+                "yes",
+                "deploy for a at 1 stream; the speed-up drifted, and both halves of the run show the gain",
             ),
         ),
-        "Note: it drifted, and both halves of the run show the gain.",
+        "Note: the speed-up drifted, and both halves of the run show the gain.",
         "use it at 1 stream a server.",
     ),
     "nothing was answered": (

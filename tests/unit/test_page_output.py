@@ -27,6 +27,15 @@ def test_a_long_line_goes_on_below_its_last_column() -> None:
     assert " ".join(" ".join(pieces).split()) == " ".join(line.split())
 
 
+def test_a_row_of_figures_goes_on_at_a_cell() -> None:
+    head = "  measured  standard     8 streams  "
+    pieces = folded(f"{head}TTFT 196 ms  TPOT 6.54 ms  p95 14 ms    E2E 751 ms  739 tok/s", 80)
+    assert pieces == [
+        f"{head}TTFT 196 ms  TPOT 6.54 ms  p95 14 ms",
+        f"{' ' * len(head)}E2E 751 ms  739 tok/s",
+    ]
+
+
 @pytest.mark.parametrize(
     "line", ["next: specops run rollout.yaml " + "x" * 80, "  pip install -e '.[serve]' " + "y " * 60]
 )

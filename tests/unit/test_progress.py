@@ -50,11 +50,13 @@ def test_a_log_names_each_phase_and_its_place(capsys) -> None:
         report.phases({"baseline": None, "ab": None})
         report.phase("baseline", "running")
         report.phase("baseline", "yes", "measured")
+        report.phase("ab", "running")
         report.phase("ab", "undecided", "too few prompts")
     assert capsys.readouterr().err.splitlines() == [
         "baseline (1 of 2): running",
-        "baseline (1 of 2): yes, measured",
-        "ab (2 of 2): undecided, too few prompts",
+        "baseline (1 of 2): passed after 0 s, measured",
+        "ab (2 of 2): running",
+        "ab (2 of 2): undecided after 0 s, too few prompts",
     ]
 
 
@@ -67,7 +69,8 @@ def shown(terminal: _Terminal, console: Console) -> list[str]:
 def test_a_terminal_shows_phases_and_the_step_within_80_columns() -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     terminal = _Terminal(console)
-    terminal.phases({"baseline": 30.0, "drafts": 1.0, "sweep": 100.0, "ab": 50.0, "canary": None})
+    terminal.phases({"baseline": 30.0, "drafts": 1.0, "sweep": 100.0, "ab": 612.6, "canary": None})
+    terminal.phase("baseline", "running")
     terminal.phase("baseline", "yes", "32 requests, p50 412 ms")
     terminal.phase("drafts", "skipped", "which models a pool of engine endpoint serves is not known " * 3)
     terminal.phase("sweep", "running")
@@ -79,13 +82,26 @@ def test_a_terminal_shows_phases_and_the_step_within_80_columns() -> None:
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].startswith("2 of 5 phases, 0 s elapsed")
     assert "left" not in lines[0]  # how long the canary takes is not known
-    assert lines[1] == " + baseline     yes        32 requests, p50 412 ms"
+    assert lines[1] == " + baseline     passed             0 s  32 requests, p50 412 ms"
     assert lines[3] == " > sweep        running"
-    assert lines[4] == "   ab           next"
+    assert lines[4] == "   ab           next      ~10 min 13 s"
     assert lines[5] == "   canary"
     assert lines[6].startswith("####")
     assert "k=3 at 4 streams   48/96   p50 200 ms" in lines[6]
     assert lines[6].endswith("left")
+
+
+def test_a_long_label_leaves_room_for_the_figures() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    terminal = _Terminal(console)
+    terminal.start("comparing standard, speculative, and a challenger with a long name", 512)
+    terminal.request(1.0, 10)
+    terminal.advance(134)
+    [line] = shown(terminal, console)
+    assert len(line) <= 80
+    assert line.startswith("comparing standard, sp")
+    assert "…   134/512   p50 1.00 s" in line
+    assert line.endswith("left")
 
 
 def test_the_time_left_is_of_the_phases_to_come() -> None:
@@ -99,5 +115,5 @@ def test_the_time_left_is_of_the_phases_to_come() -> None:
 
 
 def test_states_are_told_apart_without_colour() -> None:
-    marks = [mark for mark, _ in module.MARKS.values()]
+    marks = [mark for mark, _, _ in module.MARKS.values()]
     assert len(set(marks)) == len(marks)

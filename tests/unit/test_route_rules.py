@@ -117,7 +117,7 @@ def test_a_gain_at_one_stream_says_nothing_of_heavier_loads(tmp_path: Path) -> N
     found = table(tmp_path, route={"classes": THREE})
     assert found["max_in_flight"]["value"] == 1
     assert found["max_in_flight"]["source"] == (
-        f"ab.json {sha256(path)[:12]}: pays up to 1 stream, × 1 replicas / 1 routers"
+        f"ab.json {sha256(path)[:12]}: pays up to 1 stream, × 1 replica / 1 router"
     )
     assert {limit for _, limit in of_classes(found).values()} == {1}
 

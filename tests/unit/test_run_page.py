@@ -91,9 +91,12 @@ def test_the_page_says_what_the_terminal_says(folder: Path) -> None:
     found = document(read(folder))
     shown = terminal_page(read(folder).walk(), load(folder / "../../rollout.yaml"), Path("rollout.yaml"))
     text = " ".join(" ".join(shown).split())
-    assert f"Decision: {found.headline[:1].lower()}{found.headline[1:]}" in text
-    for line in found.summary:
+    assert found.headline.startswith("Use speculation for ")
+    assert f"Decision: {found.headline.replace('Use speculation', 'use it')}" in text
+    *said, missing = found.summary
+    for line in said:
         assert " ".join(str(line).split()) in text
+    assert missing == Cell("Not complete: 9 phases of 10 did not run yet.", "open")
     assert (found.status, found.verdict) == ("good", "Speculation pays, with limits")
     assert next(step.command for step in found.steps).startswith("specops run ")
     page = written(folder)
@@ -145,6 +148,20 @@ def test_a_failed_gate_comes_before_a_good_comparison(folder: Path) -> None:
     assert found.headline == "Canary failed: 1 check failed: parity."
     assert "Decision: use it at 1 stream a server." in found.summary
     assert Cell("Stopped at canary; later phases did not run.", "bad") in found.summary
+
+
+def test_evidence_of_the_checklist_links_its_file(folder: Path) -> None:
+    common = {"created": "2026-11-25T00:00:00Z", "age_s": 0, "figure": "1.9×"}
+    ours = common | {"source": "ab.json", "sha256": "0" * 64}
+    live = common | {"source": "http://127.0.0.1:9090", "sha256": None}
+    run(
+        folder,
+        compared(2.0),
+        checklist(item("speedup", "passed", evidence=[ours]), item("routing", "open", evidence=[live])),
+    )
+    page = written(folder)
+    assert '<a href="ab.json">ab.json 000000000000</a>' in page
+    assert "http://127.0.0.1:9090 (live)" in page
 
 
 def test_the_phases_show_their_state_in_words(folder: Path) -> None:

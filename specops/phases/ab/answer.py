@@ -24,7 +24,12 @@ ROUND_FROM = 1.2
 """A speed-up from here on is written with one decimal in a sentence; a smaller one needs two."""
 
 Outcome = Literal["faster", "slower", "no gain", "other"]
-NOTES = ("repeats come from a cache", "it drifted", "whether the answers are the standard's is unchecked")
+NOTES = (
+    "repeats come from a cache",
+    "the speed-up drifted",
+    "it drifted",  # in older results
+    "whether the answers are the standard's is unchecked",
+)
 """Parts of a decision's reason that hold beside a yes."""
 
 

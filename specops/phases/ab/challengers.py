@@ -155,11 +155,11 @@ def unless_drifted(
     its trend."""
     if drift is None:
         return decision
-    drifted = f"it drifted: {drift.message}"
+    drifted = f"the speed-up drifted: {drift.message}"
     if decision.verdict != "yes":
         return decision.model_copy(update={"reason": f"{decision.reason}; {drifted}"})
     if all(part is not None and part.low > 1 for part in (*halves, lowest)):
-        reason = f"{decision.reason}; it drifted, and both halves of the run show the gain"
+        reason = f"{decision.reason}; the speed-up drifted, and both halves of the run show the gain"
         return decision.model_copy(update={"reason": reason})  # the line of the drift has the figures
     each = " then ".join("too few prompts" if half is None else times(half) for half in halves)
     end = "" if lowest is None else f", and {times(lowest)} at the worse end"

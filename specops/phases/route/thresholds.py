@@ -17,6 +17,7 @@ from specops.config.route import RESERVED, TrafficClass
 from specops.errors import ConfigError, FileError
 from specops.phases.ab import report as ab
 from specops.phases.sweep import report as sweep
+from specops.render.figures import count
 from specops.results import Result
 from specops.serving import ENGINES
 
@@ -225,8 +226,9 @@ class _Measured:
             replicas = max(replicas, self.rollout.deploy.speculative_replicas)
         routers = max(1, len(self.rollout.addresses.routers))
         limit = max(1, paid.streams * replicas // routers)
-        unit = "stream" if paid.streams == 1 else "streams"
-        why = f"{paid.source}: pays up to {paid.streams} {unit}, × {replicas} replicas / {routers} routers"
+        paying = count(paid.streams, "stream")
+        servers_by_router = f"× {count(replicas, 'replica')} / {count(routers, 'router')}"
+        why = f"{paid.source}: pays up to {paying}, {servers_by_router}"
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:

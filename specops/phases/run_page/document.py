@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,15 +26,19 @@ NEXT, CHANGE = "next: ", "change: "
 SAMPLES = "The prompts are samples that ship with specops: measure your own traffic before you decide."
 
 
+_IT = re.compile(r"^(use|keep) it\b")
+"""What the headline, which stands first, calls by its name."""
+
+
 def document(run: RunFolder) -> Document:
     walk = run.walk()
     found = _answer(run, walk)
     return Document(
-        title=run.name,
+        title=f"Rollout {run.name}: does speculative decoding pay?",
         subtitle=_subtitle(run),
         status=found.state,
         verdict=found.verdict,
-        headline=_capital(found.headline),
+        headline=_capital(_IT.sub(r"\1 speculation", found.headline)),
         summary=(*map(_capital, found.support), *_cautions(run, walk)),
         tiles=tuple(_tiles(run)),
         steps=tuple(_next(run, walk)),
@@ -58,6 +63,13 @@ def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
     stopped = walk.step(walk.stopped) if walk.stopped else None
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
+    else:
+        ended = {one.phase for one in (*walk.steps, *walk.skipped)} | {one.name for one in run.unreadable}
+        missing = [phase for phase in PHASES if phase not in ended and f"{phase}.json" not in ended]
+        if ended and missing:
+            yield Cell(
+                f"Not complete: {count(len(missing), 'phase')} of {len(PHASES)} did not run yet.", "open"
+            )
     checked = run.results.get("checklist")
     if checked is not None and checked.verdict in ("no", "undecided"):
         yield Cell(f"Not ready to go live: {_counted(checked.summary)}.", STATES[checked.verdict][0])
@@ -87,11 +99,10 @@ def _subtitle(run: RunFolder) -> str:
         if cores:
             parts.append(f"{processor}, {count(int(cores), 'core')}")
             break
-    engines = {
-        str(arm.get("pool", {}).get("engine")): arm.get("server")
-        for arm in (run.results["ab"].environment.get("arms", {}) if "ab" in run.results else {}).values()
-    }
+    arms = run.results["ab"].environment.get("arms", {}) if "ab" in run.results else {}
+    engines = {str(arm.get("pool", {}).get("engine")): arm.get("server") for arm in arms.values()}
     parts += [f"{engine} {version}" if version else engine for engine, version in engines.items()]
+    parts += sorted({f"model {arm['model']}" for arm in arms.values() if arm.get("model")})
     prompts = sections.prompts_of(run)
     if prompts is not None:
         classes = prompts.get("classes") or {}

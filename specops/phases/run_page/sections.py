@@ -243,7 +243,10 @@ def _distribution(
         for one, spread in spreads
     )
     return Distribution(
-        title, f"cumulative share of requests. {said}", samples, "dots at p50 and p95, cut at p99"
+        title,
+        f"cumulative share of requests. {said}",
+        samples,
+        "share of requests; dots at p50 and p95, cut at p99",
     )
 
 
@@ -419,7 +422,7 @@ def _checklist(run: RunFolder) -> Section | None:
     order = {"failed": 0, "open": 1, "attested": 2, "passed": 3}
     items = sorted(checked.items, key=lambda item: order[item.status])
     rows = tuple(
-        (item.name, Cell(item.status, ITEM_STATES[item.status]), item.found, _evidence(item))
+        (item.name, Cell(item.status, ITEM_STATES[item.status]), item.found, _evidence(run, item))
         for item in items
     )
     steps = tuple(
@@ -436,11 +439,16 @@ def _checklist(run: RunFolder) -> Section | None:
     )
 
 
-def _evidence(item: Item) -> str:
-    return ", ".join(
+def _evidence(run: RunFolder, item: Item) -> str | Cell:
+    """A single file of the run folder is linked."""
+    shown = ", ".join(
         f"{one.source} {one.sha256[:DIGITS]}" if one.sha256 else f"{one.source} (live)"
         for one in item.evidence
     )
+    sources = {one.source for one in item.evidence}
+    if len(sources) == 1 and (source := next(iter(sources))) in {f"{phase}.json" for phase in run.results}:
+        return Cell(shown, link=source)
+    return shown
 
 
 def _files(run: RunFolder) -> Section | None:

@@ -122,7 +122,7 @@ def decide(pairs: Pairs, confidence: float, margins: AbSettings) -> Decision:
         return Decision(verdict="no", reason=reason, speedup=speedup)
     by_speed = decision.verdict == "undecided" and decision.reason.startswith(times(speedup))
     if by_speed and _starts_hide(pairs, decision.basis, confidence):
-        reason = f"{shown(speedup)} includes 1: {STARTS_DIFFER}"
+        reason = f"{shown(speedup)}; the interval includes 1: {STARTS_DIFFER}"
         return decision.model_copy(update={"reason": reason, "more_prompts": None})
     return decision.model_copy(update={"reason": f"{decision.reason}, n={speedup.n}"})
 
