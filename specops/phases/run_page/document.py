@@ -64,8 +64,9 @@ def _cautions(run: RunFolder, walk: Walk) -> Iterator[Cell]:
     if stopped is not None:
         yield Cell(f"Stopped at {stopped.phase}; later phases did not run.", "bad")
     else:
-        ended = {one.phase for one in (*walk.steps, *walk.skipped)} | {one.name for one in run.unreadable}
-        missing = [phase for phase in PHASES if phase not in ended and f"{phase}.json" not in ended]
+        ended = {one.phase for one in walk.steps} | {one.phase for one in walk.skipped}
+        unreadable = {one.name for one in run.unreadable}
+        missing = [phase for phase in PHASES if phase not in ended and f"{phase}.json" not in unreadable]
         if ended and missing:
             yield Cell(
                 f"Not complete: {count(len(missing), 'phase')} of {len(PHASES)} did not run yet.", "open"
