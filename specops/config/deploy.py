@@ -56,6 +56,9 @@ class Deploy(Section):
     gpus: int | None = Field(
         default=None, ge=0, description="Of one server; left out: what its parallel sizes multiply to."
     )
+    nodes: int = Field(
+        default=1, ge=1, description="Hosts that one server spans; above 1: LeaderWorkerSets on Kubernetes."
+    )
     cpus: float | None = Field(default=None, gt=0.0, description="Requested for one server.")
     memory_gib: int | None = Field(default=None, ge=1, description="Of one server, requested and the limit.")
     shm_gib: int = Field(default=8, ge=1, description="Shared memory, over which a server's processes talk.")

@@ -1,7 +1,7 @@
-"""Phase 3, configure: how both pools are started, as scripts, as a Compose file and as Kubernetes manifests.
+"""Phase 3, configure: how both pools are started, as scripts, for Compose and for Kubernetes.
 
-`render` writes rendered/{standard,speculative}.sh, rendered/compose.yaml and
-rendered/kubernetes/{standard,speculative}.yaml into the run folder. Its result says what was rendered, what
+`render` writes rendered/{standard,speculative}.sh, rendered/compose.yaml and rendered/KIND/{standard,
+speculative}.yaml for each of `KINDS` into the run folder. Its result says what was rendered, what
 the lint has against it, what was left out and why, and whether the standard pool carries the peak alone.
 """
 
@@ -13,19 +13,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specops import results
-from specops.config import Pool, Rollout
-from specops.errors import UsageError
+from specops.config import Deploy, Pool, Rollout
+from specops.errors import ConfigError, UsageError
 from specops.launch.command_files import command_of, judge
 from specops.launch.pools import contained
 from specops.phases.capacity import capacity
 from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.progress import Progress
 from specops.render import files as rendered_files
-from specops.render.compose import compose
+from specops.render import helm
+from specops.render.compose import compose, own_host
+from specops.render.kserve import inference_service
 from specops.render.kubernetes import manifests
+from specops.render.leader_worker_set import ADDRESS, RANK, leader_worker_set
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
-from specops.serving import Condition, Finding, Startable
+from specops.serving import ENGINES, Condition, Finding, Spread, Startable
 
 POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
 
@@ -39,6 +42,9 @@ class _Work:
     version: str | None = None
     command: list[str] = field(default_factory=list)
     server: Server | None = None
+    spread: Spread | None = None
+    """Where a server spans several hosts: `server` is then one of them."""
+
     findings: list[Finding] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
@@ -109,24 +115,43 @@ def _compare(works: list[_Work]) -> None:
 
 def _in_a_container(work: _Work, rollout: Rollout) -> None:
     deploy, pool = rollout.deploy, work.pool
+    assert isinstance(pool, Startable)
     inside = contained(pool, deploy, model=rollout.rollout, version=work.version)
     if isinstance(inside, str):
         work.left_out["Compose and Kubernetes"] = inside
         return
     assert inside.image is not None
+    gpus = inside.gpus
+    if deploy.nodes > 1:
+        work.spread = pool.spread(inside.words, deploy.nodes, ADDRESS, RANK)
+        if work.spread is None:
+            engine = ENGINES[pool.engine].title
+            work.left_out["LeaderWorkerSet"] = f"specops cannot spread a server of {engine} over hosts"
+            return
+        gpus, left = divmod(inside.gpus, deploy.nodes)
+        if left:
+            raise ConfigError(
+                f"deploy.nodes: {inside.gpus} GPUs of the {work.name} pool do not divide by {deploy.nodes}",
+                hint="give parallel sizes that multiply to a multiple of deploy.nodes",
+            )
     work.server = Server(
         rollout=rollout.rollout,
         pool=work.name,
         engine=pool.engine,
         image=inside.image,
-        command=tuple(inside.words),
+        command=work.spread.first if work.spread else tuple(inside.words),
         environment=pool.environment_variables,
         replicas=getattr(deploy, f"{work.name}_replicas"),
-        gpus=inside.gpus,
+        gpus=gpus,
         downloads=inside.downloads,
         drains=inside.drains,
     )
     work.findings += inside.findings
+    line = ENGINES[pool.engine].command_line
+    if work.spread is None and line is not None and helm.CHART in line.usual_in:
+        lacks = helm.lacking(work.server, deploy)
+        if lacks is not None:
+            work.left_out["Helm values"] = lacks
 
 
 def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
@@ -145,12 +170,34 @@ def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
             else None
         )
     servers = [work.server for work in works if work.server is not None]
-    files[COMPOSE] = compose(servers, rollout.deploy) if servers else None
-    for work in works:
-        files[f"{RENDERED}/kubernetes/{work.name}.yaml"] = (
-            manifests(work.server, rollout.deploy) if work.server else None
-        )
+    one_host = rollout.deploy.nodes == 1
+    files[COMPOSE] = compose(servers, rollout.deploy) if servers and one_host else None
+    for kind in KINDS:
+        for work in works:
+            files[f"{RENDERED}/{kind}/{work.name}.yaml"] = _of_kind(kind, work, rollout.deploy)
     return files
+
+
+KINDS = ("compose", "kubernetes", "kserve", "helm", "leaderworkerset")
+"""Folders of files with a pool each."""
+
+
+def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
+    server, spread = work.server, work.spread
+    if server is None or (spread is not None) != (kind == "leaderworkerset"):
+        return None
+    if spread is not None:
+        return leader_worker_set(server, spread.other, deploy)
+    line = ENGINES[server.engine].command_line
+    match kind:
+        case "compose":
+            return own_host(server, deploy)
+        case "kubernetes":
+            return manifests(server, deploy)
+        case "kserve":
+            return inference_service(server, deploy)
+    served = line is not None and helm.CHART in line.usual_in and "Helm values" not in work.left_out
+    return helm.values(server, deploy) if served else None
 
 
 def _result(rollout: Rollout, data: Rendered) -> Result:

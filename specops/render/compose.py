@@ -1,4 +1,4 @@
-"""A Compose file: both pools on one host, each server with its own GPUs and port.
+"""Compose files: both pools on one host, each server with its own GPUs and port; or each pool on its own.
 
 The fields are those of the Compose specification (https://github.com/compose-spec/compose-spec), for
 `docker compose` 2 and later.
@@ -13,13 +13,28 @@ from specops.config import Deploy
 from specops.render.server import CACHE, Server, dns_name, header, health_question, label, to_yaml
 
 MODELS = "models"
+LOOPBACK = "127.0.0.1"
+ADDRESS = "SPECOPS_ADDRESS"
+"""The variable with the address on which a host of its own publishes."""
 
 
 def compose(servers: Sequence[Server], deploy: Deploy) -> str:
-    """The file's text. Ports are published on loopback only, from `deploy.port` upwards. GPUs are numbered
-    here, since Compose would give every service that asks for two GPUs the same two."""
+    """The text of the file for one host. Ports are published on loopback only, from `deploy.port` upwards."""
+    return _file(servers, deploy, LOOPBACK, "Both pools on one host: docker compose up.")
+
+
+def own_host(server: Server, deploy: Deploy) -> str:
+    """The text of the file for a pool's own host. It has no default for the address on which it publishes: a
+    server answers whoever reaches it, and has no password."""
+    address = f"${{{ADDRESS}:?the address of this host that the router reaches}}"
+    how = f"The {server.pool} pool on a host of its own: {ADDRESS}=… docker compose up."
+    return _file([server], deploy, address, how)
+
+
+def _file(servers: Sequence[Server], deploy: Deploy, address: str, how: str) -> str:
+    """GPUs are numbered here, since Compose would give every service that asks for two GPUs the same two."""
     services = {
-        name: _service(server, deploy, index, first_gpu)
+        name: _service(server, deploy, f"{address}:{deploy.port + index}:{deploy.port}", first_gpu)
         for index, (name, server, first_gpu) in enumerate(_given_out(servers))
     }
     document: dict[str, Any] = {"name": dns_name(servers[0].rollout), "services": services}
@@ -27,9 +42,7 @@ def compose(servers: Sequence[Server], deploy: Deploy) -> str:
         document["volumes"] = {MODELS: {}}
     gpus = sum(server.gpus * server.replicas for server in servers)
     needs = f"This host needs {gpus} GPUs and the NVIDIA Container Toolkit." if gpus else "It needs no GPU."
-    return header(servers[0].rollout, f"Both pools on one host: docker compose up. {needs}") + to_yaml(
-        document
-    )
+    return header(servers[0].rollout, f"{how} {needs}") + to_yaml(document)
 
 
 def _given_out(servers: Sequence[Server]) -> Iterator[tuple[str, Server, int]]:
@@ -40,14 +53,14 @@ def _given_out(servers: Sequence[Server]) -> Iterator[tuple[str, Server, int]]:
             gpu += server.gpus
 
 
-def _service(server: Server, deploy: Deploy, index: int, first_gpu: int) -> dict[str, Any]:
+def _service(server: Server, deploy: Deploy, published: str, first_gpu: int) -> dict[str, Any]:
     service: dict[str, Any] = {
         "image": server.image,
         # Not `command`, which would go behind the image's own entry point.
         "entrypoint": [_literal(word) for word in server.command],
         "init": True,
         "restart": "unless-stopped",
-        "ports": [f"127.0.0.1:{deploy.port + index}:{deploy.port}"],
+        "ports": [published],
         "labels": {"specops_pool": server.pool, "specops_rollout": label(server.rollout)},
         "shm_size": f"{deploy.shm_gib}gb",
         "stop_grace_period": f"{deploy.drain_s}s",

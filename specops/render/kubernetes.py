@@ -19,108 +19,124 @@ MARGIN_S = 30
 
 def manifests(server: Server, deploy: Deploy) -> str:
     """The text of one pool's file, for `kubectl apply -f`."""
-    notes = [f"The {server.pool} pool, from one rollout with the other: kubectl apply -f this file."]
-    if deploy.secrets:
-        named = ", ".join(f"{secret} (key {name})" for name, secret in sorted(deploy.secrets.items()))
-        notes.append(f"It reads these Secrets, which must exist: {named}.")
-    return header(server.rollout, *notes) + to_yaml(
-        _deployment(server, deploy), _service(server, deploy), _disruption_budget(server, deploy)
+    return heading(server, deploy) + to_yaml(
+        _deployment(server, deploy), service(server, deploy), _disruption_budget(server, deploy)
     )
 
 
-def _metadata(server: Server, deploy: Deploy) -> dict[str, Any]:
+def heading(server: Server, deploy: Deploy, how: str = "kubectl apply -f this file.") -> str:
+    """The comment at the top of a pool's file."""
+    notes = [f"The {server.pool} pool, from one rollout with the other: {how}"]
+    if deploy.secrets:
+        named = ", ".join(f"{secret} (key {name})" for name, secret in sorted(deploy.secrets.items()))
+        notes.append(f"It reads these Secrets, which must exist: {named}.")
+    return header(server.rollout, *notes)
+
+
+def metadata(server: Server, deploy: Deploy) -> dict[str, Any]:
     namespace = {"namespace": deploy.namespace} if deploy.namespace else {}
-    return {"name": server.name, **namespace, "labels": _labels(server)}
+    return {"name": server.name, **namespace, "labels": labels(server)}
 
 
-def _labels(server: Server) -> dict[str, str]:
+def labels(server: Server) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": server.engine,
         "app.kubernetes.io/instance": server.name,
         "app.kubernetes.io/managed-by": "specops",
-        **_selector(server),
+        **selector(server),
     }
 
 
-def _selector(server: Server) -> dict[str, str]:
+def selector(server: Server) -> dict[str, str]:
     return {"specops_rollout": label(server.rollout), "specops_pool": server.pool}
 
 
 def _deployment(server: Server, deploy: Deploy) -> dict[str, Any]:
-    # The standard pool must carry all traffic at any moment, so a new server is up before an old one goes.
-    # The speculative one can lose a server: its traffic has somewhere to go, and no spare GPU is needed.
-    standard = server.pool == "standard"
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(server, deploy),
+        "metadata": metadata(server, deploy),
         "spec": {
             "replicas": server.replicas,
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": deploy.start_timeout_s + 60,
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": int(standard), "maxUnavailable": int(not standard)},
-            },
-            "selector": {"matchLabels": _selector(server)},
-            "template": {"metadata": {"labels": _labels(server)}, "spec": _pod(server, deploy)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": steps(server)},
+            "selector": {"matchLabels": selector(server)},
+            "template": {"metadata": {"labels": labels(server)}, "spec": pod(server, deploy)},
         },
     }
 
 
-def _pod(server: Server, deploy: Deploy) -> dict[str, Any]:
-    pod: dict[str, Any] = {
+def steps(server: Server) -> dict[str, int]:
+    """Of a rolling update. The standard pool must carry all traffic at any moment, so a new server is up
+    before an old one goes. The speculative one can lose a server: its traffic has somewhere to go, and no
+    spare GPU is needed."""
+    standard = server.pool == "standard"
+    return {"maxSurge": int(standard), "maxUnavailable": int(not standard)}
+
+
+def pod(server: Server, deploy: Deploy) -> dict[str, Any]:
+    """The spec of a server's pod, with one container."""
+    spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         # A Service called vllm would set VLLM_PORT to an address, which vLLM then fails to read as a port.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": SETTLE_S + deploy.drain_s + MARGIN_S,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(server, deploy)],
-        "volumes": _volumes(server, deploy),
+        "volumes": volumes(server, deploy),
     }
     if server.gpus:
-        pod["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     if server.replicas > 1:
-        pod["topologySpreadConstraints"] = [
+        spec["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _selector(server)},
+                "labelSelector": {"matchLabels": selector(server)},
             }
         ]
-    return pod
+    return spec
 
 
 def _container(server: Server, deploy: Deploy) -> dict[str, Any]:
-    probes = deploy.probes
-    health = {
-        "httpGet": {"path": "/health", "port": "http"},
-        "periodSeconds": probes.period_s,
-        "timeoutSeconds": probes.timeout_s,
-    }
-    patience = math.ceil(deploy.start_timeout_s / probes.period_s)
     # A server that does not finish its requests after SIGTERM gets their time before it.
     before_term = SETTLE_S if server.drains else SETTLE_S + deploy.drain_s
     return {
         "name": server.engine,
         "image": server.image,
-        "command": [_literal(word) for word in server.command],
-        "env": _env(server, deploy),
+        "command": [literal(word) for word in server.command],
+        "env": env(server, deploy),
         "ports": [{"name": "http", "containerPort": deploy.port}],
-        "startupProbe": {**health, "failureThreshold": patience},
-        "readinessProbe": {**health, "failureThreshold": probes.unready_after},
-        "livenessProbe": {**health, "failureThreshold": probes.restart_after},
+        "startupProbe": probe("startupProbe", deploy, "http"),
+        "readinessProbe": probe("readinessProbe", deploy, "http"),
+        "livenessProbe": probe("livenessProbe", deploy, "http"),
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(before_term)]}}},
         "resources": _resources(server, deploy),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": _mounts(server, deploy),
+        "volumeMounts": mounts(server, deploy),
     }
 
 
-def _env(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
+def probe(name: str, deploy: Deploy, port: int | str) -> dict[str, Any]:
+    probes = deploy.probes
+    patience = {
+        "startupProbe": math.ceil(deploy.start_timeout_s / probes.period_s),
+        "readinessProbe": probes.unready_after,
+        "livenessProbe": probes.restart_after,
+    }
+    return {
+        "httpGet": {"path": "/health", "port": port},
+        "periodSeconds": probes.period_s,
+        "timeoutSeconds": probes.timeout_s,
+        "failureThreshold": patience[name],
+    }
+
+
+def env(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     values = dict(server.environment) | ({"HF_HOME": CACHE} if server.downloads else {})
-    given: list[dict[str, Any]] = [{"name": k, "value": _literal(v)} for k, v in sorted(values.items())]
+    given: list[dict[str, Any]] = [{"name": k, "value": literal(v)} for k, v in sorted(values.items())]
     return given + [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}
         for name, secret in sorted(deploy.secrets.items())
@@ -139,7 +155,7 @@ def _resources(server: Server, deploy: Deploy) -> dict[str, Any]:
     return {name: value for name, value in (("requests", requests), ("limits", limits)) if value}
 
 
-def _volumes(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
+def volumes(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{deploy.shm_gib}Gi"}}
     ]
@@ -160,7 +176,7 @@ def _volumes(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     return volumes
 
 
-def _mounts(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
+def mounts(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if deploy.model_folder:
         mounts.append({"name": "models", "mountPath": deploy.model_folder, "readOnly": True})
@@ -169,13 +185,13 @@ def _mounts(server: Server, deploy: Deploy) -> list[dict[str, Any]]:
     return mounts
 
 
-def _service(server: Server, deploy: Deploy) -> dict[str, Any]:
+def service(server: Server, deploy: Deploy) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(server, deploy),
+        "metadata": metadata(server, deploy),
         "spec": {
-            "selector": _selector(server),
+            "selector": selector(server),
             "ports": [{"name": "http", "port": deploy.port, "targetPort": "http"}],
         },
     }
@@ -185,11 +201,11 @@ def _disruption_budget(server: Server, deploy: Deploy) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(server, deploy),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _selector(server)}},
+        "metadata": metadata(server, deploy),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(server)}},
     }
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Escape for Kubernetes, which expands $(NAME); $$ is a dollar."""
     return text.replace("$", "$$")

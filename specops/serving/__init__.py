@@ -13,7 +13,17 @@ from specops.serving import command, embedded, endpoint, llamacpp, sglang, trtll
 from specops.serving.argv import Command, CommandLine, Finding, Judged
 from specops.serving.drafts import DraftSupport, ServedPair
 from specops.serving.endpoint import pool_at
-from specops.serving.engine import Condition, Container, Endpoint, Engine, Grid, OwnModels, Pool, Startable
+from specops.serving.engine import (
+    Condition,
+    Container,
+    Endpoint,
+    Engine,
+    Grid,
+    OwnModels,
+    Pool,
+    Spread,
+    Startable,
+)
 from specops.serving.known_issues import (
     KnownIssue,
     ReferenceAcceptance,
@@ -46,6 +56,7 @@ __all__ = [
     "ReferenceAcceptance",
     "Series",
     "ServedPair",
+    "Spread",
     "Startable",
     "issues",
     "namings",

@@ -115,6 +115,17 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A server over several hosts."""
+
+    first: tuple[str, ...]
+    """The command of the one that answers requests."""
+
+    other: tuple[str, ...]
+    """The command of each of the others."""
+
+
+@dataclass(frozen=True)
 class Grid:
     """What a sweep tries. Folders of drafts are relative to `folder`."""
 
@@ -275,6 +286,11 @@ class Startable(Pool):
     @abstractmethod
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
         """`version`: of the engine; None: the newest known. ConfigError for settings that it lacks."""
+
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread | None:
+        """Its container's `words` over several hosts: `address` is the first one's, `rank` an other's number.
+        None: the engine cannot, or not by its own words."""
+        return None
 
 
 @dataclass(frozen=True)

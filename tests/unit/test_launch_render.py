@@ -25,8 +25,12 @@ EVERY_FILE = [
     "rendered/standard.sh",
     "rendered/speculative.sh",
     "rendered/compose.yaml",
+    "rendered/compose/standard.yaml",
+    "rendered/compose/speculative.yaml",
     "rendered/kubernetes/standard.yaml",
     "rendered/kubernetes/speculative.yaml",
+    "rendered/kserve/standard.yaml",
+    "rendered/kserve/speculative.yaml",
 ]
 
 

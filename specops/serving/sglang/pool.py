@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specops.serving.argv import Finding
-from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
+from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
 from specops.serving.metrics import Series
 from specops.serving.sglang.command import VERSION, command
 from specops.serving.sglang.lint import lint
@@ -12,6 +14,8 @@ from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import SglangSettings
 
 IMAGE = "lmsysorg/sglang"
+DIST_PORT = 20000
+"""Over which the hosts of one server meet."""
 
 
 class SglangPool(SglangSettings):
@@ -38,6 +42,10 @@ class SglangPool(SglangSettings):
         words = command(called, port=port, host=EVERYWHERE)
         image = f"{IMAGE}:v{version or VERSION}"
         return Container(image, words, self.gpus, downloads=True, drains=True)
+
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread:
+        common = (*words, "--nnodes", str(nodes), "--dist-init-addr", f"{address}:{DIST_PORT}")
+        return Spread(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank))
 
     def at_k(self, k: int) -> dict[str, object]:
         assert self.speculation is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from specops.serving.argv import Finding
-from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start
+from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
 from specops.serving.metrics import Series
 from specops.serving.vllm.command import command
 from specops.serving.vllm.execution import conditions, model_in
@@ -53,6 +54,14 @@ class VllmPool(VllmSettings):
         if drains and DRAINS not in words:
             words += [DRAINS, str(drain_s)]
         return Container(f"{IMAGE}:v{release.requested}", words, self.gpus, downloads=True, drains=drains)
+
+    def spread(self, words: Sequence[str], nodes: int, address: str, rank: str) -> Spread | None:
+        """With the multiprocessing backend, without Ray."""
+        release = table().release(Version.parse(self.version) if self.version else None)
+        if "--nnodes" not in release.flags:
+            return None
+        common = (*words, "--nnodes", str(nodes), "--master-addr", address)
+        return Spread(first=(*common, "--node-rank", "0"), other=(*common, "--node-rank", rank, "--headless"))
 
     def at_k(self, k: int) -> dict[str, object]:
         # A schedule by batch size would set K itself.
