@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-PhaseState = Literal["running", "yes", "no", "undecided", "skipped", "reused"]
+PhaseState = Literal["running", "yes", "no", "undecided", "skipped"]
 
 
 class Progress(Protocol):
     def phases(self, seconds: Mapping[str, float | None]) -> None:
         """The phases of a walk in their order, each with its expected seconds; None: not known."""
 
-    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
-        """A phase of the walk begins or has ended. `detail`: its reason, in one sentence."""
+    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
+        """A phase of the walk begins or has ended. `detail`: its reason, in one sentence. `reused`: an
+        earlier result stands."""
 
     def start(self, label: str, total: int) -> None:
         """A new piece of work of `total` units begins; it takes the place of the one before."""
@@ -33,7 +34,7 @@ class Silent:
 
     def phases(self, seconds: Mapping[str, float | None]) -> None: ...
 
-    def phase(self, name: str, state: PhaseState, detail: str = "") -> None: ...
+    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None: ...
 
     def start(self, label: str, total: int) -> None: ...
 

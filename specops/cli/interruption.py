@@ -13,6 +13,7 @@ from types import FrameType
 
 import typer
 
+from specops.cli.output import print_message
 from specops.errors import Stopped
 
 _received: list[signal.Signals] = []
@@ -54,7 +55,7 @@ def resume_hint() -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         by = _received[0] if _received else signal.SIGINT
-        print(message(by, sys.argv[1:], stopped), file=sys.stderr, flush=True)
+        print_message(message(by, sys.argv[1:], stopped))
         raise typer.Exit(128 + by) from None
 
 

@@ -49,6 +49,15 @@ def print_lines(lines: Iterable[str]) -> None:
             typer.echo(coloured(piece) if colour else piece)
 
 
+def print_message(text: str) -> None:
+    """On stderr, folded at words on a terminal."""
+    terminal = sys.stderr.isatty()
+    width = shutil.get_terminal_size().columns if terminal else 0
+    for line in text.split("\n"):
+        for piece in folded(line, width) if terminal else [line]:
+            print(piece, file=sys.stderr, flush=True)
+
+
 def folded(line: str, width: int) -> list[str]:
     """The line in pieces of at most `width` characters, continued below the beginning of its last column."""
     if len(line) <= width or COMMAND.search(line):
@@ -130,9 +139,9 @@ def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -
     if as_json:
         print_json({"error": message, "hint": hint, "code": code})
         return
-    print(f"error: {message}", file=sys.stderr)
+    print_message(f"error: {message}")
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print_message(f"hint: {hint}")
 
 
 def print_error(error: SpecopsError, *, as_json: bool = False) -> None:

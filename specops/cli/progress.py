@@ -34,7 +34,6 @@ MARKS: Mapping[PhaseState | None, tuple[str, str, str]] = {
     "no": ("x", "failed", "bold red"),
     "undecided": ("?", "undecided", "bold yellow"),
     "skipped": ("-", "skipped", "dim"),
-    "reused": ("=", "reused", "green"),
 }
 """For each state a mark, which tells it without colour, the word of the final page, and a style."""
 
@@ -64,6 +63,7 @@ class _Work:
         self.states: dict[str, tuple[PhaseState, str]] = {}
         self.phase_began: dict[str, float] = {}
         self.phase_took: dict[str, float] = {}
+        self.reused: set[str] = set()
 
     def start(self, label: str, total: int) -> None:
         self.label, self.done, self.total = label, 0, total
@@ -108,15 +108,19 @@ class _Work:
     def next_phase(self) -> str | None:
         return next((name for name in self.expected if name not in self.states), None)
 
-    def set_phase(self, name: str, state: PhaseState, detail: str) -> None:
+    def set_phase(self, name: str, state: PhaseState, detail: str, reused: bool) -> None:
         self.states[name] = state, detail
+        if reused:
+            self.reused.add(name)
         if state == "running":
             self.phase_began[name] = time.monotonic()
         elif name in self.phase_began:
             self.phase_took[name] = time.monotonic() - self.phase_began[name]
 
     def phase_time(self, name: str) -> str:
-        """What a phase took, or with ~ what it will take. Empty while it runs, and where it is not known."""
+        """What a phase took, "reused", or with ~ what it will take. Empty while it runs, and if not known."""
+        if name in self.reused:
+            return "reused"
         if name in self.phase_took:
             return duration(self.phase_took[name])
         expected = self.expected.get(name)
@@ -144,8 +148,8 @@ class _Terminal:
     def phases(self, seconds: Mapping[str, float | None]) -> None:
         self._work.expected = dict(seconds)
 
-    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
-        self._work.set_phase(name, state, detail)
+    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
+        self._work.set_phase(name, state, detail, reused)
 
     def start(self, label: str, total: int) -> None:
         self._work.start(label, total)
@@ -230,13 +234,14 @@ class _Lines:
     def phases(self, seconds: Mapping[str, float | None]) -> None:
         self._work.expected = dict(seconds)
 
-    def phase(self, name: str, state: PhaseState, detail: str = "") -> None:
-        self._work.set_phase(name, state, detail)
-        if state in ("skipped", "reused"):
+    def phase(self, name: str, state: PhaseState, detail: str = "", *, reused: bool = False) -> None:
+        self._work.set_phase(name, state, detail, reused)
+        if state == "skipped":
             return  # a note says why
         number, names = len(self._work.expected), list(self._work.expected)
         place = f" ({names.index(name) + 1} of {number})" if name in names else ""
-        took = f" after {self._work.phase_time(name)}" if state != "running" else ""
+        shown = self._work.phase_time(name)
+        took = "" if state == "running" else f", {shown}" if reused else f" after {shown}"
         self.note(f"{name}{place}: {MARKS[state][1]}{took}" + (f", {detail}" if detail else ""))
 
     def start(self, label: str, total: int) -> None:

@@ -52,11 +52,13 @@ def test_a_log_names_each_phase_and_its_place(capsys) -> None:
         report.phase("baseline", "yes", "measured")
         report.phase("ab", "running")
         report.phase("ab", "undecided", "too few prompts")
+        report.phase("baseline", "yes", "measured", reused=True)
     assert capsys.readouterr().err.splitlines() == [
         "baseline (1 of 2): running",
         "baseline (1 of 2): passed after 0 s, measured",
         "ab (2 of 2): running",
         "ab (2 of 2): undecided after 0 s, too few prompts",
+        "baseline (1 of 2): passed, reused, measured",
     ]
 
 
@@ -108,8 +110,10 @@ def test_the_time_left_is_of_the_phases_to_come() -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     terminal = _Terminal(console)
     terminal.phases({"baseline": 30.0, "ab": 90.0})
-    terminal.phase("baseline", "reused")
-    assert shown(terminal, console)[0] == "1 of 2 phases, 0 s elapsed, about 1 min 30 s left"
+    terminal.phase("baseline", "undecided", "too few prompts", reused=True)
+    heading, earlier, *_ = shown(terminal, console)
+    assert heading == "1 of 2 phases, 0 s elapsed, about 1 min 30 s left"
+    assert earlier == " ? baseline     undecided       reused  too few prompts"
     terminal.phase("ab", "no", "slower")
     assert shown(terminal, console)[0] == "2 of 2 phases, 0 s elapsed"
 

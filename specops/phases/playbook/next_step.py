@@ -74,7 +74,7 @@ def _of_launch(step: Step) -> str:
 
 def _after(last: Step, commands: Commands) -> list[str]:
     """Of a walk that did not come to the checklist."""
-    if last.result.verdict == "yes":
+    if last.result.verdict in ("yes", "partial"):
         return _lines(_again(commands))
     if last.phase == "ab" and last.result.verdict == "undecided":
         more = last.result.summary.get("more_prompts")

@@ -111,8 +111,8 @@ def run(
             continue
         walk.steps.append(made)
         verdict = made.result.verdict
-        state: PhaseState = "reused" if made.reused else "undecided" if verdict == "partial" else verdict
-        progress.phase(phase, state, made.result.reason)
+        state: PhaseState = "undecided" if verdict == "partial" else verdict
+        progress.phase(phase, state, made.result.reason, reused=made.reused)
         if phase == "baseline" and not made.reused:
             progress.phases(_expected(given, only))  # now by what it measured
         if made.reused:

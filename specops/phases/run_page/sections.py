@@ -246,7 +246,7 @@ def _distribution(
         title,
         f"cumulative share of requests. {said}",
         samples,
-        "share of requests; dots at p50 and p95, cut at p99",
+        "share of requests up to p99; dots: p50, p95",
     )
 
 
