@@ -18,6 +18,8 @@ from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.serving import ENGINES
 
+GENERAL_HINT = "`specops init` writes a file in which every key is explained"
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -34,12 +36,13 @@ class Problem:
 
 
 def _refused(path: Path, problems: Iterable[Problem]) -> ConfigError:
-    """All problems in the order of the file. A single one keeps its hint apart, as every other error."""
+    """All problems in the order of the file. Of several, each has its own hint behind it."""
     found = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
     if len(found) == 1:
         return ConfigError(f"{path}, {found[0].place}: {found[0].message}", hint=found[0].hint)
-    lines = [f"  {one.place}: {one.message}" + (f" ({one.hint})" if one.hint else "") for one in found]
-    return ConfigError("\n".join([f"{path} has {len(found)} problems:", *lines]))
+    own = [f" ({one.hint})" if one.hint and one.hint != GENERAL_HINT else "" for one in found]
+    lines = [f"  {one.place}: {one.message}{hint}" for one, hint in zip(found, own, strict=True)]
+    return ConfigError("\n".join([f"{path} has {len(found)} problems:", *lines]), hint=GENERAL_HINT)
 
 
 def load(path: Path) -> Rollout:
@@ -163,6 +166,8 @@ _EXPECTED = {
     "string_pattern_mismatch": "text that matches {pattern}",
 }
 
+_MATCHING = {r"^https?://": "a URL that begins with http:// or https://"}
+"""By pattern, what it means; the others are shown as they are."""
 
 _HINTS = {
     "string_type": "put it in quotes",
@@ -187,7 +192,7 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
         guess = f"did you mean '{nearest[0]}'? " if nearest else ""
         return f"unknown key '{where}'", f"{guess}known here: {', '.join(known)}"
     if detail["type"] == "missing":
-        return f"{where} lacks the key '{detail['loc'][-1]}'", "`specops init` writes a file with every key"
+        return f"{where} lacks the key '{detail['loc'][-1]}'", GENERAL_HINT
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and _tag(detail) == "kind":
         said = f"is '{detail['ctx']['tag']}'" if "tag" in detail["ctx"] else "lacks the key 'kind'"
         return f"{where} {said}", f"it is {_one_of(KINDS)}"
@@ -200,10 +205,11 @@ def _describe(where: str, detail: ErrorDetails) -> tuple[str, str | None]:
     if "hint" in detail.get("ctx", {}):  # one of specops's own
         return f"{where}: {detail['msg']}", detail["ctx"]["hint"]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
-    expected = expected.format_map(detail.get("ctx", {}))
-    return f"{where} is {_shown(detail['input'])}, and should be {expected}", _HINTS.get(
-        detail["type"], "`specops init` writes a file in which every key is explained"
+    expected = _MATCHING.get(detail.get("ctx", {}).get("pattern", "")) or expected.format_map(
+        detail.get("ctx", {})
     )
+    found = f"{where} is {_shown(detail['input'])}, and should be {expected}"
+    return found, _HINTS.get(detail["type"], GENERAL_HINT)
 
 
 def _shown(value: object) -> str:

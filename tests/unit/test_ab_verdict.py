@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_visits import ARMS, CLASSES, judged, visits
+from pydantic import ValidationError
 
 from specops import stats
 from specops.load.arrivals import Level
@@ -20,6 +21,7 @@ from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import (
     Cell,
+    Confidences,
     Decision,
     Verdicts,
     in_sequence,
@@ -308,6 +310,19 @@ def test_classes_and_challengers_share_the_error_that_one_alone_may_make() -> No
     one = width(("chat",), ARMS)
     assert one == pytest.approx(stats.sequential.levels([0.25, 0.5, 0.75, 1.0], 0.95)[-1])
     assert one < width(("chat",), THREE) < width(CLASSES, ARMS) < width(CLASSES, THREE)
+
+
+def test_all_classes_together_share_the_error_with_the_other_challengers_only() -> None:
+    found = Confidences.at(AbSettings(), CLASSES, 2, 1, 1)
+    assert found.of_levels == pytest.approx(of_look(AbSettings().confidence, 1, 1, among=2))
+    assert found.of_classes == pytest.approx(of_look(AbSettings().confidence, 1, 1, among=2 * len(CLASSES)))
+    assert Confidences.at(AbSettings(), (), 0, 1, 1).of_levels == pytest.approx(AbSettings().confidence)
+
+
+def test_a_decision_is_not_changed_in_place() -> None:
+    """Looks, the page and the result share it."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Decision(verdict="no", reason="slower").verdict = "yes"
 
 
 def test_early_looks_are_sterner() -> None:

@@ -113,3 +113,9 @@ def test_more_servers_never_make_it_worse_and_the_number_named_is_enough(
     assert answer(enough + 1).verdict == "yes"  # + 1: the division may round
     if enough > 2:
         assert answer(enough - 2).verdict != "yes"
+
+
+def test_the_answer_of_a_gate_is_not_changed_in_place() -> None:
+    answer = gate(asked(8.0), 1, found(rate(10.0, 11.0, 12.0)))
+    with pytest.raises(ValidationError, match="frozen"):
+        answer.verdict = "no"

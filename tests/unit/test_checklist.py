@@ -192,6 +192,12 @@ def _break_even(share: float | None) -> Change:
     return _changed("sweep", data=swept(break_even=share))
 
 
+def _rivals(**apart: bool) -> dict[str, Any]:
+    """Settings that pay beside the recommended, and whether they can be told apart from it."""
+    found = [{"setting": f"k={name[1:]}", "ratio": None, "apart": each} for name, each in apart.items()]
+    return swept() | {"rivals": found}
+
+
 @pytest.mark.parametrize(
     ("change", "item", "status", "said"),
     [
@@ -205,6 +211,12 @@ def _break_even(share: float | None) -> Change:
         (_deploys("no", "do not deploy: slower"), "speedup", "failed", "do not deploy: slower"),
         (_deploys("undecided", "the standard speculates"), "speedup", "open", "the standard speculates"),
         (_changed("sweep", recommendation=recommended("k=5")), "k-swept", "failed", "k=5 is better"),
+        (_changed("sweep", recommendation=recommended("k=5"), data=_rivals(k3=False)), "k-swept", "passed",
+         "within the noise of k=5"),
+        (_changed("sweep", recommendation=recommended("k=5"), data=_rivals(k3=True)), "k-swept", "failed",
+         "k=5 is better"),
+        (_changed("sweep", recommendation=recommended("k=5"), data=_rivals(k8=False)), "k-swept", "failed",
+         "k=5 is better"),
         (_changed("sweep", verdict="no"), "k-swept", "failed", "made up"),
         (_changed("sweep", data=swept(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept(gpu_share=0.96)), "gpu-memory", "failed", "96%"),

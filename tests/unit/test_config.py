@@ -103,7 +103,7 @@ def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) ->
             "pools.standard.engine is 'embeded', and should be embedded",
         ),
         ("engine: embedded", "max_batch: 8", 4, "lacks the key 'engine'"),
-        ("base_url: http", "base_url: ftp", 8, "should be text that matches ^https?://"),
+        ("base_url: http", "base_url: ftp", 8, "should be a URL that begins with http:// or https://"),
         ("    base_url: http://127.0.0.1:8000/v1\n", "", 6, "lacks the key 'base_url'"),
         ("rollout: first\n", "", 1, "lacks the key 'rollout'"),
         ("rollout: first", "rollout: 12", 1, "rollout is 12, and should be text"),

@@ -541,6 +541,24 @@ def test_what_follows_a_bad_window_is_judged_at_95_per_cent_and_by_few_requests(
     assert not repeated(plan, bad, seen(**few, acceptance=0.0)), "another signal than was bad"
 
 
+def test_few_requests_repeat_an_acceptance_that_was_bad(plan: Criteria) -> None:
+    low = {"acceptance": 0.05, "finished": 900.0}
+    bad = evaluate(plan, seen(**low), 1000.0)
+    assert {one.signal for one in bad.findings if one.verdict == "bad"} == {"acceptance"}
+    few = {"acceptance": 0.05, "finished": 20.0, "drafted": 1300.0}
+    assert repeated(plan, bad, seen(**few))
+    assert not repeated(plan, bad, seen(**few | {"finished": 15.0}))
+
+
+def test_the_load_of_a_window_brackets_what_few_scrapes_leave_open() -> None:
+    """Mean plus variance over mean; 32 scrapes know the variance to half of it."""
+    known = verdicts.load(seen(load=4.0, spread=2.0, gauged=32.0))
+    assert [float(end) for end in (known.low, known.middle, known.high)] == [5.0, 6.0, 7.0]
+    unscraped = verdicts.load(seen(load=4.0, spread=math.nan))
+    assert [float(end) for end in (unscraped.low, unscraped.high)] == [4.0, 5.0]
+    assert float(verdicts.load(seen(load=0.1, spread=0.0)).low) == 1.0
+
+
 def test_half_a_window_at_most_is_shared_with_the_last_that_counted() -> None:
     assert Row(began=1000.0, last=1000.0).fresh_s(1060.0, 300.0) == 60.0
     assert Row(began=1000.0, last=1240.0).fresh_s(1300.0, 300.0) == 210.0

@@ -59,6 +59,13 @@ def test_what_is_written_is_what_is_read(path) -> None:
     assert kept.standing.confirmed == 0
 
 
+def test_a_standing_begins_with_the_first_line_that_is_stored() -> None:
+    first = replay([entry(3), entry(4)])
+    assert first.began == 3.0
+    assert replay([entry(5)], first).began == 3.0
+    assert replay([]).began is None
+
+
 def test_an_intent_without_a_result_and_a_failure_leave_it_open() -> None:
     assert replay([entry(1)]).confirmed == 100
     assert replay([entry(1, 0)]).confirmed is None

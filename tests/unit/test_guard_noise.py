@@ -128,6 +128,8 @@ def test_the_error_of_acceptance_is_that_of_requests_whose_tokens_go_together() 
         (300, 1000, 0, 1000, BAD),
         (300, 1000, 300, 1000, HEALTHY),  # the other pool fails as well: it is not speculation
         (300, 1000, math.nan, math.nan, BAD),
+        (100, 1000, 3, 60, HEALTHY),  # twice the other's share, which 60 requests hardly show
+        (100, 1000, 300, 6000, BAD),
         (16, 16, 0, 0, BAD),
         (15, 15, 0, 0, NO_TRAFFIC),
         (3, 20, 0, 1000, HEALTHY),

@@ -134,6 +134,11 @@ def test_a_class_that_is_bad_alone_holds_a_step_and_does_not_fall_back() -> None
     assert step.see("bad", 20, signal="tpot", of="code").at == ("canary", 5)
 
 
+@pytest.mark.parametrize("verdict", ["bad", "healthy"])
+def test_no_class_is_called_bad_alone_where_all_traffic_is_or_none(verdict) -> None:
+    assert "alone" not in str(Played().see(verdict).last)
+
+
 def test_attempts_are_bounded_and_each_wait_is_longer() -> None:
     played = Played().see("bad", 3)
     waits = [played.state.wait_s]

@@ -284,3 +284,10 @@ def test_a_schedule_that_vllm_would_refuse_at_start_or_cap(schedule, says) -> No
 def test_a_schedule_that_vllm_would_ignore(extra, more) -> None:
     words = ngram(*extra, num_speculative_tokens_per_batch_size=[[1, 7, 3], [9, 16, 1]], **more)
     assert "ignores it" in found(words, "0.33.0")["num_speculative_tokens_per_batch_size"][0].why
+
+
+def test_a_value_that_is_not_known_lacks_nothing() -> None:
+    """The JSON is a variable: it may have the method that stands beside no shortcut."""
+    words = ["vllm", "serve", "m", "--spec-tokens", "3"]
+    assert "method" in found(words, "0.33.0")
+    assert "method" not in found([*words, "--speculative-config", "$SPECULATION"], "0.33.0")

@@ -27,6 +27,7 @@ from specops.phases.report.report import Report
 from specops.render.report.markdown import markdown
 from specops.results import Result
 from specops.serving.sglang.metrics import CURRENT as SGLANG
+from specops.serving.vllm.metrics import CURRENT as VLLM
 
 
 @pytest.fixture
@@ -242,6 +243,25 @@ def test_a_pool_that_is_not_seen_is_not_called_healthy(folder: Path) -> None:
     report = made(seen(pools={"standard": pool(), "speculative": without_pool(FAST)}), folder)
     assert (report.status, rules(report)) == ("look", ["data"])
     assert set(report.pools) == {"standard"}
+
+
+def test_a_pool_that_was_not_scraped_for_a_while_is_named_with_how_long(folder: Path) -> None:
+    gone = FAST.running[0]
+    early = gone.at < WINDOW.end - 6 * 3600
+    silent = replace(FAST, running=(replace(gone, at=gone.at[early], values=gone.values[early]),))
+    report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": silent}), folder)
+    (found,) = [one for one in report.recommendations if one.rule == "data"]
+    assert found.value == pytest.approx(0.25, abs=0.01)
+    assert found.message.startswith("nothing is known of the speculative pool for 25% ")
+
+
+def test_one_server_of_a_pool_that_is_not_scraped_leaves_the_pool_known(folder: Path) -> None:
+    one = gauge(2.0, VLLM.running, instance="b:8000")
+    part = (one.at < WINDOW.start + 6 * 3600) | (one.at > WINDOW.end - 6 * 3600)
+    silent = replace(FAST, running=(*FAST.running, replace(one, at=one.at[part], values=one.values[part])))
+    report = made(seen(pools={"standard": pool(tpot_s=0.012), "speculative": silent}), folder)
+    assert [gap.server for gap in report.pools["speculative"].gaps] == ["b:8000"]
+    assert "data" not in rules(report)
 
 
 def test_an_engine_that_counts_no_drafted_tokens_has_no_acceptance(folder: Path) -> None:

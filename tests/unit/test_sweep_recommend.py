@@ -14,7 +14,7 @@ from specops import stats
 from specops.phases.ab.confounders import Requests
 from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Decision
-from specops.phases.sweep import vetoes
+from specops.phases.sweep import recommend, vetoes
 from specops.phases.sweep.judging import Judged
 from specops.phases.sweep.plan import Setting, Skipped
 from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
@@ -582,3 +582,15 @@ def test_a_rival_as_fast_as_the_recommended_is_not_apart() -> None:
     found = judged({"k=3": 1.5, "k=5": 1.5, "k=8": 0.7}, noise=0.1)
     assert found.verdict == "yes"
     assert [(rival.apart, rival.ratio is not None) for rival in report(found).rivals] == [(False, True)]
+
+
+def test_a_setting_that_ttft_vetoes_still_has_its_speed_up() -> None:
+    """The veto decides without one; the figure stands beside the reason all the same."""
+    cells = changed(
+        swept({"k=3": 1.5}, settings(3)), "k=3", lambda n, row, cell: {"ttft_ms": row.ttft_ms + 90}
+    )
+    pairs = Swept(cells, settings(3)).pairs("k=3", Where(1))
+    found = recommend.candidate(settings(3)[-1], Where(1), pairs, 0.95, AbSettings(), lambda *of: of[-1])
+    assert found.decision.reason.startswith("TTFT grows by")
+    assert found.decision.speedup is None
+    assert found.speedup == pairs.ratio("e2e", 0.95)

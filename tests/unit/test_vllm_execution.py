@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vllm_words import found, serve
 
 from specops.config import load
 from specops.phases.launch import render
@@ -100,6 +101,12 @@ pools:
     <<: *vllm
     speculation: {method: suffix}
 """
+
+
+def test_a_runner_that_another_option_decides_is_no_difference_between_the_pools() -> None:
+    """V2 has neither suffix decoding nor this option, so that the pool without speculation is on V1 too."""
+    assert "--speculative-config" in found(serve(method="suffix"), "0.33.0")
+    assert "--speculative-config" not in found(serve("--enable-dbo", method="suffix"), "0.33.0")
 
 
 @pytest.mark.parametrize(("pin", "differ"), [("", True), (f', environment: {{{PIN}: "0"}}', False)])
