@@ -32,7 +32,10 @@ class Call:
 
     def program(self, words: Sequence[str]) -> int | None:
         """How many of `words` call it, as a program or a module; None: they do not."""
+        first = self.container(words) or 0  # of docker run, only what is behind the image is called
         for index, word in enumerate(words):
+            if index < first or words[index - 1 : index] == ["--name"]:
+                continue
             for called in self.programs:
                 found = words[index + 1 - len(called) : index + 1] if index + 1 >= len(called) else ()
                 if found and (found[0].rsplit("/", 1)[-1], *found[1:]) == called:
@@ -58,8 +61,8 @@ class Call:
         return None if found is None else found[1] or ""
 
 
-UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{[^}]*\}|\([^)]*\))|\{\{[^}]*\}\}")
-"""What a shell or a template still has to fill in: $NAME, ${NAME}, $(NAME), {{ .Values.name }}."""
+UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\([^)]*\))|\{\{[^}]*\}\}")
+"""What a shell or a template still has to fill in: $NAME, ${NAME}, ${A[$B]}, $(NAME), {{ .Values.name }}."""
 
 
 def is_unknown(value: object) -> bool:

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from real_commands import Case, cases
+
+from specops.serving.argv import UNKNOWN
 from specops.serving.llamacpp.builds import packaged, table
 from specops.serving.llamacpp.command import command
-from specops.serving.llamacpp.lint import corrected, lint
+from specops.serving.llamacpp.lint import CALL, corrected, lint
 from specops.serving.llamacpp.pool import LlamacppPool
 
 BUILD = table().build(packaged() or 0)
@@ -87,6 +91,27 @@ def test_what_the_parser_refuses_is_an_error_and_what_is_corrected_it_accepts(wo
     left = [found.flag for found in lint(fixed, BUILD) if found.level == "error"]
     assert after or left, why
     assert left in ([], ["--checkpoint-every-n-tokens"]), "nothing else is a person's to fix here"
+
+
+REAL = cases("llamacpp")
+
+
+@pytest.mark.parametrize("case", REAL, ids=map(str, REAL))
+def test_a_command_from_practice_is_accepted_once_corrected(case: Case) -> None:
+    """For the packaged build, whatever build it was written for."""
+    given = list(case.command.words)
+    fixed = corrected(given, BUILD) or given
+    start = CALL.start(fixed)
+    numbered = [UNKNOWN.sub("1", word) for word in fixed[start:]]
+    [(accepted, said)] = parsed([numbered])
+    left = [found for found in lint(fixed, BUILD) if found.level == "error"]
+    assert accepted or left or "not supported in this build" in said, said
+    before = [
+        found for found in lint(given, BUILD) if found.level == "error" and "does not have it" in found.why
+    ]
+    if before:
+        [(accepted, _)] = parsed([[UNKNOWN.sub("1", word) for word in given[CALL.start(given) :]]])
+        assert not accepted
 
 
 @pytest.mark.parametrize("type_", sorted(BUILD.types - {"none"}))

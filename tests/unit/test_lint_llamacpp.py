@@ -162,10 +162,16 @@ def test_manifests_and_scripts_are_read(tmp_path: Path) -> None:
 def test_a_build_between_two_of_the_table_is_judged_by_the_earlier_and_says_so() -> None:
     judged = judge(command_of(shlex.split(f"{GOOD} --jinja")), "b9000")
     assert judged.version == "b9000"
-    assert (
-        judged.because
-        == "as requested; the table has b8929 before it: judged as that one (b9093 is the next)"
+    assert judged.because == (
+        "as requested; judged as b8929, the last of the table before it, and what b9093 has too is no error"
     )
+    drafting = command_of(shlex.split(f"{GOOD} -md d.gguf --spec-draft-n-max 3"))
+    refused = [
+        any(found.level == "error" for found in judge(drafting, number).findings)
+        for number in ("b8929", "b9000", "b9093")
+    ]
+    assert refused == [True, False, False]
+    assert judge(command_of(shlex.split(f"{GOOD} --spec-type draft-mtp")), "b9246").left == []
     with pytest.raises(ConfigError, match="b4000 is older than the first build of the table, b8672"):
         judge(command_of(shlex.split(GOOD)), "4000")
 
@@ -213,3 +219,14 @@ def test_the_table_has_its_form() -> None:
     assert table().history("--spec-draft-n-max") == "b9093 and newer"
     assert table().type_history("draft-dspark") == "b10229 and newer"
     assert table().build(11549).gone["--draft-max"] == "use --spec-draft-n-max or --spec-ngram-mod-n-max"
+
+
+def test_the_name_of_a_container_is_no_program() -> None:
+    words = (
+        "docker run --name llama-server -v /g:/g ghcr.io/ggml-org/llama.cpp:server-cuda-b11063 -m /g/t.gguf"
+    )
+    command = command_of(words.split())
+    assert (command.engine, command.version) == ("llamacpp", "11063")
+    judged = judge(command)
+    assert judged.version == "b11063"
+    assert "-v" not in {found.flag for found in judged.findings}

@@ -35,7 +35,7 @@ def words_of(key: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag.removeprefix('--')}"]
     if isinstance(value, dict):
-        return [flag, json.dumps(value)]
+        return [flag, json.dumps(value, default=str)]  # YAML has dates
     if isinstance(value, list):
         return [flag, *(str(part) for part in value)]
     return [flag] if value is None else [flag, str(value)]
@@ -46,8 +46,8 @@ def _words(document: dict[str, Any]) -> list[str]:
 
 
 def _engine(document: dict[str, Any]) -> str | None:
-    """The first engine whose settings it holds, or that has one of these flags: else it is about something
-    else."""
+    """The first engine whose settings it holds, or that has most of these flags. None: it is about something
+    else, which may well name a model too."""
     if "kind" in document:
         return None
     for name, line in command_lines().items():
@@ -55,6 +55,6 @@ def _engine(document: dict[str, Any]) -> str | None:
             return name
     flags = [words_of(str(key), None)[0] for key in document]
     for name, line in command_lines().items():
-        if line.flag is not None and any(map(line.flag, flags)):
+        if flags and line.flag is not None and 2 * sum(map(line.flag, flags)) >= len(flags):
             return name
     return None

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -91,6 +91,18 @@ class Table:
             },
             types=frozenset(name for name, ranges in self._types.items() if _within(number, ranges)),
         )
+
+    def around(self, requested: int) -> Build:
+        """As `build`; for one between two of the table, also with what only the later has: it may be there.
+
+        ConfigError for one from before the table's first.
+        """
+        earlier = self.build(requested)
+        later = next((self.build(known) for known in self.builds if known > requested), None)
+        if earlier.number == requested or later is None:
+            return earlier
+        flags = {**later.flags, **earlier.flags}
+        return replace(earlier, flags=flags, types=earlier.types | later.types)
 
     def history(self, flag: str) -> str | None:
         """In which builds there is `flag`: "b8672 to b8929", "b9093 and newer"; None where in none."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from specops.section import SECRET_FLAGS
 from specops.serving import known_issues
-from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words
+from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words, is_unknown
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.command import K_OF_DRAFTS, K, N
 
@@ -36,7 +35,11 @@ class _Image(Call):
         return None if found is None else found[1] or ""
 
 
-CALL = _Image(mark="llama.cpp", programs=(("llama-server",),), modules=("specops.serving.llamacpp",))
+CALL = _Image(
+    mark="llama.cpp",
+    programs=(("llama-server",), ("llama", "serve")),
+    modules=("specops.serving.llamacpp",),
+)
 
 
 class Given(Words):
@@ -236,10 +239,16 @@ def draft_without_type(given: Given, build: Build) -> Iterator[Found]:
 
 
 def type_without_draft(given: Given, build: Build) -> Iterator[Found]:
+    hub = any(given.has(flag) for flag in ("-hf", "-hfr", "--hf-repo"))
     for type_ in given.types():
-        if type_.startswith("draft-") and type_ != "draft-mtp" and given.draft() is None:
-            why = "without a draft model the server serves all the same, and does not speculate"
-            yield _found("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
+        if not type_.startswith("draft-") or type_ == "draft-mtp" or given.draft() is not None:
+            continue
+        if hub and type_ != "draft-simple":  # arg.cpp looks for a file of this type beside the model
+            why = "its file is looked for in the model's repository; without one it does not speculate"
+            yield _found("note", f"{TYPE} {type_}", why)
+            continue
+        why = "without a draft model the server serves all the same, and does not speculate"
+        yield _found("error", f"{TYPE} {type_}", why, "add -md FILE.gguf")
 
 
 def unread(given: Given, build: Build) -> Iterator[Found]:
@@ -247,6 +256,8 @@ def unread(given: Given, build: Build) -> Iterator[Found]:
     if build.number < 9093:  # until then the types shared their flags
         return
     named = given.types()
+    if any(type_ not in build.types for type_ in named):
+        return  # what it should be is another rule's to find first
     drafts = given.draft() is not None or any(type_.startswith("draft-") for type_ in named)
     for option in given.options:
         flag = option.flag
@@ -295,7 +306,7 @@ SECRETS = (*SECRET_FLAGS, "-hft")
 
 def secrets(given: Given, build: Build) -> Iterator[Found]:
     for option in given.options:
-        if option.flag in SECRETS:
+        if option.flag in SECRETS and not is_unknown(option.values[0] if option.values else None):
             variable = "LLAMA_API_KEY" if "api" in option.flag else "HF_TOKEN"
             why = "whoever lists processes, reads the manifest or the shell's history has the secret"
             yield _found("warning", option.flag, why, f"{variable} in the server's environment")
@@ -348,12 +359,12 @@ def _fixed(given: Given, build: Build) -> tuple[list[Finding], Given]:
 def judge(command: Command, requested: str | None) -> Judged:
     """`requested`: a build that the operator names. ConfigError for one that is none, or is too old."""
     number, because = _build(command, requested)
-    build = table().build(number)
+    build = table().around(number)
     if build.number != build.requested:
-        because += f"; the table has b{build.number} before it: judged as that one"
         later = next((known for known in table().builds if known > number), None)
+        because += f"; judged as b{build.number}, the last of the table before it"
         if later is not None:
-            because += f" (b{later} is the next)"
+            because += f", and what b{later} has too is no error"
     words = corrected(command.words, build)
     return Judged(
         where=command.where,
@@ -361,7 +372,7 @@ def judge(command: Command, requested: str | None) -> Judged:
         version=str(build),
         because=because,
         findings=lint(command.words, build),
-        corrected=_text(words) if words else None,
+        corrected=Given.parse(words).text() if words else None,
         left=[found for found in lint(words or command.words, build) if found.level == "error"],
     )
 
@@ -376,14 +387,6 @@ def _build(command: Command, requested: str | None) -> tuple[int, str]:
         return found, "as the program says"
     newest = "the newest known: no build was given, and the program is not on this machine"
     return table().newest, newest
-
-
-def _text(words: Sequence[str]) -> str:
-    """For a shell, a flag a line."""
-    given = Given.parse(words)
-    lines = [shlex.join(given.program)] if given.program else []
-    lines += [shlex.join([option.flag, *option.values]) for option in given.options]
-    return " \\\n    ".join(lines) + "\n"
 
 
 COMMAND_LINE = CommandLine(call=CALL, example="llama-server -m FILE.gguf …", judge=judge)

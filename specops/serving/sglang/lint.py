@@ -37,6 +37,10 @@ WITH_RADIX = "0.5.23"
 """The first whose decode server keeps a radix cache with these algorithms."""
 KEEPING_RADIX = ("EAGLE", "EAGLE3", "NEXTN", "DSPARK")
 
+ALIASES = {DRAFT: ("--speculative-draft-model",)}
+FORMER = {"--speculative-draft": DRAFT}
+"""Abbreviations that are in old guides, and of which today's releases cannot tell what they are short for."""
+
 
 class Given(Words):
     CALL: ClassVar[Call] = CALL
@@ -60,10 +64,9 @@ class Given(Words):
 
     @staticmethod
     def _is(written: str, flag: str) -> bool:
-        return table().spelt(written) in (flag, *ALIASES.get(flag, ()))
+        return FORMER.get(written, table().spelt(written)) in (flag, *ALIASES.get(flag, ()))
 
 
-ALIASES = {DRAFT: ("--speculative-draft-model",)}
 Found: TypeAlias = correction.Found[Given]
 
 
@@ -77,7 +80,9 @@ def unknown(given: Given, release: Release) -> Iterator[Found]:
             yield Found(Finding("warning", flag, why, replacement or _advice(said)), fix)
         elif len(meant) > 1 and not history:
             why = f"SGLang {release.version} cannot tell which it is short for"
-            yield Found(Finding("error", flag, why, " or ".join(meant[:4])))
+            long = FORMER.get(flag)
+            fix = methodcaller("renamed", flag, long) if long else None
+            yield Found(Finding("error", flag, why, long or " or ".join(meant[:4])), fix)
         elif flag not in release.flags and flag.startswith("--") and (history or not meant):
             yield _missing(flag, history, release)
 
@@ -89,7 +94,12 @@ def _missing(flag: str, history: str | None, release: Release) -> Found:
     if history:
         replacement, fix = _renaming(flag, said, release) if said else (None, None)
         return Found(Finding("error", flag, why, replacement), fix)
-    near = difflib.get_close_matches(flag, release.flags, n=1, cutoff=0.8)
+    first, dashes, second = flag[2:].partition("--")
+    if dashes:
+        return Found(Finding("error", flag, why, f"a space: --{first} --{second}"))
+    if flag.replace("--", "--speculative-", 1) in release.flags:
+        return Found(Finding("error", flag, why, flag.replace("--", "--speculative-", 1)))
+    near = difflib.get_close_matches(flag, release.flags, n=1, cutoff=0.85)
     return Found(Finding("error", flag, why, near[0] if near else None))
 
 
@@ -101,17 +111,14 @@ def _advice(said: str) -> str | None:
 
 def _renaming(flag: str, said: str, release: Release) -> tuple[str | None, Callable[[Given], Given] | None]:
     """What `said` names in place of `flag`, and the change, where the new name takes the same values."""
-    alias = re.search(r"lias for (--[\w-]+)(?:=(\w+))?\.", said)
-    if alias and alias[1] in release.flags:
-        new, value = alias[1], alias[2]
-        if value:
-            return f"{new} {value}", lambda given: given.renamed(flag, new).with_option(new, value)
-        return new, lambda given: given.renamed(flag, new)
-    use = re.search(r"[Uu]se (--[\w-]+) instead", said)
-    if use is None or use[1] not in release.flags:
+    named = re.search(r"(lias for|[Uu]se) (--[\w-]+)(?:=(\w+))?(?: instead|[).])", said)
+    if named is None or named[2] not in release.flags:
         return None, None
-    same = table().arity(flag) == table().arity(use[1]) == "none"
-    return use[1], (lambda given: given.renamed(flag, use[1])) if same else None
+    alias, new, value = named[1] == "lias for", named[2], named[3]
+    if value:
+        return f"{new} {value}", lambda given: given.renamed(flag, new).with_option(new, value)
+    same = alias or table().arity(flag) == table().arity(new) == "none"
+    return new, (lambda given: given.renamed(flag, new)) if same else None
 
 
 def speculation(given: Given, release: Release) -> Iterator[Found]:

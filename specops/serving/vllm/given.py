@@ -27,8 +27,8 @@ _BARE = "bare "
 class Given(Words):
     """`keys`: the JSON of --speculative-config, which stands among the options without a value; None: there
     is none. `unread`: why it is no JSON object; its option then keeps its words, and no key is set.
-    `opaque`: its value is a variable of which nothing is known. `around`: variables of the environment that
-    are set outside the command.
+    `opaque`: its value is, or holds, a variable of which nothing is known. `around`: variables of the
+    environment that are set outside the command.
     """
 
     CALL: ClassVar[Call] = CALL
@@ -128,6 +128,8 @@ class Given(Words):
                 try:
                     read = _loaded(text)
                 except ValueError as error:
+                    if is_unknown(text):  # a variable may hold a piece of the JSON
+                        return replace(self, opaque=True)
                     return replace(self, unread=str(error))
                 if not isinstance(read, dict):
                     return replace(self, unread=f"it is {read!r}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from specops.serving.vllm.given import Given
 from specops.serving.vllm.rules.rule import Found, is_whole, of_key
 from specops.serving.vllm.settings import needs_draft, plain
-from specops.serving.vllm.versions import Release, Version, table
+from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
 NO_DRAFT_MODEL = (Version((0, 10, 0)), Version((0, 14, 1)))
 """From the first to the last of the releases that refuse method draft_model."""
@@ -48,7 +48,7 @@ def missing(given: Given, release: Release) -> Iterator[Found]:
             lambda g: g.without_key("model").with_key("method", "ngram"),
         )
         return
-    guess = _guessed(model, release) or ("eagle" if "eagle" in model.lower() else "draft_model")
+    guess = _guessed(model, release) or _by_name(model, release)
     yield of_key(
         "warning",
         "method",
@@ -90,6 +90,9 @@ def unknown(given: Given, release: Release) -> Iterator[Found]:
             f"{NO_DRAFT_MODEL[0]} to {NO_DRAFT_MODEL[1]} do not implement draft_model, and refuse to start",
             "vLLM 0.15.0 or newer, or another method: eagle3, ngram",
         )
+    elif method == "mlp_speculator" and release.version >= V1_ALONE:
+        why = f"{V1_ALONE} and newer take the method and have no such model: they refuse to start"
+        yield of_key("error", "method", why, "another method: eagle3, draft_model, ngram")
 
 
 def read_from_path(given: Given, release: Release) -> Iterator[Found]:
@@ -157,6 +160,25 @@ def _usable(given: Given, release: Release) -> str | None:
     if not isinstance(method, str) or (release.methods and method not in release.methods):
         return None
     return method
+
+
+NAMED = (
+    ("eagle3", "eagle3"),
+    ("eagle-3", "eagle3"),
+    ("eagle", "eagle"),
+    ("dflash", "dflash"),
+    ("dspark", "dspark"),
+    ("medusa", "medusa"),
+    ("assistant", "mtp"),
+    ("mtp", "mtp"),
+)
+"""What drafts are called, and their methods. Gemma 4's assistants share the target's KV cache: MTP."""
+
+
+def _by_name(model: str, release: Release) -> str:
+    """Of the release's methods, where it names them."""
+    methods = (method for text, method in NAMED if text in model.lower())
+    return next((m for m in methods if not release.methods or m in release.methods), "draft_model")
 
 
 def _guessed(model: str, release: Release) -> str | None:
