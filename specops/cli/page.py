@@ -15,7 +15,15 @@ from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.phases.playbook.next_step import following_walk
 from specops.phases.run_page import INDEX
-from specops.phases.run_page.conclusion import DECISION, SKIPPED, STATES, decision, phase_reason
+from specops.phases.run_page.conclusion import (
+    SKIPPED,
+    STATES,
+    decision,
+    decision_line,
+    failed_gate,
+    failure,
+    phase_reason,
+)
 from specops.render.figures import count
 
 WIDTH = 100
@@ -38,12 +46,14 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
 
 
 def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:
-    """What the comparison says of each load; where there is none, what the last phase says. Then where the
-    walk stopped."""
+    """What the comparison says of each load; where there is none, what the last phase says. Then which gate
+    failed, and where the walk stopped."""
     last = walk.step(walk.stopped) if walk.stopped else None
-    found = decision(walk)
+    found, failed = decision(walk), failed_gate(walk)
     if found.support:
-        yield from (*found.support, f"{DECISION}{found.headline}")
+        yield from (*found.support, decision_line(found, failed))
+        if failed is not None and failed is not last:
+            yield failure(failed)
     elif last is None:
         yield found.headline
     if last is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from specops import results
 from specops.errors import UsageError
+from specops.phases.run_page.conclusion import STATES
 from specops.render.lines_plot import Line, LinesPanel, LinesPicture
 from specops.render.plot import Heading, check_suffix
 from specops.results import Result
@@ -31,7 +32,7 @@ def plot(result: Result, source: Path, out: Path) -> None:
 def heading(result: Result, title: str, samples: str) -> Heading:
     """Title and verdict; the reason; model, date and sample size."""
     about = (_model(result), f"{result.created:%Y-%m-%d %H:%M} UTC", samples, f"specops {result.specops}")
-    return Heading(f"{title}: {result.verdict}", (result.reason, " · ".join(about)))
+    return Heading(f"{title}: {STATES[result.verdict][1]}", (result.reason, " · ".join(about)))
 
 
 def _model(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""A sweep as one picture: a heat map of speed-ups, and what a user gets against what all of them do.
+"""A sweep as one picture: a heat map of speed-ups, and tokens/s of one user against those of all streams.
 
 It is read without colour: every square has its number, what surely pays is bold, the recommended has a frame,
 undecided squares are hatched, and loads differ by marker.
@@ -199,7 +199,7 @@ def _pareto(axes: Axes, picture: Picture) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("tokens/s of one user, while being answered (1000 ÷ median TPOT)")
     axes.set_ylabel("tokens/s of all streams")
-    axes.set_title("what a user gets, and what all of them do", loc="left", fontsize=10, fontweight="bold")
+    axes.set_title("tokens/s of one user, and of all streams", loc="left", fontsize=10, fontweight="bold")
     legend_outside(axes)
 
 

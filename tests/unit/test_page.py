@@ -134,6 +134,18 @@ def test_a_load_that_is_not_shown_to_pay_is_never_in_the_decision() -> None:
     assert "  ab           passed     deploy for edit, long, short at 1 stream" in shown
 
 
+def test_a_gain_beside_a_failed_gate_is_not_called_a_decision() -> None:
+    """As `run --continue` leaves it."""
+    shown = whole(
+        baseline(),
+        compared(visits(2.0, arms=ARMS, noise=0.02, concurrency=(1,))),
+        made("canary", "no", "1 check failed: parity"),
+    )
+    assert "By speed alone: use it at 1 stream a server." in shown
+    assert "canary failed: 1 check failed: parity." in shown
+    assert not any(line.startswith("Decision: ") for line in shown)
+
+
 def test_a_baseline_alone() -> None:
     shown = lines(baseline())
     assert shown == [

@@ -146,7 +146,7 @@ def test_a_failed_gate_comes_before_a_good_comparison(folder: Path) -> None:
     found = document(read(folder))
     assert (found.status, found.verdict) == ("bad", "Failed: canary")
     assert found.headline == "Canary failed: 1 check failed: parity."
-    assert "Decision: use it at 1 stream a server." in found.summary
+    assert "By speed alone: use it at 1 stream a server." in found.summary
     assert Cell("Stopped at canary; later phases did not run.", "bad") in found.summary
 
 

@@ -24,6 +24,8 @@ STATES: dict[Verdict, tuple[State, str]] = {
 }
 SKIPPED: tuple[State, str] = ("none", "skipped")
 DECISION = "Decision: "
+BY_SPEED = "By speed alone: "
+"""In place of DECISION before a yes where another gate failed: it is not to be deployed as it is."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,26 @@ def conclusion(walk: Walk) -> Conclusion:
     """The decision of the comparison; without one, what the last phase says. A failed gate comes first."""
     if not walk.steps and not walk.skipped:
         return Conclusion("none", "Nothing measured", "The run folder has no result yet.")
-    gates = [one for one in walk.steps if one.phase not in ("ab", "checklist")]
-    failed = next((one for one in gates if one.result.verdict == "no"), None)
-    found = decision(walk)
+    failed, found = failed_gate(walk), decision(walk)
     if failed is None:
         return found
-    support = (*found.support, *([f"{DECISION}{found.headline}"] if found.support else []))
-    why = f"{failed.phase} failed: {failed.result.reason}"
-    return Conclusion("bad", f"Failed: {failed.phase}", sentence(why), support)
+    support = (*found.support, *([decision_line(found, failed)] if found.support else []))
+    return Conclusion("bad", f"Failed: {failed.phase}", failure(failed), support)
+
+
+def failed_gate(walk: Walk) -> Step | None:
+    """The first phase that said no, the comparison and the checklist aside."""
+    gates = (one for one in walk.steps if one.phase not in ("ab", "checklist"))
+    return next((one for one in gates if one.result.verdict == "no"), None)
+
+
+def decision_line(found: Conclusion, failed: Step | None) -> str:
+    """The comparison's decision as a sentence below others; `failed` is another gate that said no."""
+    return f"{BY_SPEED if failed is not None and found.state == 'good' else DECISION}{found.headline}"
+
+
+def failure(step: Step) -> str:
+    return sentence(f"{step.phase} failed: {step.result.reason}")
 
 
 def decision(walk: Walk) -> Conclusion:
