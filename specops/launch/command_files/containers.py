@@ -28,7 +28,7 @@ def commands(
         if after[:1]:  # bash -c SCRIPT NAME ARGUMENT …
             given["@"] = list(after[1:])
         for found in shell.commands(
-            script, where, given=given, image=image, environment=environment, files=files
+            filled_in(script), where, given=given, image=image, environment=environment, files=files
         ):
             version = found.version or _version(image)
             yield Command(
@@ -43,6 +43,14 @@ def commands(
     found_command = recognised(words, where, image=image, environment=environment, files=files)
     if found_command is not None:
         yield found_command
+
+
+def filled_in(script: str) -> str:
+    """Without the directives of a Go template, as if all its conditions held: KServe's configurations have
+    scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}. What stands for a value
+    becomes one word."""
+    script = re.sub(r"\{\{-?\s*(?:if|else|end|range|with)\b[^}]*\}\}", " ", script)
+    return re.sub(r"\{\{[^}]*\}\}", lambda found: re.sub(r"\s+", "", found[0]), script)
 
 
 def _version(image: str) -> str | None:
