@@ -121,7 +121,7 @@ def _findings(name: str, pool: RenderedPool) -> Iterator[str]:
         yield f"{found.level:8}  {name}: {found.flag}: {found.why}{instead}"
     if pool.conditions:
         chosen = ", ".join(f"{one.name} {one.value or 'not known'}" for one in pool.conditions)
-        yield f"chosen    {name}: {chosen} (by {pool.engine} {pool.version})"
+        yield f"chosen    {name}: {chosen} (by {pool.judged})"
     for what, why in pool.left_out.items():
         yield f"left out  {name}: {what}: {why}"
 

@@ -40,6 +40,7 @@ class _Work:
     name: str
     pool: Pool
     version: str | None = None
+    judged: str | None = None
     command: list[str] = field(default_factory=list)
     server: Server | None = None
     spread: Spread | None = None
@@ -68,6 +69,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
             work.name: RenderedPool(
                 engine=work.pool.engine,
                 version=work.version,
+                judged=work.judged,
                 command=work.command,
                 in_a_container=list(work.server.command) if work.server else [],
                 findings=work.findings,
@@ -89,7 +91,7 @@ def _rendered(rollout: Rollout, name: str, pool: Pool) -> _Work:
         return work
     port = rollout.deploy.port + POOLS.index(name)
     script = pool.rendering(port, rollout.rollout)
-    work.version, work.command = script.version, script.words
+    work.version, work.judged, work.command = script.version, script.judged, script.words
     work.findings += [*script.notes, *script.findings]
     work.conditions = script.conditions
     if script.judged is None:

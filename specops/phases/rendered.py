@@ -20,6 +20,9 @@ class RenderedPool(BaseModel):
     version: str | None
     """Of the engine that the command is for; None where it does not depend on one."""
 
+    judged: str | None = None
+    """The engine's release that `findings` and `conditions` hold for, in words."""
+
     command: list[str]
     in_a_container: list[str]
     findings: list[Finding]

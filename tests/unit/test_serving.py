@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import specops
 
 from specops.launch.command_files import command_of, judge
-from specops.serving import ENGINES, USUAL, parameter, tables
+from specops.serving import ENGINES, USUAL, Startable, parameter, tables
 
 SPECOPS = Path(__file__).parents[2] / "specops"
 EXCEPTIONS = {
@@ -112,6 +113,45 @@ def test_a_version_that_is_named_counts_before_the_tag() -> None:
         ("0.5.20", "as the image's tag says"),
         ("0.5.21", "as requested"),
     ]
+
+
+UNKNOWN = {
+    "vllm": ("vllm serve m", "0.99.0", {"model": "m"}),
+    "sglang": ("python -m sglang.launch_server --model-path m", "0.99.0", {"model_path": "m"}),
+    "llamacpp": ("llama-server -m t.gguf", "b99999", {"model": "t.gguf"}),
+    "trtllm": ("trtllm-serve m", "9.9.0", {"model": "m"}),
+}
+
+
+def test_every_engine_with_a_command_line_is_tried_below() -> None:
+    assert UNKNOWN.keys() == {name for name, engine in ENGINES.items() if engine.command_line is not None}
+
+
+@pytest.mark.parametrize("engine", UNKNOWN)
+def test_a_version_that_is_not_known_is_said_to_be_judged_as_another(engine) -> None:
+    words, version, _ = UNKNOWN[engine]
+    found = judge(command_of(shlex.split(words)), version)
+    assert version not in found.version
+    assert version in found.because
+    assert not any(version in finding.why for finding in found.findings if "issue" not in finding.why)
+    done = specops("launch", "lint", "--engine-version", version, "--", *shlex.split(words))
+    head, *rest = done.stdout.splitlines()
+    assert f"{found.engine} {found.version}, " in head
+    assert version in head
+    assert not any(version in line for line in rest), "nothing is said of a version that was not judged"
+
+
+@pytest.mark.parametrize("engine", UNKNOWN)
+def test_an_unknown_version_is_rendered_with_a_warning_and_judged_as_another(engine) -> None:
+    _, version, settings = UNKNOWN[engine]
+    pool = ENGINES[engine].settings.model_validate({"engine": engine, "version": version} | settings)
+    assert isinstance(pool, Startable)
+    made = pool.rendering(8000, "m")
+    assert made.judged is not None
+    assert version not in made.judged
+    (warning,) = [note for note in made.notes if note.level == "warning"]
+    assert version in warning.why
+    assert made.judged.rpartition(" ")[2] in warning.why
 
 
 ROLLOUT = """\

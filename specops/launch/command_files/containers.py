@@ -47,8 +47,8 @@ def commands(
 
 def filled_in(script: str) -> str:
     """Without the directives of a Go template, as if all its conditions held: KServe's configurations have
-    scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}. What stands for a value
-    becomes one word."""
+    scripts with {{- if .Spec.Parallelism.Expert -}}--enable-expert-parallel{{- end }}. What stands for a
+    value becomes one word."""
     script = re.sub(r"\{\{-?\s*(?:if|else|end|range|with)\b[^}]*\}\}", " ", script)
     return re.sub(r"\{\{[^}]*\}\}", lambda found: re.sub(r"\s+", "", found[0]), script)
 

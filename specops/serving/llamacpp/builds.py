@@ -51,6 +51,11 @@ class Build:
     def __str__(self) -> str:
         return f"b{self.requested}"
 
+    @property
+    def judged(self) -> str:
+        """The build of the table that it is judged as."""
+        return f"b{self.number}"
+
 
 class Table:
     def __init__(self, path: Path) -> None:

@@ -133,11 +133,11 @@ def unknown(given: Given, build: Build) -> Iterator[Found]:
         if flag in build.flags:
             continue
         there = table().history(flag)
-        why = f"llama.cpp {build} does not have it" + (f"; it is there in {there}" if there else "")
+        why = f"llama.cpp {build.judged} does not have it" + (f"; it is there in {there}" if there else "")
         new = _today(flag, given.types()) if flag in NOW else OLD.get(flag)
         same = next((name for name in sorted(table().same(flag)) if name in build.flags), None)
         if flag in build.gone:
-            why = f"llama.cpp {build} refuses it: {build.gone[flag]}"
+            why = f"llama.cpp {build.judged} refuses it: {build.gone[flag]}"
         if new is not None and new in build.flags:
             yield _found("error", flag, why, new, _renamed(flag, new))
         elif flag in NOW and flag in build.gone:
@@ -208,7 +208,7 @@ def types(given: Given, build: Build) -> Iterator[Found]:
         )
         if type_ == "draft":  # its name inside, up to b9093
             near = "draft-simple" if "draft-simple" in build.types else None
-        why = f"llama.cpp {build} has no such type" + (f"; it is there in {there}" if there else "")
+        why = f"llama.cpp {build.judged} has no such type" + (f"; it is there in {there}" if there else "")
         if type_ in ("draft", "draft-simple") and near is None:  # a draft alone is enough, and has no name
             yield _found("error", f"{TYPE} {type_}", why, "leave it out", _of_types(type_, None))
         else:
@@ -362,14 +362,13 @@ def judge(command: Command, requested: str | None) -> Judged:
     build = table().around(number)
     if build.number != build.requested:
         later = next((known for known in table().builds if known > number), None)
-        because += f"; judged as b{build.number}, the last of the table before it"
-        if later is not None:
-            because += f", and what b{later} has too is no error"
+        around = f"and what b{later} has too is no error" if later else "which is newer than any known"
+        because = f"the nearest known before b{number}, {because}, {around}"
     words = corrected(command.words, build)
     return Judged(
         where=command.where,
         engine="llama.cpp",
-        version=str(build),
+        version=build.judged,
         because=because,
         findings=lint(command.words, build),
         corrected=Given.parse(words).text() if words else None,
@@ -381,7 +380,10 @@ def _build(command: Command, requested: str | None) -> tuple[int, str]:
     if requested is not None:
         return parse(requested), "as requested"
     if command.version:
-        return parse(command.version), "as the image's tag says"
+        number, oldest = parse(command.version), table().builds[0]
+        if number < oldest:
+            return oldest, f"the oldest known; for b{number}, as the image's tag says, it was not checked"
+        return number, "as the image's tag says"
     found = installed(command.words)
     if found is not None:
         return found, "as the program says"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from specops.errors import ConfigError
-from specops.serving.argv import Finding
+from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Start, Variant
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
 from specops.serving.llamacpp.command import command, on_a_hub, program
@@ -38,14 +38,20 @@ class LlamacppPool(LlamacppSettings):
         """For the rollout file's build before the program's: it need not be rendered where it serves."""
         build = table().build(self._build)
         words = command(self, port=port, build=build)
-        why = f"no version is set and '{self.program}' is not installed here; used: {build}"
-        known = self.version is not None or self._installed is not None
+        notes = []
+        if build.number != build.requested:
+            why = f"llama.cpp {build} is not in the table; the flags were checked for {build.judged}"
+            level: Level = "warning" if build.requested > table().newest else "note"
+            notes = [Finding(level=level, flag="version", why=why)]
+        elif self.version is None and self._installed is None:
+            why = f"no version is set and '{self.program}' is not installed here; used: {build}"
+            notes = [Finding(level="note", flag="version", why=why)]
         return Rendering(
             words,
             str(build),
-            judged=f"llama.cpp {build}",
+            judged=f"llama.cpp {build.judged}",
             findings=lint(words, build),
-            notes=[] if known else [Finding(level="note", flag="version", why=why)],
+            notes=notes,
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from typing import Any, TypeAlias
 
+from specops.errors import ConfigError
 from specops.serving import correction, known_issues
 from specops.serving.argv import Command, CommandLine, Finding, Judged, is_unknown
 from specops.serving.correction import by_level, settled
@@ -438,7 +440,9 @@ def _version(command: Command, requested: str | None) -> tuple[Version, str]:
     if requested is not None:
         return Version.parse(requested), "as requested"
     if command.version:
-        return Version.parse(command.version), "as the image's tag says"
+        with suppress(ConfigError):  # a tag of somebody's own
+            return Version.parse(command.version), "as the image's tag says"
+        return table().newest, f"the newest known: the image's tag, {command.version}, is no release"
     found = installed(command.words)
     if found is not None:
         return found, "as the program's package says"

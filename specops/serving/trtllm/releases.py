@@ -66,7 +66,7 @@ class Release:
     """Decoding types, and the keys that each has besides."""
 
     def __str__(self) -> str:
-        return str(self.requested)
+        return str(self.version)
 
     def has(self, key: str) -> bool:
         """Whether speculative_config has `key` for some decoding type."""
@@ -124,10 +124,10 @@ def table() -> Table:
 
 @functools.cache
 def _says(python: str) -> str | None:
-    requested = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
+    question = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
     try:
         done = subprocess.run(
-            [python, "-c", requested],
+            [python, "-c", question],
             capture_output=True,
             text=True,
             errors="replace",

@@ -34,16 +34,21 @@ class VllmPool(VllmSettings):
         chosen = Version.parse(self.version) if self.version else installed(shlex.split(self.program))
         version = chosen or table().newest
         words = command(self, port=port, version=version)
-        why = f"no version is set and '{self.program}' is not installed here; used: {version}"
+        release = table().release(version)
+        notes = []
+        if release.version != version:
+            why = f"vLLM {version} is not in the table; the flags were checked for {release.version}"
+            notes = [Finding(level="warning", flag="version", why=why)]
+        elif chosen is None:
+            why = f"no version is set and '{self.program}' is not installed here; used: {version}"
+            notes = [Finding(level="note", flag="version", why=why)]
         return Rendering(
             words,
             str(version),
-            judged=f"vLLM {version}",
+            judged=f"vLLM {release.version}",
             findings=lint(words, version, self.environment),
-            notes=[] if chosen else [Finding(level="note", flag="version", why=why)],
-            conditions=conditions(
-                Given.parse(words, self.environment), table().release(version), model_in(self.model)
-            ),
+            notes=notes,
+            conditions=conditions(Given.parse(words, self.environment), release, model_in(self.model)),
         )
 
     def container(self, port: int, name: str, version: str | None, drain_s: int) -> Container:
