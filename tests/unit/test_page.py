@@ -142,7 +142,7 @@ def test_a_gain_beside_a_failed_gate_is_not_called_a_decision() -> None:
         made("canary", "no", "1 check failed: parity"),
     )
     assert "By speed alone: use it at 1 stream a server." in shown
-    assert "canary failed: 1 check failed: parity." in shown
+    assert "Canary failed: 1 check failed: parity." in shown
     assert not any(line.startswith("Decision: ") for line in shown)
 
 
