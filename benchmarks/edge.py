@@ -25,14 +25,13 @@ from typing import Any
 from specops.assets import asset
 from specops.cli.progress import progress
 from specops.config import Rollout, load
-from specops.edge.proposal import Proposal
+from specops.edge.link import Proposal
 from specops.edge.simulation.paper import Case, figures, needed_server_draft
 from specops.edge.wire import round_request
-from specops.phases.edge_bench.arms import SERVER_ONLY
+from specops.phases.edge_bench.figures import Quality
 from specops.phases.edge_bench.judging import Comparison
 from specops.phases.edge_bench.measure import comparison_of, measure
-from specops.phases.edge_bench.ratios import Quality
-from specops.phases.edge_bench.settings import settings_of, stands_in
+from specops.phases.edge_bench.settings import SERVER_ONLY, settings_of, stands_in
 
 ONE, CACHE, AHEAD = 1, 64, 32
 CROWD = {"beams": 32, "heads": [0, ONE, 32], "ahead": [0]}

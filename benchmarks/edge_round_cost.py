@@ -45,8 +45,7 @@ from grpc import aio
 
 from specops.edge.batching import Batching
 from specops.edge.destination import OPTIONS as CLIENT
-from specops.edge.link import Verdict
-from specops.edge.proposal import Proposal
+from specops.edge.link import Proposal, Verdict
 from specops.edge.quantised import WHOLE, Quantised, joined
 from specops.edge.server import OPTIONS as SERVER
 from specops.edge.wire import SERVICE, event_of, open_request, round_request
@@ -81,10 +80,10 @@ class Cost:
 
 def serve(ports: Any, spent: SynchronizedArray[Any], batching: Batching) -> None:
     """In a process of its own: a server whose engine notes what its steps take."""
-    from specops.edge.describe import tokenizer_digest
+    from specops.edge.link import tokenizer_digest
     from specops.edge.server import ServiceSettings, serve_verification
-    from specops.edge.serving import EngineSettings, load_verifier
-    from specops.edge.verifying import verify_in_process
+    from specops.edge.server_engine import EngineSettings, load_verifier
+    from specops.edge.verification_loop import verify_in_process
     from specops.engine.step import Engine
     from specops.engine.text import load_tokenizer
     from specops.serve.admission import bind

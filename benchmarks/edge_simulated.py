@@ -29,9 +29,8 @@ from specops.edge.simulation.planning import mean
 from specops.edge.simulation.rounds import Rounds
 from specops.engine.text import load_tokenizer
 from specops.load.workload import load_prompts
-from specops.phases.edge_bench.arms import Arm
 from specops.phases.edge_bench.figures import Figures, figures
-from specops.phases.edge_bench.settings import EdgeBenchSettings, settings_of
+from specops.phases.edge_bench.settings import Arm, EdgeBenchSettings, settings_of
 from specops.phases.edge_bench.site import site
 from specops.phases.edge_simulate import Measuring, rounds_of
 from specops.progress import Silent

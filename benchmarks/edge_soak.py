@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specops.assets import asset
-from specops.edge.serving import row_bytes
+from specops.edge.server_engine import row_bytes
 from specops.engine.load import load_engine
 from specops.engine.models import load_model
 from specops.engine.request import Sampling

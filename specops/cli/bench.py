@@ -134,8 +134,7 @@ def specinfer(
     The classes of the prompt set are the datasets.
     """
     with extra("engine", "measure the pair"):
-        from specops.phases.specinfer.measure import SpecInferSettings, measure
-        from specops.phases.specinfer.tables import Tables, pages
+        from specops.phases.specinfer import SpecInferSettings, Tables, measure, pages
 
     settings = SpecInferSettings(
         **_pair(target, draft, prompts),

@@ -12,10 +12,9 @@ from specops.cli.call import Answer, AnswerOption, Call, shared_options
 from specops.cli.options import extra
 from specops.cli.output import Table
 from specops.phases.ab.speedups import Shown
-from specops.phases.edge_bench.arms import AUTOREGRESSIVE
-from specops.phases.edge_bench.figures import Figures
+from specops.phases.edge_bench.figures import Figures, Quality
 from specops.phases.edge_bench.judging import Comparison
-from specops.phases.edge_bench.ratios import Quality
+from specops.phases.edge_bench.settings import AUTOREGRESSIVE
 
 
 @shared_options(out=AnswerOption)

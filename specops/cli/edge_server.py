@@ -95,10 +95,10 @@ def verify_server(
     with extra("edge", "start the server"):
         from specops.edge.access import own_token, read_tokens
         from specops.edge.batching import Batching
-        from specops.edge.describe import tokenizer_digest
+        from specops.edge.link import tokenizer_digest
         from specops.edge.server import ServiceSettings, serve_verification
-        from specops.edge.serving import EngineSettings, load_verifier
-        from specops.edge.verifying import verify_in_process
+        from specops.edge.server_engine import EngineSettings, load_verifier
+        from specops.edge.verification_loop import verify_in_process
         from specops.engine.text import load_tokenizer
         from specops.serve.admission import bind
     own = os.environ.get(TOKEN)

@@ -1,9 +1,4 @@
-"""The client's engine: an engine whose target is elsewhere.
-
-It is asked for work, stepped and counted as the embedded engine is, so that whatever serves that one serves
-this one. A step handles what has come, sends what is ready, and spends the time that is left on passes of the
-draft: for the sequences whose turn it is, and ahead of those whose trees are away.
-"""
+"""The client's engine, whose target is elsewhere; opened from an address and a draft's folder."""
 
 from __future__ import annotations
 
@@ -11,25 +6,29 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from specops.edge.client_sessions import Talks
-from specops.edge.copied import Copied
+from specops.edge.client_metrics import ClientState, EdgeCounters
+from specops.edge.client_sessions import Stage, Talk, Talks, derived
+from specops.edge.connection import connect
 from specops.edge.depth import Draft
-from specops.edge.drafting import Drafts, Grown
+from specops.edge.destination import Destination
+from specops.edge.drafting import Copied, Drafts, Grown
 from specops.edge.fallback import Fallback
-from specops.edge.link import Link
-from specops.edge.rounds import Stage, Talk, derived
+from specops.edge.link import Link, tokenizer_digest
 from specops.edge.settings import DEFAULT, Drafting
-from specops.edge.tallies import ClientState, EdgeCounters
+from specops.engine.heads import needs_target
+from specops.engine.models import load_model
 from specops.engine.models.model import Model
 from specops.engine.request import Counters, Emission, Sampling, Streaming, refuse_bad
 from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence
-from specops.errors import UsageError
+from specops.engine.text import load_tokenizer
+from specops.errors import ModelError, UsageError
 
 STEP_S = 0.02
 """How long a step goes on without output: whoever steps wants to hear of cancellations meanwhile."""
@@ -221,3 +220,59 @@ class EdgeEngine(Streaming):
             fallback.server_drafts,
             self._talks.connected,
         )
+
+
+HINT = "a draft must share the target's token ids: `specops verify-draft TARGET DRAFT` says where they differ"
+
+
+def open_client(
+    destination: Destination,
+    draft: Path,
+    settings: Drafting = DEFAULT,
+    fallback: Fallback | None = None,
+    *,
+    copies: bool = False,
+    threads: int | None = None,
+) -> EdgeEngine:
+    """draft: a draft model's folder, whose tokenizer speaks for the server's as well. copies: draft without
+    the model, by copying what followed the last few tokens before. threads: of torch; None leaves them.
+
+    Raises what `connect` does, and ModelError for a draft that cannot be loaded or does not fit.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    link = connect(destination)
+    try:
+        return _over(link, draft, settings, fallback, copies=copies)
+    except BaseException:
+        link.close()
+        raise
+
+
+def _over(
+    link: Link, draft: Path, settings: Drafting, fallback: Fallback | None, *, copies: bool
+) -> EdgeEngine:
+    if not draft.is_dir():
+        raise ModelError(
+            f"could not draft with {draft}: there is no such folder",
+            hint="give a local folder in transformers' format: config.json, weights and tokenizer",
+        )
+    if not copies and needs_target(draft):
+        raise ModelError(
+            f"could not draft with {draft}: it is a head or an early exit; those read the target's "
+            "features, which stay on the server",
+            hint="take a draft model of its own with the target's vocabulary, or --copy",
+        )
+    served, tokenizer = link.served, load_tokenizer(draft)
+    if tokenizer_digest(tokenizer) != served.tokenizer:
+        raise ModelError(
+            f"could not draft for {served.model} with {draft}: their tokenizers have different tokens", HINT
+        )
+    model = None if copies else load_model(draft)
+    if model is not None and model.shape.vocab != served.vocabulary:
+        raise ModelError(
+            f"could not draft for {served.model} with {draft}: their vocabularies have {served.vocabulary} "
+            f"and {model.shape.vocab} entries",
+            HINT,
+        )
+    return EdgeEngine(link, tokenizer, model, settings, fallback)

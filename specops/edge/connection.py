@@ -18,8 +18,7 @@ import grpc
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.destination import CONNECT_S, FINAL, Destination, channel_to, reason, refused
-from specops.edge.link import Down, Event, Pong, Served, Traffic, Up
-from specops.edge.proposal import Branch, Proposal
+from specops.edge.link import Branch, Down, Event, Pong, Proposal, Served, Traffic, Up
 from specops.edge.wire import (
     SERVICE,
     ahead_request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specops.edge.tallies import EdgeCounters
+from specops.edge.client_metrics import EdgeCounters
 from specops.errors import UsageError
 
 

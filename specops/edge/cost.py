@@ -48,15 +48,3 @@ class Spent:
         """Thousands of tokens for one unit of money; None where nothing was spent."""
         money = self.money(prices)
         return self.tokens / money / 1000 if money > 0 else None
-
-
-def break_even_edge_price(server_per_hour: float, throughput_gain: float, edges: float) -> float:
-    """The most that one edge may cost an hour for drafting at edges to be no dearer than on the server.
-
-    throughput_gain: tokens for a second of the server's, edge-assisted over server-only. edges: how many of
-    them one server keeps busy. Server-only, a second's tokens cost `server`; edge-assisted they are
-    `throughput_gain` times as many, and cost `server + edges * edge`. Negative where no price would do.
-    """
-    if edges <= 0:
-        raise ValueError(f"a server is helped by some edges, not by {edges}")
-    return server_per_hour * (throughput_gain - 1) / edges

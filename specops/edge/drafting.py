@@ -1,4 +1,4 @@
-"""Drafting at the client: the trees of many sequences, grown by passes that they share."""
+"""Drafting at the client: trees of many sequences, by shared passes of a model or by copying."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 
 from torch import Tensor
 
+from specops.edge.client_metrics import EdgeCounters
 from specops.edge.growth import Floats, Growth, Ints, Retained
-from specops.edge.link import DRAWN_AHEAD
-from specops.edge.proposal import Branch, Proposal
+from specops.edge.link import DRAWN_AHEAD, Branch, Proposal
 from specops.edge.quantised import quantise
 from specops.edge.settings import Drafting
-from specops.edge.tallies import EdgeCounters
+from specops.engine.drafters.ngram import NGram
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.models.model import Model
 from specops.engine.rng import distribution
@@ -83,6 +83,48 @@ class _Place:
         self.growth: Growth | None = None  # None until the last token was read
         self.away = True
         self.next: tuple[list[int], float] | None = None  # Growth.next_here, until something is grown
+
+
+class Copied:
+    """A copy costs nothing to look up, so that there is nothing to be gained by doing so ahead."""
+
+    kv_usage = 0.0
+
+    def __init__(self, nodes: int) -> None:
+        self._ngram = NGram(nodes)
+
+    def begin(self, sequence: Sequence) -> None: ...
+
+    def end(self, sequence: Sequence) -> None:
+        self._ngram.release(sequence)
+
+    def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
+        return []
+
+    def promise(self, sequence: Sequence) -> float:
+        return 0.0
+
+    def levels(self, sequence: Sequence) -> int:
+        return 0
+
+    def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
+        sequence.cached = len(sequence.tokens) - 1
+        (tree,) = self._ngram.draft([sequence])
+        odds = tree.odds or (1.0,)
+        return Proposal(tuple(tree.tokens[1:]), tree.topology.parents[1:]), sum(odds[1:])
+
+    def ahead(
+        self, sequence: Sequence, count: int, worth: Callable[[int, float], bool]
+    ) -> list[tuple[Branch, float]]:
+        return []
+
+    def withdraw(self, sequence: Sequence) -> None: ...
+
+    def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:
+        return False
+
+    def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
+        return False
 
 
 class Grown:

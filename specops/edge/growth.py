@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from specops.edge.proposal import Branch, Proposal
+from specops.edge.link import Branch, Proposal
 from specops.edge.quantised import Quantised, joined
 from specops.engine.attention import Mask
 from specops.engine.draft import Level

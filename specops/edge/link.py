@@ -1,20 +1,66 @@
-"""What a client knows of its server: what is verified there, what can be asked, and what comes back.
+"""The link between client and server as the client uses it: drafts and verdicts as plain data, the interface.
 
-A link numbers nothing and repeats nothing. Where its connection breaks it says so, connects again and says
-that too; whoever has sessions open then opens each once more under its own key.
+A link numbers nothing and repeats nothing. When its connection breaks, it reports that, connects again and
+reports that too. Whoever has open sessions then opens each of them again under its own key.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-from specops.edge.proposal import Branch, Proposal
+import numpy as np
+from msgspec import Struct
+
 from specops.engine.request import Sampling
+from specops.engine.tree import Draw
+
+TOKEN, WEIGHT = np.dtype("<u4"), np.dtype("<u2")
+"""How they lie in what is drawn."""
+
+
+class Drawn(Struct, frozen=True, array_like=True):
+    """What the children of nodes were drawn from: of one, tokens[i] with probability weights[i] / their sum.
+
+    Whole numbers, so that both ends have the same distribution to the last bit. Those of all nodes one after
+    the other, as they go over the wire: of one tree they may be thousands.
+    """
+
+    nodes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()  # of the same nodes: how many tokens
+    tokens: bytes = b""  # TOKEN each, of one node ascending
+    weights: bytes = b""  # WEIGHT each, at least 1
+
+
+class Proposal(Struct, frozen=True, array_like=True):
+    """A tree without its root, which is the session's last token."""
+
+    tokens: tuple[int, ...]  # of nodes 1, 2, …
+    parents: tuple[int, ...]  # of the same nodes
+    draw: Draw = Draw.DETERMINISTIC
+    drawn: Drawn = Drawn()
+
+
+class Branch(Struct, frozen=True, array_like=True):
+    """The tree of the next round, if that is how the one that is out ends."""
+
+    end: int  # the node at which the accepted path ends; 0: the root
+    bonus: int  # the token after it: the root of the tree
+    proposal: Proposal
+
 
 Reason = Literal["nonsense", "too large", "busy", "unknown", "draining", "failed"]
 """Of a refusal, as verification.proto explains them."""
+
+
+def tokenizer_digest(tokenizer: Any) -> bytes:
+    """SHA-256 of a transformers tokenizer's map from tokens to ids, in the order of the ids."""
+    digest = hashlib.sha256()
+    for token, number in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
+        digest.update(f"{number}\0{token}\0".encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 @dataclass(frozen=True)

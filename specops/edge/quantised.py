@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specops.edge.proposal import TOKEN, WEIGHT, Drawn
+from specops.edge.link import TOKEN, WEIGHT, Drawn
 from specops.engine.rng import Chance
 
 Tokens: TypeAlias = NDArray[np.uint32]

@@ -22,8 +22,7 @@ from specops.edge.link import DRAWN_AHEAD, Served
 from specops.edge.messages import Ready
 from specops.edge.server_metrics import ServiceMetrics
 from specops.edge.service import VerificationService
-from specops.edge.session import Limits
-from specops.edge.sessions import Sessions
+from specops.edge.sessions import Limits, Sessions
 from specops.edge.wire import SERVICE
 from specops.errors import EnvironmentFailure, FileError, ServerError
 from specops.serve.metrics import CONTENT_TYPE

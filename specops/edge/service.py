@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from asyncio import TimerHandle
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,17 +23,104 @@ from grpc import aio
 from specops.edge import messages
 from specops.edge import verification_pb2 as pb
 from specops.edge.access import METADATA, Access
-from specops.edge.gathering import Gathering
 from specops.edge.link import Reason, Refused, Served, Turn
-from specops.edge.messages import Commands, Failed, Propose, Said, Stepped
-from specops.edge.outgoing import Outgoing
-from specops.edge.packed import Packed
-from specops.edge.requests import WireError, read_request
+from specops.edge.messages import Begin, Command, Commands, End, Failed, Packed, Propose, Said, Stepped
 from specops.edge.server_metrics import ServiceMetrics
-from specops.edge.session import Answer, Effects, Ruled
-from specops.edge.sessions import Sessions
-from specops.edge.wire import SERVICE, description_of, refusal_response, turn_response, verdict_response
+from specops.edge.sessions import Answer, Effects, Ruled, Sessions
+from specops.edge.wire import (
+    SERVICE,
+    WireError,
+    description_of,
+    read_request,
+    refusal_response,
+    turn_response,
+    verdict_response,
+)
 from specops.serve.worker_process import Worker
+
+
+class Outgoing:
+    """Messages that wait to be written to one client: bounded, and read by one task.
+
+    asyncio.Queue took a twentieth of a round's CPU: it serves several readers and counts finished tasks.
+    """
+
+    def __init__(self, most: int) -> None:
+        """most: messages that may wait."""
+        self._most = most
+        self._waiting: deque[bytes | None] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, data: bytes | None) -> bool:
+        """False where there is no room. None: nothing follows."""
+        if len(self._waiting) >= self._most:
+            return False
+        self._waiting.append(data)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+        return True
+
+    async def get(self) -> bytes | None:
+        if not self._waiting:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self._waiting.popleft()
+
+
+WAIT_S = 1e-3
+"""No longer than this: what comes during a step is to be at the engine when that ends."""
+
+
+class Gathering:
+    """Commands to the engine, sent together where it could not act on the first one earlier.
+
+    Each write wakes the engine's process. As Nagle's rule has it for packets (RFC 896), a command is sent at
+    once while the engine has nothing to do. Otherwise it waits for others until the engine's step has ended.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Command]], object],
+        call_later: Callable[[float, Callable[[], None]], TimerHandle],
+    ) -> None:
+        """call_later: the event loop's."""
+        self._send, self._call_later = send, call_later
+        self._waiting: list[Command] = []
+        self._timer: TimerHandle | None = None
+        self._out: set[int] = set()  # keys of sessions with a prompt or a round in the engine
+
+    def tell(self, commands: list[Command]) -> None:
+        if not commands:
+            return
+        idle = not self._out
+        self._add(commands)
+        if idle:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._call_later(WAIT_S, self.flush)
+
+    def heard(self, keys: Iterable[int], commands: list[Command]) -> None:
+        """The engine has answered what was out of the sessions `keys`; what follows from that."""
+        self._out.difference_update(keys)
+        self._add(commands)
+        self.flush()
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            commands, self._waiting = self._waiting, []
+            self._send(commands)
+
+    def _add(self, commands: list[Command]) -> None:
+        self._waiting += commands
+        for command in commands:
+            if isinstance(command, Begin | Propose):
+                self._out.add(command.key)
+            elif isinstance(command, End):
+                self._out.discard(command.key)
+
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from grpc import aio
 from scripted_engine import ScriptedEngine, following
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.link import Event, Refused, Turn, Verdict
-from specops.edge.proposal import Proposal
+from specops.edge.link import Event, Proposal, Refused, Turn, Verdict
 from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.wire import SERVICE, close_request, event_of, mode_request, open_request, round_request
 from specops.engine.request import Sampling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from itertools import accumulate, pairwise
 
-from specops.edge.proposal import Drawn
+from specops.edge.link import Drawn
 
 Nodes = dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """By node, the tokens and the weights of its distribution."""

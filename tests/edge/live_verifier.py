@@ -12,15 +12,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 
 from live import DEADLINE, Live
 
+from specops.edge.client import open_client
 from specops.edge.client_metrics import edge_series
-from specops.edge.describe import tokenizer_digest
 from specops.edge.destination import Destination
 from specops.edge.fallback import Fallback
-from specops.edge.opening import open_client
+from specops.edge.link import tokenizer_digest
 from specops.edge.server import ServiceSettings, VerifyServer
-from specops.edge.serving import EngineSettings, load_verifier
+from specops.edge.server_engine import EngineSettings, load_verifier
 from specops.edge.settings import Drafting
-from specops.edge.verifying import verify_in_thread
+from specops.edge.verification_loop import verify_in_thread
 from specops.serve.admission import bind
 
 

@@ -15,8 +15,19 @@ import torch
 from drawn_nodes import parted
 from torch import Tensor
 
-from specops.edge.link import Down, Event, Reason, Refused, Served, Traffic, Turn, Up, Verdict
-from specops.edge.proposal import Branch, Proposal
+from specops.edge.link import (
+    Branch,
+    Down,
+    Event,
+    Proposal,
+    Reason,
+    Refused,
+    Served,
+    Traffic,
+    Turn,
+    Up,
+    Verdict,
+)
 from specops.engine.request import Sampling
 from specops.engine.rng import Chance, Dice, distribution
 from specops.engine.tree import Draw, TokenTree, Topology

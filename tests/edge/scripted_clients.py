@@ -16,10 +16,10 @@ from typing import Any
 from msgspec import msgpack
 
 from specops.edge.batching import DYNAMIC, Batching
+from specops.edge.link import Proposal
 from specops.edge.messages import Begin, End, Held, Propose, Refused, Ruling, Said, SetMode, Stepped
-from specops.edge.proposal import Proposal
-from specops.edge.remote import Remote
-from specops.edge.verifying import Verifying
+from specops.edge.server_engine import Remote
+from specops.edge.verification_loop import Verifying
 from specops.engine.draft import Drafter
 from specops.engine.models.model import FeatureModel
 from specops.engine.request import Emission, Sampling

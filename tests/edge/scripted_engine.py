@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 
 from msgspec import DecodeError
 
+from specops.edge.link import Proposal
 from specops.edge.messages import (
     Begin,
     Command,
     Commands,
     End,
     Held,
+    Packed,
     Propose,
     Ready,
     Refused,
@@ -26,8 +28,6 @@ from specops.edge.messages import (
     SetMode,
     Stepped,
 )
-from specops.edge.packed import Packed
-from specops.edge.proposal import Proposal
 from specops.engine.request import Sampling
 from specops.serve.worker_process import Channel, Worker
 

@@ -8,10 +8,10 @@ import pytest
 
 from specops.cli.edge_bench import lines, tables
 from specops.edge.cost import Prices
-from specops.phases.edge_bench.arms import AUTOREGRESSIVE, SERVER_ONLY, Arm, arms_of
 from specops.phases.edge_bench.figures import figures, summed
 from specops.phases.edge_bench.judging import Comparison, compare, verdict
 from specops.phases.edge_bench.records import Answer, ClientEffort, Lateness, ServerEffort, VisitRecord
+from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm, arms_of
 
 ARMS = arms_of([0, 1], ["adaptive"], [0])
 BARE, PAPER = (arm.name for arm in ARMS if arm.kind == "edge")

@@ -15,9 +15,8 @@ from specops import results
 from specops.assets import asset
 from specops.config import load
 from specops.errors import ConfigError, Exit
-from specops.phases.edge_bench.arms import AUTOREGRESSIVE, SERVER_ONLY
 from specops.phases.edge_bench.measure import comparison_of
-from specops.phases.edge_bench.settings import settings_of
+from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, settings_of
 
 STAND_IN = "{pass_ms: 2.0, token_ms: 0.05}"
 

@@ -21,8 +21,8 @@ from live_verifier import LiveVerifier
 
 from specops.assets import asset
 from specops.edge.client import EdgeEngine
+from specops.edge.client_metrics import EdgeCounters
 from specops.edge.conversation import Conversation, Figures
-from specops.edge.tallies import EdgeCounters
 from specops.engine import load_engine
 from specops.engine.request import Sampling
 from specops.engine.text import load_tokenizer

@@ -13,9 +13,9 @@ from local_link import LocalLink, Logits, logits_of, served
 from tiny_models import VOCABULARY, Pair, clear_prompts, drain, load_reference, tokens_of
 
 from specops.edge.client import EdgeEngine
+from specops.edge.client_sessions import Stage
 from specops.edge.depth import Adaptive, Depth, Excluded, Included
 from specops.edge.fallback import Fallback
-from specops.edge.rounds import Stage
 from specops.edge.settings import Drafting
 from specops.engine.request import Emission, Sampling
 from specops.errors import UsageError

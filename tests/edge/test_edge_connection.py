@@ -19,8 +19,7 @@ from specops.edge import connection, destination
 from specops.edge import verification_pb2 as pb
 from specops.edge.connection import Backoff, Connection, connect
 from specops.edge.destination import Destination
-from specops.edge.link import Down, Event, Pong, Turn, Up, Verdict
-from specops.edge.proposal import Proposal
+from specops.edge.link import Down, Event, Pong, Proposal, Turn, Up, Verdict
 from specops.edge.relay import relay
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.cost import Prices, Spent, break_even_edge_price
+from specops.edge.cost import Prices, Spent
 
 A100_40, RTX_4090 = 0.001125, 0.0000972
 """USD a second, as SpecEdge's metrics have them."""
@@ -45,21 +45,3 @@ def test_both_ways_of_saying_it_agree(server: float, edge: float, busy: float, u
     assert each is not None
     assert reverse is not None
     assert each * reverse == pytest.approx(1000)
-
-
-@given(money, st.floats(0.2, 10), st.integers(1, 64), seconds, counts)
-def test_at_the_break_even_price_a_token_costs_the_same(
-    server: float, gain: float, edges: int, busy: float, tokens: int
-) -> None:
-    price = break_even_edge_price(server, gain, edges)
-    alone = Spent(tokens, busy, 0.0).money(Prices(server, 0.0)) / tokens
-    if price < 0:
-        assert gain < 1
-        return
-    helped = Spent(tokens, busy, edges * busy).money(Prices(server, price)) / (gain * tokens)
-    assert helped == pytest.approx(alone)
-
-
-def test_no_edge_has_no_break_even_price() -> None:
-    with pytest.raises(ValueError, match="some edges"):
-        break_even_edge_price(4.0, 2.0, 0)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as some
 
-from specops.edge.gathering import Gathering
+from specops.edge.link import Proposal
 from specops.edge.messages import Begin, Command, End, Propose, SetMode
-from specops.edge.proposal import Proposal
+from specops.edge.service import Gathering
 from specops.engine.request import Sampling
 
 

@@ -22,7 +22,7 @@ from tables import VOCABULARY, Prefix, Table, TableModel, random_table
 from tokenizers import Tokenizer, models
 
 from specops.edge import quantised
-from specops.edge.proposal import Proposal
+from specops.edge.link import Proposal
 from specops.edge.quantised import Quantised, joined, laid_out, quantise
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter

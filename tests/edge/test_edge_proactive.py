@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tiny_models import POSITIONS, VOCABULARY, Pair
 from torch import Tensor
 
+from specops.edge.client_metrics import EdgeCounters
 from specops.edge.drafting import CHILDREN, Grown
 from specops.edge.growth import Growth
 from specops.edge.settings import Drafting
-from specops.edge.tallies import EdgeCounters
 from specops.engine.attention import Layout, Span, causal
 from specops.engine.models.model import Model
 from specops.engine.request import Sampling

@@ -17,9 +17,8 @@ from tables import VOCABULARY, Prefix, Table, TableHead, TableModel, TableRecurr
 from test_edge_lossless_server import TOKENIZER, drawn_tree
 from tiny_models import Pair
 
-from specops.edge.proposal import Proposal
-from specops.edge.remote import Remote
-from specops.edge.serving import EngineSettings, load_verifier, row_bytes
+from specops.edge.link import Proposal
+from specops.edge.server_engine import EngineSettings, Remote, load_verifier, row_bytes
 from specops.engine.draft import MakeGrower
 from specops.engine.drafters import Autoregressive, make_drafter
 from specops.engine.drafters.compound import CopyFirst

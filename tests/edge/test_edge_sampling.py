@@ -20,10 +20,10 @@ from test_edge_lossless_server import drawn_tree
 from test_sampling import target_distribution
 from tiny_models import Pair, drain, tokens_of
 
+from specops.edge.client import open_client
 from specops.edge.depth import Included
 from specops.edge.destination import Destination
-from specops.edge.opening import open_client
-from specops.edge.proposal import Proposal
+from specops.edge.link import Proposal
 from specops.edge.settings import Drafting
 from specops.engine.drafters import Autoregressive
 from specops.engine.request import Sampling

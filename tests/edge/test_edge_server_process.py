@@ -18,8 +18,7 @@ from calling import specops
 from calling_edge import Drafting, Stream, finish
 
 from specops.edge.access import own_token
-from specops.edge.link import Refused, Verdict
-from specops.edge.proposal import Branch, Proposal
+from specops.edge.link import Branch, Proposal, Refused, Verdict
 from specops.edge.wire import ahead_request, round_request, served_of
 from specops.engine import Sampling, load_engine
 from specops.errors import UsageError

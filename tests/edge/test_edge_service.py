@@ -17,9 +17,8 @@ from scripted_engine import LENGTH, UNFIT, VOCABULARY, continued
 
 from specops.edge import verification_pb2 as pb
 from specops.edge.access import Access
-from specops.edge.link import Refused, Verdict
+from specops.edge.link import Branch, Proposal, Refused, Verdict
 from specops.edge.messages import Propose
-from specops.edge.proposal import Branch, Proposal
 from specops.edge.server import Tls
 from specops.edge.wire import ahead_request, mode_request, open_request, round_request, served_of
 from specops.engine.request import Sampling

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specops.edge.link import Refused, Turn
+from specops.edge.link import Branch, Proposal, Refused, Turn
 from specops.edge.messages import Begin, End, Held, Propose, Ruling, SetMode, Stepped
-from specops.edge.proposal import Branch, Proposal
-from specops.edge.requests import Ahead, Mode, Open, Round
-from specops.edge.session import Answer, Effects, Limits, Ruled
-from specops.edge.sessions import Sessions
+from specops.edge.sessions import Answer, Effects, Limits, Ruled, Sessions
+from specops.edge.wire import Ahead, Mode, Open, Round
 from specops.engine.request import Sampling
 
 GREEDY = Sampling(max_tokens=12)

@@ -15,12 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from specops.edge.link import Refused, Turn
+from specops.edge.link import Branch, Proposal, Refused, Turn
 from specops.edge.messages import Begin, Command, End, Held, Propose, Ruling, Stepped
-from specops.edge.proposal import Branch, Proposal
-from specops.edge.requests import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
-from specops.edge.session import Answer, Effects, Limits, Ruled
-from specops.edge.sessions import Sessions
+from specops.edge.sessions import Answer, Effects, Limits, Ruled, Sessions
+from specops.edge.wire import Ahead, ClientRequest, Close, Mode, Open, Round, WireError
 from specops.engine.request import Sampling
 
 LENGTH = 12  # output tokens of a session

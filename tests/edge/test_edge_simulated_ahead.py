@@ -14,19 +14,16 @@ from hypothesis import strategies as st
 pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
-from specops.edge.client_sessions import Talks
+from specops.edge.client_metrics import EdgeCounters
+from specops.edge.client_sessions import Stage, Talk, Talks
 from specops.edge.cost import Prices
 from specops.edge.depth import Included
 from specops.edge.fallback import Fallback
-from specops.edge.proposal import Branch, Proposal
-from specops.edge.rounds import Stage, Talk
-from specops.edge.simulation.ahead import Passes, sent_after
-from specops.edge.simulation.log import Log, Verdict
-from specops.edge.simulation.model import EdgeCosts, Setting, straight
-from specops.edge.simulation.outcome import Outcome, outcome
+from specops.edge.link import Branch, Proposal
+from specops.edge.simulation.client import Passes, sent_after
+from specops.edge.simulation.model import EdgeCosts, Log, Setting, Verdict, straight
+from specops.edge.simulation.outcome import Outcome, outcome, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.edge.simulation.world import simulate
-from specops.edge.tallies import EdgeCounters
 from specops.engine.request import Counters
 
 DRAFT, VERIFY, RTT = 0.004, 0.030, 0.015

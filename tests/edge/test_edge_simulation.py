@@ -13,11 +13,9 @@ pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.edge.cost import Prices
-from specops.edge.simulation.log import Log
-from specops.edge.simulation.model import EdgeCosts, Setting, straight
-from specops.edge.simulation.outcome import SETTLING, Outcome, outcome, replicate
+from specops.edge.simulation.model import EdgeCosts, Log, Setting, straight
+from specops.edge.simulation.outcome import SETTLING, Outcome, outcome, replicate, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.edge.simulation.world import simulate
 
 DRAFT, VERIFY, OWN = 0.005, 0.030, 0.004
 COSTS = EdgeCosts(straight(DRAFT), straight(VERIFY), straight(OWN))

@@ -15,7 +15,7 @@ import pytest
 from soak_herd import KINDS
 from soaking import Herd, Server, Texts, Trend, ended, kill, serving, start_herd, told_by, trend
 
-from specops.edge.serving import row_bytes
+from specops.edge.server_engine import row_bytes
 from specops.engine.load import load_engine
 from specops.engine.models import load_model
 from specops.engine.request import Sampling

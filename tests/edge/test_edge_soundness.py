@@ -7,7 +7,7 @@ from drawn_nodes import Nodes, put_together
 from hypothesis import given
 from hypothesis import strategies as some
 
-from specops.edge.proposal import Drawn
+from specops.edge.link import Drawn
 from specops.engine.cpu import ops, reference
 
 VOCABULARY, MOST = 6, 4

@@ -13,11 +13,10 @@ from scripted_clients import Clients, Session, guesses, spoil, verifying_engine
 from tiny_models import POSITIONS, VOCABULARY, Pair, clear_prompts
 
 from specops.edge.batching import Batching
-from specops.edge.messages import Begin, Failed, Propose, Ready, Refused, Said, Stepped
-from specops.edge.packed import Packed
-from specops.edge.proposal import Proposal
-from specops.edge.remote import Remote
-from specops.edge.verifying import verify_in_thread
+from specops.edge.link import Proposal
+from specops.edge.messages import Begin, Failed, Packed, Propose, Ready, Refused, Said, Stepped
+from specops.edge.server_engine import Remote
+from specops.edge.verification_loop import verify_in_thread
 from specops.engine.drafters import make_drafter
 from specops.engine.heads.draft_model import ModelGrower
 from specops.engine.request import Sampling

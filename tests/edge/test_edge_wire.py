@@ -13,19 +13,34 @@ from hypothesis import strategies as some
 from msgspec import structs
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.describe import tokenizer_digest
-from specops.edge.link import DRAWN_AHEAD, Refused, Served, Turn, Verdict
+from specops.edge.link import (
+    DRAWN_AHEAD,
+    Branch,
+    Drawn,
+    Proposal,
+    Refused,
+    Served,
+    Turn,
+    Verdict,
+    tokenizer_digest,
+)
 from specops.edge.messages import Ruling
-from specops.edge.proposal import Branch, Drawn, Proposal
-from specops.edge.requests import Ahead, ClientRequest, Close, Mode, Open, Round, WireError, read_request
 from specops.edge.server import message_limit
 from specops.edge.wire import (
+    Ahead,
+    ClientRequest,
+    Close,
+    Mode,
+    Open,
+    Round,
+    WireError,
     ahead_request,
     close_request,
     description_of,
     event_of,
     mode_request,
     open_request,
+    read_request,
     refusal_response,
     round_request,
     served_of,

@@ -1,12 +1,12 @@
 """Simulated clients, each with one stream.
 
-One of the edge drafts, sends, drafts ahead if it may, and goes on by the verdict. When to send is decided by
-the very objects that decide it in a client. Where the server drafts, a stream is ready again as soon as its
-step is over.
+A client at the edge drafts, sends, drafts ahead if it may, and continues from the verdict. A real client's
+rules decide when it sends (depth.py, and client_sessions.py for what is sent ahead). Where the server
+drafts, a stream is ready again as soon as its step is over.
 
-What is sent ahead is looked at for the outcome that will be: where the draft has run that guess and the tree
-below it is worth it, it is taken to be among those that are sent, whatever their number. If it is there
-when the step ends, the server goes on with it, and only the way there and back is spared.
+A tree sent ahead is examined only for the outcome that will occur. If the draft has run that guess and the
+tree below it is worth sending, it counts as sent, whatever the number of trees. If it has arrived when the
+step ends, the server continues with it, and only the round trip is saved.
 """
 
 from __future__ import annotations
@@ -19,11 +19,62 @@ from typing import Any
 
 import simpy
 
+from specops.edge.client_sessions import SLACK, VERSIONS
 from specops.edge.depth import Draft, Pace, Pacing, parse_depth
-from specops.edge.simulation.ahead import TICK, Passes, sent_after
-from specops.edge.simulation.log import Verdict
+from specops.edge.simulation.model import Verdict
 from specops.edge.simulation.rounds import Fate
 from specops.edge.simulation.server import Server, Steps, Work
+
+TICK = 1e-9
+"""Seconds, or passes: what comes together comes together, however it was rounded."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """One after another, but for the one within which the verdict is due: that would have to wait for its
+    end. Where the verdict does not come when it is due, they go on."""
+
+    since: float
+    pass_s: float
+    most: int
+    due: float = math.inf
+
+    @property
+    def _in_time(self) -> int:
+        """Those that end before the verdict is due."""
+        if not self.since < self.due < math.inf:
+            return self.most
+        return math.floor((self.due - self.since) / self.pass_s + TICK)
+
+    def begun(self, before: float) -> int:
+        count = min(self._whole(before - self.since), self.most)
+        if count > self._in_time:
+            count = min(self._in_time + self._whole(before - self.due), self.most)
+        return count
+
+    def _whole(self, seconds: float) -> int:
+        """Passes that fill so many, the last of them perhaps for longer."""
+        return max(math.ceil(seconds / self.pass_s - TICK), 0)
+
+    def ended(self, count: int) -> float:
+        """When so many have."""
+        if count <= self._in_time:
+            return self.since + count * self.pass_s
+        return self.due + (count - self._in_time) * self.pass_s
+
+
+def sent_after(passes: Passes, late: float) -> list[int]:
+    """After how many passes trees are sent: as late as they are in time, or when no pass is left; and again
+    after each further pass, until it is too late."""
+    found: list[int] = []
+    for count in range(passes.most + 1):
+        now = passes.ended(count)
+        if count < passes.most and now + SLACK * passes.pass_s < late - TICK:
+            continue
+        if len(found) == VERSIONS or (found and now > late + TICK):
+            break
+        found.append(count)
+    return found
 
 
 @dataclass(frozen=True)

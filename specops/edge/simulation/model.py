@@ -1,11 +1,11 @@
-"""What a simulation is told: what passes cost, what is set, and who drafts. Plain data."""
+"""Plain data of a simulation: what passes cost, the setting and who drafts; and the log of what happened."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -159,3 +159,48 @@ class Setting:
     def nodes_of(self, levels: int) -> int:
         """Of a tree so deep."""
         return (0, min(self.children, self.nodes), self.nodes)[min(levels, 2)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A stream went on."""
+
+    client: int
+    at: float
+    since: float
+    """The verdict before, or the beginning of the request."""
+
+    tokens: int
+    first: bool
+    """Of its request: the prompt's, and no round's."""
+
+    ahead: int
+    """Passes drafted while it was away."""
+
+    hit: bool
+    """The next root had been run by then."""
+
+    wasted: int
+    """Of `ahead`, those that left nothing."""
+
+    waited_s: float
+    """From the round's arrival to the beginning of its step."""
+
+    taken: bool = False
+    """The next round had been sent ahead of it: the server went on with that at once."""
+
+
+@dataclass(frozen=True)
+class Step:
+    began: float
+    ended: float
+    trees: int
+    tokens: int
+    """That went through the target."""
+
+
+@dataclass
+class Log:
+    verdicts: list[Verdict] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    ended: float = 0.0

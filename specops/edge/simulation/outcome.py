@@ -1,4 +1,4 @@
-"""What a simulated run amounts to: figures of the whole, and their means over replications."""
+"""A simulated run (simpy; nothing is computed or sent), its figures, and their means over replications."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import simpy
+
 from specops.edge.cost import Prices, Spent
-from specops.edge.proposal import Proposal
-from specops.edge.simulation.log import Log, Verdict
-from specops.edge.simulation.model import EdgeCosts, Setting
+from specops.edge.link import Proposal
+from specops.edge.simulation.client import Edge, Served
+from specops.edge.simulation.model import EdgeCosts, Log, Setting
 from specops.edge.simulation.rounds import Rounds
-from specops.edge.simulation.world import simulate
+from specops.edge.simulation.server import Server
 from specops.edge.wire import round_request
 from specops.stats import Interval, mean_interval
 from specops.stats.samples import percentile
 
 SETTLING = 0.1
 """The share of a run that is not looked at: clients begin all at once, which they later do not."""
+
+
+def simulate(setting: Setting, costs: EdgeCosts, rounds: Rounds, *, seed: int, seconds: float) -> Log:
+    """What happens in so many simulated seconds, which begin with every client's first request."""
+    env, log = simpy.Environment(), Log()
+    server = Server(env, setting, costs, rounds, log)
+    kind = Edge if setting.arm == "edge" else Served
+    for number in range(setting.clients):
+        # Each client has its own, so that what one meets with does not depend on how many others there are.
+        env.process(kind(server, number, random.Random(f"{seed}/{number}")).run())
+    env.process(server.run())
+    env.run(until=seconds)
+    log.ended = seconds
+    return log
 
 
 @dataclass(frozen=True)
@@ -156,6 +172,3 @@ def round_bytes(nodes: int, vocabulary: int, seed: int = 0) -> int:
     parents = tuple(chance.randrange(node) for node in range(1, nodes + 1))
     request = round_request(session=1, number=100, proposal=Proposal(tokens, parents))
     return int(request.ByteSize())
-
-
-__all__ = ["Outcome", "Summary", "Verdict", "outcome", "replicate", "round_bytes"]

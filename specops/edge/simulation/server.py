@@ -16,8 +16,7 @@ import simpy
 
 from specops.edge.batching import Arrived, Batching, Turns
 from specops.edge.depth import Excluded, Included, parse_depth
-from specops.edge.simulation.log import Log, Step
-from specops.edge.simulation.model import EdgeCosts, Setting
+from specops.edge.simulation.model import EdgeCosts, Log, Setting, Step
 from specops.edge.simulation.rounds import Rounds
 
 Steps = Generator[simpy.Event, Any, None]

@@ -150,7 +150,7 @@ class CopyFirst:
         return trees
 
     def commit(self, sequence: Sequence, path: list[int], features: Tensor | None) -> None:
-        record = self._records.get(sequence.id)  # None: it goes on by what others drafted (edge/remote.py)
+        record = self._records.get(sequence.id)  # None: others drafted (edge/server_engine.py)
         copied = record is not None and record.copied
         if record is not None and record.drafted and not copied:
             record.accepted = MEMORY * record.accepted + len(path)

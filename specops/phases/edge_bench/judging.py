@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.edge.cost import Prices
-from specops.phases.edge_bench.arms import AUTOREGRESSIVE, SERVER_ONLY, Arm
-from specops.phases.edge_bench.figures import Figures, figures
-from specops.phases.edge_bench.ratios import Quality, Ratio, proactive, ratios_of
+from specops.phases.edge_bench.figures import Figures, Quality, Ratio, figures, proactive, ratios_of
 from specops.phases.edge_bench.records import VisitRecord
+from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm
 from specops.results import Verdict
 
 

@@ -11,10 +11,9 @@ from specops.errors import SpecopsError, UsageError
 from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts
 from specops.phases.ab.visits import Visit, schedule
-from specops.phases.edge_bench.arms import SERVER_ONLY, Arm, arms_of
 from specops.phases.edge_bench.judging import Comparison, compare, verdict
 from specops.phases.edge_bench.records import VisitRecord
-from specops.phases.edge_bench.settings import EdgeBenchSettings, stands_in
+from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.phases.edge_bench.site import site
 from specops.progress import Progress
 

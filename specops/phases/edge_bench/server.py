@@ -13,11 +13,11 @@ from multiprocessing.connection import Connection as Pipe
 
 from specops.config import DeclaredPass, StandIn
 from specops.edge.batching import Batching
-from specops.edge.describe import tokenizer_digest
+from specops.edge.link import tokenizer_digest
 from specops.edge.paced import Paced, PassCost
 from specops.edge.server import Ports, ServiceSettings, serve_verification
-from specops.edge.serving import EngineSettings, load_verifier
-from specops.edge.verifying import verify_in_process
+from specops.edge.server_engine import EngineSettings, load_verifier
+from specops.edge.verification_loop import verify_in_process
 from specops.engine.models.model import FeatureModel
 from specops.engine.step import Engine
 from specops.engine.text import load_tokenizer

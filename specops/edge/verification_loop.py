@@ -1,10 +1,4 @@
-"""The engine's side of the verification server: a loop that obeys, steps, and says what a step gave to whom.
-
-Every session is held (Engine.hold) but for those that have their turn: a client's round that has come, a
-step that the server drafts itself, a prompt. So the rows of all others can be lent out, whoever drafts. Two
-queues are each fair between clients: rounds, of which a step verifies at most `max_batch`, and what is to be
-read, prompts and what an evicted session had, of which a step reads one chunk. Neither waits for the other.
-"""
+"""The engine's side of a verification server: a loop that takes commands, steps, and reports verdicts."""
 
 from __future__ import annotations
 
@@ -25,6 +19,7 @@ from specops.edge.messages import (
     Failed,
     Held,
     Idle,
+    Packed,
     Propose,
     Ready,
     Refused,
@@ -33,8 +28,7 @@ from specops.edge.messages import (
     SetMode,
     Stepped,
 )
-from specops.edge.packed import Packed
-from specops.edge.remote import Remote
+from specops.edge.server_engine import Remote
 from specops.engine.request import Emission
 from specops.engine.step import Engine
 from specops.errors import UsageError
@@ -54,7 +48,7 @@ def verify_in_process(
     """An engine whose drafter is a Remote, verifying in a process of its own (serve/process.py).
 
     max_batch: rounds in one step, at most; the engine has more rows than that, to read beside them.
-    The connection takes Commands and gives what is Said, both packed (packed.py); Failed or nothing is the
+    The connection takes Commands and gives what is Said, both Packed; Failed or nothing is the
     last. What is `ready` is a Ready.
     """
     return worker_process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
