@@ -11,6 +11,9 @@ import subprocess
 import sys
 from unittest import mock
 
+from published_schemas import check_printed, check_result
+
+from specops import results
 from specops.cli import app
 
 
@@ -19,6 +22,7 @@ def specops(*words: str) -> subprocess.CompletedProcess[str]:
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["specops", *words]),
+        mock.patch.object(results, "listeners", [*results.listeners, check_result]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -27,4 +31,5 @@ def specops(*words: str) -> subprocess.CompletedProcess[str]:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    check_printed(words, out.getvalue())
     return subprocess.CompletedProcess(["specops", *words], code, out.getvalue(), err.getvalue())

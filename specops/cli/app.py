@@ -43,6 +43,7 @@ COMMANDS = {
         "compare": "Compare two runs: settings, and what surely changed.",
         "plot": "Draw a result as SVG or PNG.",
         "issues": "List known issues of serving engines with speculation.",
+        "schema": "Print the JSON schema of a result or of a --json answer.",
     },
     "Embedded engine": {
         "serve": "Serve a model over the OpenAI API, with vLLM's metrics.",

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.assets import asset
 from specops.cli.call import Answer, Call, shared_options
@@ -28,7 +29,7 @@ from specops.cli.options import (
     log_to_stderr,
 )
 from specops.cli.output import print_error
-from specops.cli.serve import API_KEY
+from specops.cli.serve import API_KEY, Serving
 from specops.edge.settings import DEFAULT
 from specops.errors import EndpointError, SpecopsError, UsageError
 
@@ -188,7 +189,7 @@ def chat(
         text, reason, figures = _answer(engine, conversation, prompt, sampling, show=not call.as_json)
     if not call.as_json and not call.quiet:
         _note(_line(figures))
-    return Answer({"text": text, "finish_reason": reason, **_numbers(figures)})
+    return Answer(Spoken(text=text, finish_reason=reason, **_numbers(figures)))
 
 
 def _talk(engine: EdgeEngine, conversation: Conversation, sampling: Sampling, *, quiet: bool) -> None:
@@ -260,7 +261,22 @@ def _interruptible() -> Iterator[list[None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _numbers(figures: Figures) -> dict[str, float | int | None]:
+class Numbers(TypedDict):
+    tokens: int
+    seconds: float
+    tokens_per_second: float | None
+    tokens_per_verification: float | None
+    hit_rate: float | None
+    ahead_rate: float | None
+    rtt_ms: float | None
+
+
+class Spoken(Numbers):
+    text: str
+    finish_reason: str | None
+
+
+def _numbers(figures: Figures) -> Numbers:
     return {
         "tokens": figures.tokens,
         "seconds": figures.seconds,
@@ -348,7 +364,7 @@ def edge_serve(
         from specops.serve.server import ServeSettings, serve_engine
 
     def announce(url: str) -> None:
-        value = {"base_url": f"{url}/v1", "model": settings.model}
+        value = Serving(base_url=f"{url}/v1", model=settings.model)
         call.announce(value, f"serving {settings.model} on {url} (verified at {server})")
 
     log_to_stderr(quiet=call.quiet)

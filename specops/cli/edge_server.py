@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.assets import asset
 from specops.cli.call import Call, shared_options
@@ -22,6 +23,13 @@ from specops.trees import parse_tree
 
 if TYPE_CHECKING:
     from specops.edge.server import Ports, Tls
+
+
+class Verifying(TypedDict):
+    address: str
+    model: str
+    metrics: str | None
+    """URL of its metrics, if they are served."""
 
 
 @shared_options()
@@ -131,7 +139,7 @@ def verify_server(
         page = "" if metrics is None else f", metrics on {metrics}"
         secured = "insecure" if tls is None else "TLS"
         call.announce(
-            {"address": address, "model": name, "metrics": metrics},
+            Verifying(address=address, model=name, metrics=metrics),
             f"verifying for {name} on {address} ({secured}, batch {max_batch}){page}",
         )
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, OnRollout, shared_options
 from specops.errors import Exit
 from specops.guard.simulation.simulate import Fallback, Simulated
 from specops.render.figures import aligned, count, sentence
+
+
+class Judged(TypedDict):
+    """What --json prints beside the fields of `Simulated`."""
+
+    verdict: Literal["yes", "no"]
 
 
 @shared_options()
@@ -84,7 +91,7 @@ def simulate(
             shown.note(line)
         found = simulation.simulate(replayed, criteria, rules, shown)
     code = Exit.NO if found.verdict == "no" else Exit.YES
-    return Answer(asdict(found) | {"verdict": found.verdict}, page(file.rollout, found), code)
+    return Answer(asdict(found) | Judged(verdict=found.verdict), page(file.rollout, found), code)
 
 
 RIGHTLY = {"yes": "rightly", "no": "falsely", "unknown": "whether rightly is not known"}

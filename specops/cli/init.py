@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, shared_options
+
+
+class Written(TypedDict):
+    rollout: str
+    """Path of the file."""
 
 
 @shared_options()
@@ -39,4 +45,4 @@ def init(
     from specops.phases.init import write_rollout, write_rollout_of
 
     path = write_rollout_of(directory, base_url, prompts) if base_url else write_rollout(directory)
-    return Answer({"rollout": str(path)}, [f"wrote {path}", f"next: specops run {path}"])
+    return Answer(Written(rollout=str(path)), [f"wrote {path}", f"next: specops run {path}"])

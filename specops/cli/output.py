@@ -18,6 +18,7 @@ from typing import Any
 
 import typer
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from specops.errors import Exit, SpecopsError
 from specops.results import Result, written
@@ -133,11 +134,20 @@ def wants_json(words: Sequence[str]) -> bool:
     return "--json" in itertools.takewhile(lambda word: word != "--", words)
 
 
+class Failure(TypedDict):
+    """What a command that fails prints with --json."""
+
+    error: str
+    hint: str | None
+    code: int
+    """The exit code."""
+
+
 def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -> None:
     """`error: sentence`, then `hint: what to do`, on stderr. As JSON, `{"error", "hint", "code"}` on stdout:
     a program that reads the answer there gets one document, whether the command succeeds or fails."""
     if as_json:
-        print_json({"error": message, "hint": hint, "code": code})
+        print_json(Failure(error=message, hint=hint, code=code))
         return
     print_message(f"error: {message}")
     if hint:

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, Call, shared_options
+
+
+class Drawn(TypedDict):
+    plot: str
+    """Path of the SVG or PNG."""
 
 
 @shared_options()
@@ -22,4 +28,4 @@ def plot(
     from specops.phases.plot import from_file
 
     written = from_file(result, file)
-    return Answer({"plot": str(written)}, [f"written: {written}"])
+    return Answer(Drawn(plot=str(written)), [f"written: {written}"])

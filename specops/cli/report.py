@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, FirstUnlessNamed, OnRollout, shared_options
 from specops.phases.report.delivery import ReportFiles, Scheduled
@@ -87,6 +88,13 @@ def make(
     raise typer.Exit(answer.code)
 
 
+class ScheduleFiles(TypedDict):
+    folder: str
+    files: list[str]
+    calendar: str
+    """When, as systemd writes it."""
+
+
 @report.command()
 @shared_options()
 def schedule(
@@ -108,7 +116,7 @@ def schedule(
         raise UsageError(f"{when!r} is no time of a week", hint='--at "Mon 09:00", or 09:00 for every day')
     zone = _zone(tz or call.file.report.timezone)
     made = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
-    value = {"folder": str(made.folder), "files": list(made.names), "calendar": made.calendar}
+    value = ScheduleFiles(folder=str(made.folder), files=list(made.names), calendar=made.calendar)
     return Answer(value, scheduled(made))
 
 

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.cli.call import Answer, OnRollout, shared_options
 from specops.cli.progress import duration
 from specops.phases import PHASES, Phase
+from specops.results import Verdict
 
 ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
     from specops.phases.playbook.forecast import WalkForecast
+
+
+class WalkedPhase(TypedDict):
+    phase: Phase
+    file: str
+    reused: bool
+    """Its inputs have not changed, so that an earlier result stands."""
+
+    verdict: Verdict
+    reason: str
+    summary: dict[str, Any]
+
+
+class SkippedPhase(TypedDict):
+    phase: Phase
+    reason: str
+    hint: str | None
+
+
+class Walked(TypedDict):
+    rollout: str
+    folder: str
+    exit_code: int
+    stopped: Phase | None
+    """At whose gate it ended before the last phase."""
+
+    phases: list[WalkedPhase]
+    skipped: list[SkippedPhase]
 
 
 @shared_options()
@@ -38,25 +68,31 @@ def run(
     with call.progress() as report:
         walk = playbook.run(call.file, call.path, call.folder, report, only=only, fresh=fresh, go_on=go_on)
     phases = [
-        {
-            "phase": step.phase,
-            "file": str(step.path),
-            "reused": step.reused,
-            "verdict": step.result.verdict,
-            "reason": step.result.reason,
-            "summary": step.result.summary,
-        }
+        WalkedPhase(
+            phase=step.phase,
+            file=str(step.path),
+            reused=step.reused,
+            verdict=step.result.verdict,
+            reason=step.result.reason,
+            summary=step.result.summary,
+        )
         for step in walk.steps
     ]
-    value = {
-        "rollout": walk.rollout,
-        "folder": str(walk.folder),
-        "exit_code": walk.exit_code,
-        "stopped": walk.stopped,
-        "phases": phases,
-        "skipped": [{"phase": one.phase, "reason": one.reason, "hint": one.hint} for one in walk.skipped],
-    }
+    value = Walked(
+        rollout=walk.rollout,
+        folder=str(walk.folder),
+        exit_code=walk.exit_code,
+        stopped=walk.stopped,
+        phases=phases,
+        skipped=[SkippedPhase(phase=one.phase, reason=one.reason, hint=one.hint) for one in walk.skipped],
+    )
     return Answer(value, page(walk, call.file, call.path), walk.exit_code)
+
+
+class Total(TypedDict):
+    """What --json prints beside the fields of a `WalkForecast`."""
+
+    total_s: float
 
 
 def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
@@ -68,7 +104,7 @@ def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
 
     given = Given(call.file, call.path, call.folder, Silent(), fresh=fresh, by_name=only is not None)
     planned = forecast(given, only)
-    value = asdict(planned) | {"total_s": planned.total_s}
+    value = asdict(planned) | Total(total_s=planned.total_s)
     return Answer(value, plan_page(planned, call.commands.of("run {rollout}")))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict
 
 from specops.assets import asset
 from specops.cli.call import Call, shared_options
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 API_KEY = "SPECOPS_API_KEY"
 EMBEDDED = "specops-embedded"  # the shipped pair's name
+
+
+class Serving(TypedDict):
+    base_url: str
+    model: str
 
 
 @shared_options()
@@ -94,7 +100,7 @@ def serve(
 
     def announce(url: str) -> None:
         drafts = "no speculation" if no_speculation else tree
-        value = {"base_url": f"{url}/v1", "model": settings.model}
+        value = Serving(base_url=f"{url}/v1", model=settings.model)
         call.announce(value, f"serving {settings.model} on {url} ({drafts}, batch {max_batch})")
 
     def load() -> Engine:

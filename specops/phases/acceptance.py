@@ -35,6 +35,15 @@ class AcceptanceSettings(BaseModel):
     seed: int = 0
 
 
+class Measured(BaseModel):
+    """`data` of the result. Rates are by rule, one for each width from 1."""
+
+    rates: Rates
+    by_class: dict[str, Rates]
+    prompts: list[str]
+    """Their ids."""
+
+
 def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
     """data.rates: {rule: [rate at width 1, 2, …]}; data.by_class the same for each traffic class."""
     prompts = load_prompts(settings.prompts)
@@ -71,11 +80,11 @@ def measure(settings: AcceptanceSettings, progress: Progress) -> results.Result:
                 "max": round(max(greedy), 4),
             },
         },
-        data={
-            "rates": rates,
-            "by_class": {name: _mean(found) for name, found in sorted(of_class.items())},
-            "prompts": [prompt.id for prompt in chosen],
-        },
+        data=Measured(
+            rates=rates,
+            by_class={name: _mean(found) for name, found in sorted(of_class.items())},
+            prompts=[prompt.id for prompt in chosen],
+        ).model_dump(mode="json"),
     )
 
 

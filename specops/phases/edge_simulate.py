@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from typing_extensions import TypedDict
 
 from specops import results
 from specops.edge.cost import Prices
@@ -28,6 +29,22 @@ from specops.progress import Progress
 
 PAPER_SEEDS, PAPER_S = (0, 1, 2), 250.0
 PHASE = "edge_simulate"
+
+
+class Simulated(TypedDict, total=False):
+    """`data` of the result: of a plan, or with --paper the published figures beside simulated ones."""
+
+    itl_bound_ms: float
+    cells: list[dict[str, Any]]
+    served: list[dict[str, Any]]
+    at_rtt: list[dict[str, Any]]
+    even: list[dict[str, Any]]
+    costs: dict[str, Any]
+    costs_from: str
+    rounds: dict[str, Any]
+    published: dict[str, float]
+    cases: list[dict[str, Any]]
+
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from specops import results
 from specops.launch.command_files import command_of, commands_in, judge
@@ -14,6 +15,12 @@ from specops.serving import Judged
 
 SOURCE = "by the flags and keys in the engine's released sources; nothing was run"
 """How commands are judged."""
+
+
+class Linted(BaseModel):
+    """`data` of the result."""
+
+    commands: list[Judged]
 
 
 def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[Judged], Result]:
@@ -41,7 +48,7 @@ def _result(judged: list[Judged], inputs: dict[str, str], version: str | None) -
         verdict="no" if errors else "yes",
         reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "clean",
         summary={"commands": len(judged), "errors": errors, "warnings": warnings, "judged": SOURCE},
-        data={"commands": [asdict(one) for one in judged]},
+        data=Linted(commands=judged).model_dump(mode="json"),
     )
 
 

@@ -51,8 +51,8 @@ class _Cells(BaseModel):
     cells: list[CellRecord]
 
 
-class _Measured(_Cells):
-    """`data` of baseline.json. What else is there is nobody's but a person's."""
+class Measured(_Cells):
+    """`data` of baseline.json, as far as it is read. What else is there is nobody's but a person's."""
 
     prompts: _Prompts
     by_concurrency: list[_Level]
@@ -67,7 +67,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def read(path: Path) -> Result:
     """The result of a measurement at `path`; FileError where it is none, or damaged."""
     result = results.read(path)
-    checked(_Measured, result.data, f"{path} is damaged: data")
+    checked(Measured, result.data, f"{path} is damaged: data")
     return result
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+from published_schemas import check_result
+
 from specops.config import Rollout, load
 from specops.config.canary import CheckName
 from specops.phases import playbook
@@ -44,7 +46,10 @@ def walk(path: Path, **options: object) -> tuple[playbook.Walk, Notes]:
     """Of the rollout file `path`, into the folder `run` beside it."""
     notes = Notes()
     rollout: Rollout = load(path)
-    return playbook.run(rollout, path, path.parent / "run", notes, **options), notes  # type: ignore[arg-type]
+    walk = playbook.run(rollout, path, path.parent / "run", notes, **options)  # type: ignore[arg-type]
+    for step in walk.steps:
+        check_result(step.path, step.result)
+    return walk, notes
 
 
 def reused(done: playbook.Walk) -> list[str]:

@@ -49,17 +49,22 @@ def test_the_first_line_of_help_is_whole_at_80_columns(path: tuple[str, ...]) ->
 def test_completion_is_there_for_each_shell(shell: str) -> None:
     source = RUNNER.invoke(app, [], env={"_SPECOPS_COMPLETE": f"source_{shell}"}, prog_name="specops")
     assert "_SPECOPS_COMPLETE" in source.output
-    words = {
-        "COMP_WORDS": "specops verify-",
-        "COMP_CWORD": "1",
-        "_TYPER_COMPLETE_ARGS": "specops verify-",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    done = RUNNER.invoke(
-        app, [], env={"_SPECOPS_COMPLETE": f"complete_{shell}", **words}, prog_name="specops"
-    )
-    assert "verify-draft" in done.output
-    assert "baseline" not in done.output
+    for typed, completed, other in (
+        ("specops verify-", "verify-draft", "baseline"),
+        ("specops run a.yaml --only guard-", "guard-drill", "baseline"),
+        ("specops schema verify-draft-", "verify-draft-guide", "compare"),
+    ):
+        words = {
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(typed.count(" ")),
+            "_TYPER_COMPLETE_ARGS": typed,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        done = RUNNER.invoke(
+            app, [], env={"_SPECOPS_COMPLETE": f"complete_{shell}", **words}, prog_name="specops"
+        )
+        assert completed in done.output
+        assert other not in done.output
 
 
 def test_the_readme_shows_the_phases_of_todays_page() -> None:

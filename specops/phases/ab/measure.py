@@ -33,7 +33,7 @@ from specops.load.workload import Prompt
 from specops.phases.ab import judging
 from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed
 from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import Margin, Visit, VisitRecord, measurements_of, schedule
+from specops.phases.ab.visits import Looks, Stored, Visit, VisitRecord, measurements_of, schedule
 from specops.phases.inputs import inputs_of_arms
 from specops.progress import Progress
 from specops.results import Result, Verdict
@@ -321,9 +321,16 @@ class _Comparison:
     ) -> Result:
         found = self.found
 
-        def dumped(records: Iterable[VisitRecord | Margin]) -> list[dict[str, Any]]:
-            return [record.model_dump(mode="json", by_alias=True) for record in records]
-
+        stored = Stored(
+            prompts=self.prompts.provenance(),
+            failed=found.failed,
+            looks=Looks(done=len(found.decided), planned=found.looks),
+            visits_planned=len(found.plan),
+            visits=list(found.visits.values()),
+            mixed=list(found.mixed.values()),
+            margins=list(found.margins.values()),
+            greedy=list(found.greedy.values()),
+        )
         arms = {name: pool.model_dump(mode="json") for name, pool in self.pools.items()}
         return Result(
             phase=PHASE,
@@ -333,17 +340,7 @@ class _Comparison:
             verdict=verdict,
             reason=reason,
             summary=summary,
-            data=judged
-            | {
-                "prompts": self.prompts.provenance(),
-                "failed": found.failed,
-                "looks": {"done": len(found.decided), "planned": found.looks},
-                "visits_planned": len(found.plan),
-                "visits": dumped(found.visits.values()),
-                "mixed": dumped(found.mixed.values()),
-                "margins": dumped(found.margins.values()),
-                "greedy": dumped(found.greedy.values()),
-            },
+            data=judged | stored.model_dump(mode="json", by_alias=True),
         )
 
 

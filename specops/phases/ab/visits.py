@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -204,6 +205,24 @@ class Measurements(BaseModel):
     margins: list[Margin]
     greedy: list[VisitRecord] = []
     """Requests at temperature 0 beside a measurement at a higher one, for each arm, load and round."""
+
+
+class Looks(BaseModel):
+    """How often the evidence was judged, and how often at most."""
+
+    done: int
+    planned: int
+
+
+class Stored(Measurements):
+    """`data` of ab.json beside the report (report.py)."""
+
+    prompts: dict[str, Any]
+    failed: dict[str, str]
+    """Arms that failed, and why."""
+
+    looks: Looks
+    visits_planned: int
 
 
 def measurements_of(result: Result, name: str) -> Measurements:

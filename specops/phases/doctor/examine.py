@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from specops import __version__
 from specops.config import Rollout
 from specops.phases.doctor import machine, programs
@@ -53,6 +55,14 @@ def examine(
     return checks
 
 
+class Examined(BaseModel):
+    """`data` of the result."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checks: list[Check]
+
+
 def result(checks: list[Check]) -> Result:
     """`no` when a check failed; a warning is no failure."""
     failed = [check.name for check in checks if check.status == "fail"]
@@ -61,5 +71,5 @@ def result(checks: list[Check]) -> Result:
         environment=environment(),
         verdict="no" if failed else "yes",
         reason=f"failed: {', '.join(failed)}" if failed else "no check failed",
-        data={"checks": [check.model_dump() for check in checks]},
+        data=Examined(checks=checks).model_dump(mode="json"),
     )

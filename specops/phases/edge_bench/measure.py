@@ -12,7 +12,7 @@ from specops.load.arrivals import Level
 from specops.load.workload import Prompt, load_prompts
 from specops.phases.ab.visits import Visit, schedule
 from specops.phases.edge_bench.judging import Comparison, compare, verdict
-from specops.phases.edge_bench.records import VisitRecord
+from specops.phases.edge_bench.records import VisitRecord, Visits
 from specops.phases.edge_bench.settings import SERVER_ONLY, Arm, EdgeBenchSettings, arms_of, stands_in
 from specops.phases.edge_bench.site import site
 from specops.progress import Progress
@@ -83,7 +83,7 @@ def _result(
         verdict=said,
         reason=why,
         summary=_summary(found),
-        data=found.model_dump(mode="json") | {"visits": [visit.model_dump(mode="json") for visit in visits]},
+        data=found.model_dump(mode="json") | Visits(visits=tuple(visits)).model_dump(mode="json"),
     )
 
 

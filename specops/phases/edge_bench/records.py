@@ -145,3 +145,9 @@ class VisitRecord(_Record):
     @property
     def failed(self) -> list[Answer]:
         return [answer for answer in self.answers if answer.error is not None]
+
+
+class Visits(BaseModel):
+    """The part of `data` in a result that holds what was measured."""
+
+    visits: tuple[VisitRecord, ...]

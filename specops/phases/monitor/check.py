@@ -211,6 +211,12 @@ class Found(BaseModel):
     fix: str | None
 
 
+class Checked(BaseModel):
+    """`data` of the result."""
+
+    names: Sequence[Found]
+
+
 def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     """The verdict is no if something needed is missing. Without a rollout, the names of any vLLM or SGLang
     are checked.
@@ -314,5 +320,5 @@ def _result(rollout: Rollout | None, url: str, found: Sequence[Found]) -> Result
         verdict="no" if lacking else "yes",
         reason=reason,
         summary={status: sum(each.status == status for each in found) for status in get_args(Status)},
-        data={"names": [each.model_dump(mode="json") for each in found]},
+        data=Checked(names=found).model_dump(mode="json"),
     )

@@ -233,6 +233,19 @@ class Tried(BaseModel):
     """Why the outcome is wrong; None if it is right."""
 
 
+class Checked(BaseModel):
+    """`data` of the result."""
+
+    tried: list[Tried]
+    fuzzed: int | None = None
+    """Random bodies that the router and `route explain` read; null if NGINX refused its files."""
+
+    refused: str | None = None
+    """NGINX's error, if it refused its files."""
+
+    hint: str | None = None
+
+
 def check_rollout(
     rollout: Rollout, folder: Path, cases: Sequence[Case], named: str | None, progress: Progress
 ) -> Result:
@@ -262,7 +275,7 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
     refused = refusal(program, files)
     if refused is not None:
         said, hint = explained(refused)
-        return _result(inputs, "no", said, [], {"refused": refused, "hint": hint})
+        return _result(inputs, "no", said, Checked(tried=[], refused=refused, hint=hint))
     networks = trusted(files[CONF])
     judge = Judge(files[RULES], networks)
     every = [*shipped(whole(judge.table), trusted=may_choose(LOOPBACK, networks)), *cases]
@@ -278,11 +291,11 @@ def check(files: Mapping[str, str], cases: Sequence[Case], named: str | None, pr
                 tried.append(Tried(name=name, expected="", pool="", traffic_class="", reason="", wrong=why))
             progress.advance()
     wrong = [one for one in tried if one.wrong]
-    data = {"fuzzed": FUZZED}
+    found = Checked(tried=tried, fuzzed=FUZZED)
     if wrong:
-        return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", tried, data)
+        return _result(inputs, "no", f"{len(wrong)} of {len(tried)} requests went wrong", found)
     reason = f"all {len(tried)} requests went where they should, and {FUZZED} random bodies as `explain` says"
-    return _result(inputs, "yes", reason, tried, data)
+    return _result(inputs, "yes", reason, found)
 
 
 _RULES = {"speculate", *PLAYBOOK, "classes", "default", "unsupported", "wanted", "unsized", "paths"}
@@ -364,15 +377,16 @@ def explained(message: str) -> tuple[str, str]:
     return f"NGINX refuses the configuration: {message}", "correct the section route of the rollout file"
 
 
-def _result(
-    inputs: dict[str, str], verdict: results.Verdict, reason: str, tried: list[Tried], more: dict[str, Any]
-) -> Result:
+def _result(inputs: dict[str, str], verdict: results.Verdict, reason: str, found: Checked) -> Result:
     return Result(
         phase="route-check",
         inputs=inputs,
         environment=results.environment(),
         verdict=verdict,
         reason=reason,
-        summary={"requests": len(tried), "wrong": sum(one.wrong is not None for one in tried)},
-        data={"tried": [one.model_dump() for one in tried], **more},
+        summary={
+            "requests": len(found.tried),
+            "wrong": sum(one.wrong is not None for one in found.tried),
+        },
+        data=found.model_dump(mode="json"),
     )

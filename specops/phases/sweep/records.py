@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -120,6 +120,20 @@ class Measurements(BaseModel):
 
     spent_s: float
     """Spent on measuring, starts included; of a resumed sweep, all runs together."""
+
+
+class LengthCounts(BaseModel):
+    counted_by: str
+    prompts: dict[str, int]
+    """How many there are of each length."""
+
+
+class Stored(BaseModel):
+    """`data` of sweep.json beside the report (report.py)."""
+
+    prompts: dict[str, Any]
+    lengths: LengthCounts
+    stored: Measurements
 
 
 def measurements_of(result: Result, name: str) -> Measurements:

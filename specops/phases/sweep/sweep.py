@@ -24,11 +24,12 @@ from specops.phases.sweep.plan import (
 )
 from specops.phases.sweep.recommend import of_each
 from specops.phases.sweep.records import (
-    STORED,
     FailedJob,
+    LengthCounts,
     Measurements,
     Picked,
     SkippedCell,
+    Stored,
     SweptCell,
     measurements_of,
 )
@@ -419,14 +420,14 @@ class _Sweep:
             reason=reason,
             summary=summary,
             data=dict(judged)
-            | {
-                "prompts": spec.prompts.provenance(),
-                "lengths": {
-                    "counted_by": spec.lengths.counted_by,
-                    "prompts": {name: len(of) for name, of in spec.lengths.classes.items()},
-                },
-                STORED: stored.model_dump(mode="json", by_alias=True),
-            },
+            | Stored(
+                prompts=spec.prompts.provenance(),
+                lengths=LengthCounts(
+                    counted_by=spec.lengths.counted_by,
+                    prompts={name: len(of) for name, of in spec.lengths.classes.items()},
+                ),
+                stored=stored,
+            ).model_dump(mode="json", by_alias=True),
             recommendation=recommendation,
         )
 

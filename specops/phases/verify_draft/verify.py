@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
 from specops.checkpoints.source import find
@@ -13,7 +15,7 @@ from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet
 from specops.phases.verify_draft import differences, engine, heads, witness
-from specops.phases.verify_draft.engine import Engine
+from specops.phases.verify_draft.engine import Engine, Treatment
 from specops.phases.verify_draft.findings import Finding, decide, worst
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import Side, VerifySettings
@@ -58,6 +60,21 @@ def _same_folder(one: str, other: str) -> bool:
     return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
 
 
+class Verified(BaseModel):
+    """`data` of the result. With --measure it also has `estimate`."""
+
+    target: dict[str, Any]
+    draft: dict[str, Any]
+    kind: dict[str, Any]
+    engine: Treatment
+    findings: list[Finding]
+    encodings: Encodings | None
+    """Null where the draft brings no tokenizer."""
+
+    memory: Memory
+    prompts: dict[str, Any] | None
+
+
 def _result(
     settings: VerifySettings,
     serving: Engine,
@@ -90,16 +107,16 @@ def _result(
             "settings": treatment.settings,
             "kv_blocks_lost": used.blocks.lost if used.blocks else None,
         },
-        data={
-            "target": target.described(),
-            "draft": side.described() if side else {"name": settings.draft},
-            "kind": _kind(draft),
-            "engine": treatment.model_dump(mode="json"),
-            "findings": [finding.model_dump(mode="json") for finding in judged.findings],
-            "encodings": judged.encodings.model_dump(mode="json") if judged.encodings else None,
-            "memory": used.model_dump(mode="json"),
-            "prompts": prompts.provenance() if prompts else None,
-        },
+        data=Verified(
+            target=target.described(),
+            draft=side.described() if side else {"name": settings.draft},
+            kind=_kind(draft),
+            engine=treatment,
+            findings=judged.findings,
+            encodings=judged.encodings,
+            memory=used,
+            prompts=prompts.provenance() if prompts else None,
+        ).model_dump(mode="json"),
     )
 
 

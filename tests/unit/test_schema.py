@@ -1,0 +1,81 @@
+"""`specops schema`: a schema for whatever commands print as JSON, made from the types that they print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from calling import specops
+from jsonschema import Draft202012Validator
+from published_schemas import errors
+from test_cli_help import paths
+
+from specops.cli.app import app
+from specops.cli.schema_table import SHAPES, document, of_command
+from specops.results import Result, written
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    commands = set()
+    for path in paths():
+        command = typer.main.get_command(app)
+        for word in path:
+            command = command.commands[word]  # type: ignore[attr-defined]
+        if any("--json" in one.opts for one in command.params):
+            commands.add(" ".join(path))
+    assert {one for one in commands if not of_command(one)} == set()
+    assert {one for shape in SHAPES.values() for one in shape.commands} == commands
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_schema_is_one(name: str) -> None:
+    found = document(name)
+    Draft202012Validator.check_schema(found)
+    assert found["description"] == SHAPES[name].about
+    assert found.get("properties") or found["type"] == "array"
+
+
+def test_the_command_prints_one_or_the_names() -> None:
+    done = specops("schema", "compare")
+    assert (done.returncode, json.loads(done.stdout)) == (0, document("compare"))
+    assert specops("schema", "compare", "--json").stdout == done.stdout
+    listed = [line.split()[0] for line in specops("schema").stdout.splitlines()]
+    assert listed == list(SHAPES)
+    named = json.loads(specops("schema", "--json").stdout)
+    assert errors("schema", named) == []
+    assert [one["name"] for one in named] == listed
+
+
+def test_an_unknown_name_is_one_sentence_with_the_list() -> None:
+    done = specops("schema", "nope")
+    assert done.returncode == 2
+    message, hint = done.stderr.splitlines()
+    assert message == f"error: no schema 'nope': expected {', '.join(SHAPES)}"
+    assert hint == "hint: specops schema"
+
+
+def test_another_key_or_a_missing_one_is_an_error() -> None:
+    data = {"checks": [{"name": "cores", "status": "ok", "found": "2", "fix": None}]}
+    good = json.loads(written(Result(phase="doctor", verdict="yes", reason="r", data=data)))
+    assert errors("doctor", good) == []
+    assert errors("doctor", good | {"more": 1})
+    assert errors("doctor", {name: value for name, value in good.items() if name != "verdict"})
+    assert errors("doctor", good | {"data": {}})
+    assert errors("doctor", good | {"data": {"checks": [{"name": "cores"}]}})
+    assert errors("doctor", good | {"phase": "ab"})
+
+
+def test_what_a_result_has_only_at_its_end_a_partial_one_may_lack() -> None:
+    stored = {"prompts": {}, "failed": {}, "looks": {"done": 0, "planned": 4}, "visits_planned": 8}
+    data = stored | {"visits": [], "mixed": [], "margins": [], "greedy": []}
+    partial = json.loads(written(Result(phase="ab", verdict="partial", reason="stopped", data=data)))
+    assert errors("ab", partial) == []
+    assert errors("ab", partial | {"verdict": "yes"})
+
+
+def test_an_error_has_a_schema_too(tmp_path: Path) -> None:
+    done = specops("run", str(tmp_path / "absent.yaml"), "--json")
+    assert errors("error", json.loads(done.stdout)) == []
+    assert errors("error", {"error": "e"})
