@@ -353,7 +353,7 @@ def _verifiers() -> Any:
 
 
 def _specinfer() -> Any:
-    from specops.phases.specinfer.tables import Tables
+    from specops.phases.specinfer import Tables
 
     return Content((Tables,))
 

@@ -106,7 +106,7 @@ def test_how_to_add_names_files_that_exist() -> None:
         .partition("\n## ")[0]
     )
     rows = re.findall(r"^\| (?!what|---)(.+?) \| (.+) \|$", table, re.MULTILINE)
-    assert len(rows) == 13
+    assert len(rows) == 14
     paths = [path for _, files in rows for path in re.findall(r"`([a-z_]+/[\w/.-]*)`", files)]
     assert len(paths) > 15
     for path in paths:
