@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
 
-from specops.config.alerts import ALERTS
+from specops.config.alerts import ALERTS, alert_record
 from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import Figure, left_out, limits
@@ -334,6 +334,13 @@ def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"] not in ("", "short"), panel["title"]
         for query in panel["targets"]:
             assert query["datasource"]["uid"] == "${datasource}", panel["title"]
+
+
+def test_a_panel_that_the_runbook_names_is_on_the_dashboard() -> None:
+    titles = {panel["title"] for panel in json.loads(dashboard(FULL.rollout, FULL.limits))["panels"]}
+    named = [name for alert in ALERTS for name in re.findall(r'"([A-Z][^"]+)"', alert_record(alert).runbook)]
+    assert named
+    assert set(named) <= titles
 
 
 def test_every_alert_has_a_title_without_values_and_one_series_with_it() -> None:
