@@ -61,7 +61,7 @@ class Call:
         return None if found is None else found[1] or ""
 
 
-UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\([^)]*\))|\{\{[^}]*\}\}")
+UNKNOWN = re.compile(r"\$(?:\w+|[@*#]|\{(?:[^{}]|\{[^}]*\})*\}|\((?:[^()]|\([^)]*\))*\))|\{\{[^}]*\}\}")
 """What a shell or a template still has to fill in: $NAME, ${NAME}, ${A[$B]}, $(NAME), {{ .Values.name }}."""
 
 

@@ -2,7 +2,8 @@
 
 In: a list of lists of words, each without the program, its model as --model. Out: {"flags": every flag of
 `vllm serve`, "arities": how many words each takes, as vllm_table.py has it, "verdicts": for each command
-line {"error": of its parser or of create_engine_config, or null, "method": of its speculation}}.
+line {"error": of its parser or of create_engine_config, or null, "method": of its speculation, "refused":
+"parser", "configuration" or null}}.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def verdict(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, str |
         with contextlib.redirect_stderr(said):
             args = parser.parse_args(words)
     except SystemExit:
-        return {"error": said.getvalue().strip().splitlines()[-1], "method": None}
+        return {"error": said.getvalue().strip().splitlines()[-1], "method": None, "refused": "parser"}
     try:
         speculation = AsyncEngineArgs.from_cli_args(args).create_engine_config().speculative_config
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}", "method": None}
-    return {"error": None, "method": speculation.method if speculation else None}
+        return {"error": f"{type(error).__name__}: {error}", "method": None, "refused": "configuration"}
+    return {"error": None, "method": speculation.method if speculation else None, "refused": None}
 
 
 if __name__ == "__main__":

@@ -7,18 +7,24 @@ held against a parser.
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from real_commands import Case, cases
 from real_vllm import ENVIRONMENT, FORKED, PAIR, UNFORKED, complete, counters, inside_vllm
 
 from specops.errors import ConfigError
 from specops.launch.pools import serving
 from specops.progress import Silent
+from specops.serving.argv import UNKNOWN
 from specops.serving.vllm.command import command
-from specops.serving.vllm.given import Given
+from specops.serving.vllm.given import CALL, Given
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation
@@ -143,6 +149,38 @@ LET_THROUGH = {
 }
 
 
+REAL = cases("vllm")
+"""Commands from practice; here all are judged by the installed version, whatever they were written for."""
+PIECE = re.compile(rf'(?<=")({UNKNOWN.pattern})(?=}})')
+"""A variable that may hold a further key of the JSON."""
+SERVED = {"ngram": {}, "draft_model": {"model": DRAFT}, "eagle": {"model": HEAD}}
+"""Methods whose configuration can be made here, and the shipped draft in the place of the command's."""
+
+
+def in_practice(case: Case) -> list[str]:
+    """What is behind `vllm serve`, corrected; its model as --model, variables as 1."""
+    words = corrected(case.command.words, INSTALLED) or list(case.command.words)
+    read = Given.parse(words)
+    operands = read.program[CALL.start(read.program) :]
+    named = ["--model", *operands[:1]] if operands and not read.has("--model") else []
+    filled = [PIECE.sub("", word) for word in [*named, *read.words()[len(read.program) :]]]
+    return [UNKNOWN.sub("1", word) for word in filled]
+
+
+def on_the_pair(case: Case) -> list[str] | None:
+    """Its speculation, on the shipped pair; None where that cannot be."""
+    known = Given.parse(in_practice(case)).known
+    method = known.get("method")
+    if method not in SERVED:
+        return None
+    keys = known | SERVED[str(method)]
+    if "num_speculative_tokens" in keys:
+        keys["num_speculative_tokens"] = min(int(keys["num_speculative_tokens"]), 8)
+    keys.pop("draft_tensor_parallel_size", None)  # the pair is on one device
+    keys.pop("max_model_len", None)  # and is short
+    return given(["--speculative-config", json.dumps(keys)])
+
+
 @pytest.fixture(scope="module")
 def eagle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped head under a path that vLLM takes for EAGLE, whatever the method says."""
@@ -161,6 +199,8 @@ def said(vllm: None, eagle_path: Path) -> dict[str, Any]:
         **{f"accepted: {name}": given(words) for name, words in ACCEPTED.items()},
         "trap": trapped(eagle_path),
         **{f"corrected: {name}": corrected_words(words) for name, (words, _) in REFUSED.items()},
+        **{f"practice: {case}": in_practice(case) for case in REAL},
+        **{f"on the pair: {case}": words for case in REAL if (words := on_the_pair(case)) is not None},
     }
     answer = inside_vllm(list(asked.values()))
     return {
@@ -212,7 +252,7 @@ def test_what_vllm_accepts_is_no_error_of_the_lint(said, name) -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_what_is_rendered_is_accepted(said, name) -> None:
     method = GOOD[name].get("speculation", {}).get("method")
-    assert said[f"good: {name}"] == {"error": None, "method": method}
+    assert said[f"good: {name}"] == {"error": None, "method": method, "refused": None}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -234,8 +274,19 @@ def test_the_lint_refuses_what_vllm_would_only_find_out_later(said, name) -> Non
     assert "error" in [finding.level for finding in lint(given(LET_THROUGH[name]), INSTALLED)]
 
 
+@pytest.mark.parametrize("case", REAL, ids=map(str, REAL))
+def test_a_command_from_practice_is_accepted_once_corrected(said, case) -> None:
+    """By the parser, whatever the model; by the configuration, where its speculation fits the pair."""
+    words = corrected(case.command.words, INSTALLED) or case.command.words
+    left = [found.flag for found in lint(words, INSTALLED) if found.level == "error"]
+    parsed = said[f"practice: {case}"]
+    assert parsed["refused"] != "parser" or left, parsed["error"]
+    configured = said.get(f"on the pair: {case}")
+    assert configured is None or configured["error"] is None or left, configured["error"]
+
+
 def test_a_path_outweighs_the_method(said, eagle_path) -> None:
-    assert said["trap"] == {"error": None, "method": "eagle"}
+    assert said["trap"] == {"error": None, "method": "eagle", "refused": None}
     findings = lint(trapped(eagle_path), INSTALLED)
     assert [finding.flag for finding in findings if finding.level == "error"] == [
         "--speculative-config model"

@@ -44,6 +44,10 @@ def dotted(given: Given, release: Release) -> Iterator[Found]:
 
 def level(given: Given, release: Release) -> Iterator[Found]:
     config = as_json(given.value(CONFIG) or "")
+    if release.version >= LEVELS and isinstance(config, int) and not isinstance(config, bool):
+        why = f"it takes JSON of keys; the levels are modes, and vLLM {release.version} refuses a bare one"
+        fix = methodcaller("with_option", CONFIG, json.dumps({"mode": config}))
+        yield of_flag("error", CONFIG, why, f"{CONFIG} '{{\"mode\": {config}}}'", fix)
     if release.version >= WITHOUT_LEVEL and isinstance(config, dict) and "level" in config:
         why = f"the key level became mode, and vLLM {release.version} refuses it"
         renamed = {KEYS.get(key, key): value for key, value in config.items()}
