@@ -4,7 +4,7 @@
     ├── UsageError                exit 2: a command, a rollout file or prompts that are wrong
     │   ├── ConfigError           a rollout file
     │   ├── PromptsError          a prompt set
-    │   └── LosslessError         a verifier asked to verify a tree that it would verify wrongly
+    │   └── LosslessError         a verifier got a tree that it would verify wrongly
     └── EnvironmentFailure        exit 3: the world outside did not do its part
         ├── EndpointError         an endpoint is down, refuses, or speaks nonsense
         ├── ServerError           a server that specops started did not come up, or died

@@ -32,7 +32,7 @@ PLANNED, MOST_PLANNED = 16, 32
 """Nodes of a tree that is planned: unless said otherwise, and at most."""
 
 COPYING = ("ngram", "suffix")
-"""Kinds that copy what was seen before: no model runs for them."""
+"""Kinds that copy what was observed before: no model runs for them."""
 
 _SIZES = {
     "chain": 1,

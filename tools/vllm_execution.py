@@ -385,7 +385,7 @@ def _effects(rules: Rules, method: str | None, flags: tuple[str, ...]) -> Iterat
         if rules.decide(method, flags, pin, asked=True).asynchronous == "refused":
             yield f"{runner} without async"
         elif usual == "on" and rules.decide(method, flags, pin).asynchronous == "off":
-            yield f"{runner} async only where asked"
+            yield f"{runner} async only where requested"
         if rules.decide(method, flags, pin).graphs != rules.default_graphs:
             yield f"{runner} with piecewise graphs"
     if rules.decide(method, flags, pinned=True).runner != "refused":

@@ -26,7 +26,7 @@ def traversal(
     REPLACE: tl.constexpr,  # draws are independent
     BLOCK: tl.constexpr,
 ):
-    """Down, a node gets the weight that its path may claim; on the way up it is asked. Grid (B,)."""
+    """Down, a node gets the weight that its path may claim; on the way up it is tried. Grid (B,)."""
     sequence = tl.program_id(0)
     root = tl.load(nodes.first + sequence)
     uniforms += sequence * questions

@@ -19,7 +19,7 @@ from specops_kernels.addressing import place
 def visible_of(ancestors, rows, valid, words, first):
     """[rows] uint64: bit c is set where a row sees slot `first + c`, counted from its start.
 
-    `first` is above -64; slots before the start are seen.
+    `first` is above -64; slots before the start are visible.
     """
     after = tl.maximum(first, 0)
     index, shift = after // 64, (after % 64).to(tl.uint64)
@@ -34,9 +34,10 @@ def visible_of(ancestors, rows, valid, words, first):
 
 @triton.jit
 def fold(top, total, acc, scores, value, PRECISION: tl.constexpr):
-    """Online softmax: the scores of one more tile, and its values, into what was seen so far."""
+    """Online softmax: the scores of one more tile, and its values, into what was accumulated so far."""
     higher = tl.maximum(top, tl.max(scores, 1))
-    pivot = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: -inf - -inf would be NaN
+    # Nothing accumulated yet: -inf - -inf would be NaN.
+    pivot = tl.where(higher == float("-inf"), 0.0, higher)
     shrink = tl.exp2(top - pivot)
     weights = tl.exp2(scores - pivot[:, None])
     total = total * shrink + tl.sum(weights, 1)

@@ -154,7 +154,7 @@ def ab(
 
 
 def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
-    """Endpoints without a model's name are asked which one they serve."""
+    """Endpoints without a model's name are queried for it."""
     import asyncio
 
     from specops.load.client import Client
@@ -208,7 +208,7 @@ def _refuse_unusable(
 
 
 def _recorded(path: Path, requested: BaselineSettings, arms: list[Arm]) -> Result:
-    """The earlier comparison; UsageError, before anything is measured, where it asked something else."""
+    """The earlier comparison; UsageError, before anything is measured, where it compared something else."""
     from specops import results
     from specops.phases.ab.drift import refuse_unlike
 

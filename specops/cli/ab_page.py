@@ -58,7 +58,7 @@ def page(result: Result, out: Path) -> list[str]:
 
 
 def measured(arm: str, levels: list[Measured]) -> Iterator[list[str]]:
-    """A row for each load that an arm was asked at."""
+    """A row for each load at which an arm was measured."""
     for found in levels:
         yield [
             "  measured",

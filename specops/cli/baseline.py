@@ -128,7 +128,8 @@ def _refuse_unusable(previous: Result, settings: BaselineSettings, out: Path) ->
             f"{out} holds another measurement: {unlike} changed",
             hint="give another --out, or replace it with --fresh",
         )
-    measurement.cells_of(previous, str(out))  # damage is told before the first request, by the file's name
+    # Damage is reported before the first request, with the file's name.
+    measurement.cells_of(previous, str(out))
 
 
 def _only_model(settings: BaselineSettings) -> str:

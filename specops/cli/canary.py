@@ -167,7 +167,7 @@ WIDEST = 150
 
 
 def page(result: Result, path: Path, commands: Commands | None, again: str) -> list[str]:
-    """The page's lines; requests that show what differs or cannot be told are in `path`, the result. `again`
+    """The page's lines; requests that show what differs or is undecided are in `path`, the result. `again`
     is the command that made it, `commands` those of its rollout; None for a canary of two addresses."""
     from specops.phases.canary.pair import Conformance
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from specops.engine.request import Sampling
 
 TOKEN = "SPECOPS_EDGE_TOKEN"
-SERVER = "127.0.0.1:8500"  # where a verify-server listens unless it is told otherwise
+SERVER = "127.0.0.1:8500"  # where a verify-server listens by default
 
 ServerOption = Annotated[str, typer.Option(help="HOST:PORT of a `specops edge verify-server`.")]
 DraftOption = Annotated[

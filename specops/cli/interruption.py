@@ -17,7 +17,7 @@ from specops.cli.output import print_message
 from specops.errors import Stopped
 
 _received: list[signal.Signals] = []
-"""The signals that asked this command to end."""
+"""The signals that end this command."""
 
 
 @contextmanager

@@ -116,7 +116,8 @@ RANKS = 3
 """Columns of acceptance by rank."""
 
 MIN_OBSERVATIONS = 20.0
-"""Observations below which a rate is mostly what was seen above it; such depths are left out of the page."""
+"""Observations below which a rate is mostly what was observed above it; such depths are left out of the
+page."""
 
 
 def page(found: Explained) -> list[str]:

@@ -121,7 +121,7 @@ def _overridden(file: Rollout, of_sweep: dict[str, Any], of_measure: dict[str, A
 
 
 def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
-    """By K; those without a model's name are asked which one they serve."""
+    """By K; those without a model's name are queried for it."""
     import asyncio
 
     from specops.load.client import Client

@@ -8,7 +8,7 @@ from specops.section import HostPort, Section, Url
 
 
 class Addresses(Section):
-    """HOST:PORT each, as seen from the machine that reads it."""
+    """HOST:PORT each, from the machine that reads it."""
 
     standard: list[HostPort] = Field(
         default=[], description="Servers of the pool; left out: an endpoint pool's own."

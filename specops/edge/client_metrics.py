@@ -14,7 +14,7 @@ from specops.edge.link import Proposal, Traffic
 @dataclass
 class EdgeCounters:
     rounds: int = 0  # verdicts on what was sent, but for those on prompts
-    verdicts: int = 0  # all, those that were not asked for as well
+    verdicts: int = 0  # all, those that were not requested as well
     nodes: int = 0  # sent
     hits: int = 0  # of these rounds, after which the next tree went on from what was drafted ahead
     taken: int = 0  # of these, whose next tree the server had and went on with at once

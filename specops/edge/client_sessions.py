@@ -33,7 +33,7 @@ class Stage(Enum):
     THERE = auto()
     """The server, again and again: it drafts for itself."""
     UNCLEAR = auto()
-    """The server, with a Turn: after a broken stream, or since it was told to draft no longer."""
+    """The server, with a Turn: after a broken stream, or since it no longer drafts."""
     CLOSED = auto()
     """Nobody: it is to be opened, at once or at `again`."""
 
@@ -63,7 +63,7 @@ class Talk:
     stuck_since: float | None = None  # since when the server has been out of reach, or busy
     stuck_by: str = ""  # why
     lost: int = 0  # times that the server did not know it any more, since the last verdict
-    server_drafts: bool = False  # what the server was told last
+    server_drafts: bool = False  # the last mode that the server got
 
     @property
     def known(self) -> int:
@@ -219,7 +219,7 @@ class Talks:
             return None
         return f"the verification server is out of reach: {self._down[1]}"
 
-    # --- told ---------------------------------------------------------------------------------
+    # --- notified ---------------------------------------------------------------------------------
 
     def begin(self, sequence: Sequence) -> None:
         self._drafts.begin(sequence)

@@ -1,7 +1,7 @@
 """A link over gRPC: one channel, one stream, a thread that reads it and connects again when it breaks.
 
 What was sent on a stream that broke is lost, and nothing goes out on the next one before whoever has sessions
-open has been told of it: otherwise a round could arrive there ahead of its session.
+open knows of it: otherwise a round could arrive there ahead of its session.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Connection:
         self.traffic = traffic
         self._destination = destination
         self._stream = stream  # what is sent goes there
-        self._fresh = stream  # what is read; a newer one while nobody has been told of it
+        self._fresh = stream  # what is read; a newer one while nobody knows of it
         self._events: queue.SimpleQueue[Event | SpecopsError | _Stream] = queue.SimpleQueue()
         self._final: SpecopsError | None = None
         self._probing = False

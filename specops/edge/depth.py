@@ -3,7 +3,7 @@
 `included` and `excluded` are SpecEdge's (arXiv 2505.17052): what was drafted ahead counts towards the depth
 of the next draft, or it does not. `adaptive` sends as soon as another pass would bring less than the stream
 brings in the time that it takes. That rate falls as the way to the server gets longer, so a slow link makes
-for deep drafts and a slow draft for shallow ones, without either being asked about.
+for deep drafts and a slow draft for shallow ones, without a setting for either.
 """
 
 from __future__ import annotations

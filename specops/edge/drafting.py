@@ -51,7 +51,7 @@ class Drafts(Protocol):
         whose turn it is. None: its last token has not been read yet."""
 
     def levels(self, sequence: Sequence) -> int:
-        """Of its tree, kept from before the last verdict."""
+        """Of its tree, retained from before the last verdict."""
 
     def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
         """Its tree, which is away from now on, and the accepted tokens that it promises."""

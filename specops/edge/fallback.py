@@ -3,7 +3,7 @@
 A round at the edge costs the way there and back; a server that drafts for itself sends its tokens one behind
 the other and pays the way once. So a slow link is a reason to leave, and so are drafts that are seldom
 accepted. A link is tried while the server drafts, and the client drafts again when it has healed. Whether
-drafts have become better cannot be seen from a link: that is tried out, more seldom after each failure.
+drafts have become better does not show on a link: that is tried out, more seldom after each failure.
 
 Pure: time is an argument, and every call gives the next state.
 """
@@ -114,7 +114,7 @@ class Fallback:
         return state._observed(now)._decided(now)
 
     def streamed(self, now: float, *, tokens: int, seconds: float) -> Fallback:
-        """A verdict has come that was not asked for. seconds: since the session's verdict before it."""
+        """A verdict has come that was not requested. seconds: since the session's verdict before it."""
         if not self.server_drafts:
             return self
         return replace(self, own=self.own.add(tokens, seconds, self.rules.memory))._decided(now)

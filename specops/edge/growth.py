@@ -3,9 +3,9 @@
 A child of a node that was sent, itself not sent, is a guess at how the round ends: the path at its parent,
 and its token the bonus. So drafting ahead (SpecEdge's proactive drafting, arXiv 2505.17052) is
 growing the same tree on, unsent: where the verdict's path and bonus lead to a node that is there, it is the
-next root, and all below it is kept with its KV. SpecEdge grows below one such node; below several they are an
-outcome cache (Saguaro, arXiv 2603.03251), and the trees below the likeliest may be sent before it is known
-which of them is right.
+next root, and all below it is stored with its KV. SpecEdge grows below one such node; below several they are
+an outcome cache (Saguaro, arXiv 2603.03251), and the trees below the likeliest may be sent before it is
+known which of them is right.
 
 Greedy, candidates are the draft's likeliest and the best of all are sent (SpecExec, arXiv 2406.02532). At
 temperature > 0 the children of a node are drawn, and what was drawn at a node is sent whole or not at all, by
@@ -79,7 +79,7 @@ class Growth:
         self.branched: list[dict[int, list[int]]] = []
         """What was sent after it, version by version: by guess, the nodes of the tree below it."""
 
-        self.levels = 0  # of what was kept at the last verdict
+        self.levels = 0  # of what was stored at the last verdict
         self.promised = 0.0  # tokens that the proposal may bring, by the scores of its nodes that were run
         self.ran = 1  # places in use when it was sent: those from here on are of what was run ahead
         self._ends = np.array(sorted(ends), np.int64)
@@ -350,7 +350,7 @@ class Growth:
         known = self.sent is not None and node not in self.sent
         if whole and known and not any(node in order for sent in self.branched for order in sent.values()):
             return self._rooted_at(node)[0]
-        # The last token is read again in any case: what follows it is asked of the draft anew.
+        # The last token is read again in any case: what follows it is requested of the draft anew.
         return Retained(places[: len(tokens) - 1], [], hit=False)
 
     def child(self, node: int, token: int) -> int | None:

@@ -32,7 +32,7 @@ class PassCost:
 
 @dataclass(frozen=True)
 class Pace:
-    """How well the declared times were kept, since the model was made."""
+    """How well the declared times were met, since the model was made."""
 
     passes: float = 0
     late: float = 0
@@ -56,7 +56,7 @@ class Paced:
     def __init__(
         self, model: FeatureModel, cost: PassCost, totals: MutableSequence[float] | None = None
     ) -> None:
-        """kept: where the figures of `pace` are added up, FIGURES of them; an array in shared memory lets
+        """totals: where the figures of `pace` are added up, FIGURES of them; an array in shared memory lets
         another process look."""
         self._model = model
         self._cost = cost

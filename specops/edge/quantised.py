@@ -66,7 +66,7 @@ def joined(by_node: Mapping[int, Quantised]) -> Drawn:
 class ClientDistributions:
     """By node of a tree, what its children were drawn from, as a client says.
 
-    Vocabularies are long and paths short: a distribution is laid out when its node is asked for.
+    Vocabularies are long and paths short: a distribution is laid out when its node is requested.
     """
 
     def __init__(self, drawn: Drawn, vocabulary: int) -> None:

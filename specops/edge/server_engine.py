@@ -54,7 +54,7 @@ class Remote:
         (self._itself.add if itself else self._itself.discard)(sequence_id)
 
     def accepted(self, sequence_id: int) -> list[int]:
-        """Nodes of the tree that was put last, verified since; asked once. Empty where none was put."""
+        """Nodes of the tree that was put last, verified since; taken once. Empty where none was put."""
         return self._paths.pop(sequence_id, [])
 
     def forget(self, sequence_id: int) -> None:
@@ -92,7 +92,7 @@ class Remote:
         proposed = not sequence.reading and self._proposals.pop(sequence.id, None) is not None
         if proposed:
             self._paths[sequence.id] = path
-        # The own drafter catches up with what was not its own when it is next asked; features come only now.
+        # The own drafter catches up with what was not its own when it drafts next; features come only now.
         if sequence.id in self._itself and not proposed:
             self._own.commit(sequence, path, features)
         elif self.reads_features:

@@ -8,7 +8,7 @@ then is a Turn given or the drafting handed over. So no answer can cross a quest
   that is owed. What a client says it knows, when it takes a session up, is where the Turn begins.
 - A client whose Turn is owed has nothing out that could be mistaken for an answer to it: its rounds of
   before are in the engine, or were lost with a stream from which nothing is taken any more.
-- What is sent ahead is for one round, and kept only as long as that is out and the client's next word would
+- What is sent ahead is for one round, and stored only as long as that is out and the client's next word would
   be a round: a ruling uses it up, and a Mode or another Open, after which a Turn says where things are, drops
   it. Where a round is taken from it, the verdict before says so: the client has its turn or knows that it has
   none, and its next round cannot cross one that the server took.
@@ -90,7 +90,7 @@ class Session:
     client: str
     wanted: bool  # the client wants the server to draft
     drafting: bool  # the engine drafts for it
-    stopping: bool = False  # and was told to stop
+    stopping: bool = False  # and is to stop
     out: bool = True  # its prompt or a round is in the engine
     due: int = 0  # number of the next verdict
     output: list[int] = field(default_factory=list)
@@ -110,7 +110,7 @@ RETRY_S = 0.5
 """After which a client that found no place may ask again."""
 
 _TURN_S = 300.0  # that a client may take for a round, before its place is given to others
-_OWED = 64  # Turns that a client may have asked for and not been given yet
+_OWED = 64  # Turns that a client may have requested and not got yet
 _LATE = 1024  # numbers of a stream that are remembered as refused
 
 

@@ -57,7 +57,7 @@ class Drafting:
 
     @property
     def room(self) -> int:
-        """Nodes of one sequence that may be run and are kept: of what was sent, and ahead of it."""
+        """Nodes of one sequence that may be run and are stored: of what was sent, and ahead of it."""
         return 4 * self.nodes + 8 * self.beams
 
 

@@ -78,7 +78,7 @@ class _Session:
     out: bool = True  # it waits for its turn, or has it: its client does not
     arrived: float = 0.0  # what it has its turn for
     evicted: int = 0  # tokens that are read again for it
-    hands_over: bool = False  # it is to be told when its client's turn has come
+    hands_over: bool = False  # it is notified when its client's turn has come
 
 
 class Verifying:
@@ -104,15 +104,15 @@ class Verifying:
         return Ready(engine.max_length, rows=engine.max_batch, vocabulary=vocabulary, eos=engine.eos)
 
     def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> None:
-        """Until None is asked. `say` is given Stepped after every step, and Refused."""
+        """Until None is received. `say` is given Stepped after every step, and Refused."""
         self._since = perf_counter()
         while self._obey(commands, say):
             say(self._step())
 
-    # --- what is asked ------------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------
 
     def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> bool:
-        """Carry out all that was asked, and wait until there is something to step for. False: stop."""
+        """Carry out all commands, and wait until there is something to step for. False: stop."""
         while True:
             try:
                 received = commands.get_nowait()
@@ -187,7 +187,7 @@ class Verifying:
     # --- a step -------------------------------------------------------------------------------
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to step for; None: until something is asked."""
+        """Seconds until there is something to step for; None: until a command comes."""
         if self._readers or len(self._to_read):
             return 0.0
         return self._pause_of_rounds() if len(self._rounds) else None
@@ -273,7 +273,7 @@ class Verifying:
         del self._sessions[session.key], self._by_sequence[session.sequence]
 
     def _spent(self, kind: str) -> None:
-        """On this, the time since it was last told."""
+        """On this, the time since the last report."""
         now = perf_counter()
         self._idle[kind] += now - self._since
         self._since = now

@@ -434,8 +434,8 @@ def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], serv
 def _check_values(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
     """Of all distributions at once, where there are as many values as their sizes say.
 
-    A token of the n-th distribution is told from the same of another by n in the bits above its own 32.
-    """
+    A token of the n-th distribution is distinguished from the same of another by n in the bits above its own
+    32."""
     support, weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
     if support.max() >= served.vocabulary:
         raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {support.max()}")

@@ -41,7 +41,7 @@ class Mask:
     def over(self, prefix: int, width: int, tile: int, dtype: torch.dtype) -> Tensor:
         """The additive mask, [tile * n, width], for `prefix` slots before the m and padding after them."""
         if not self._used or prefix > LONGEST_WIDE:
-            self._used = True  # most shapes of dynamic trees and prompts are seen once
+            self._used = True  # most shapes of dynamic trees and prompts are observed once
             return self._buffer(prefix, width - prefix - self.sees.shape[1], tile, dtype)
         wide = self._wide.get((tile, dtype))
         m = self.sees.shape[1]

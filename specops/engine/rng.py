@@ -99,7 +99,7 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     probabilities = logits.softmax(-1)
     if sampling.top_p < 1.0:
         ordered, order = probabilities.sort(dim=-1, descending=True)
-        # Kept while the mass before a token is short of top_p; the most likely one is always kept.
+        # Retained while the mass before a token is short of top_p; the most likely one always stays.
         dropped = ordered.cumsum(-1) - ordered >= sampling.top_p
         dropped[..., 0] = False
         probabilities = probabilities.masked_fill(dropped.scatter(-1, order, dropped), 0.0)

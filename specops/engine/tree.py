@@ -22,7 +22,7 @@ class Draw(Enum):
     """How the children of a node were chosen. It decides which verifier is lossless for the tree."""
 
     IID = "i.i.d."
-    """Independent draws from q. Duplicates are kept, each as a child of its own."""
+    """Independent draws from q. Duplicates stay, each as a child of its own."""
     WITHOUT_REPLACEMENT = "without replacement"
     """Successive draws from q, each without the tokens drawn before, renormalised."""
     DETERMINISTIC = "deterministic"

@@ -203,7 +203,7 @@ class _Service:
         self._wake.set()
 
     async def _safely(self, do: Callable[[], Entry | None]) -> None:
-        """A turn that fails is told, and shows in /health; the next one comes all the same."""
+        """A turn that fails is reported, and shows in /health; the next one comes all the same."""
         try:
             entry = await self._in_turn(do)
         except SpecopsError as error:
@@ -306,7 +306,7 @@ async def _json(request: web.Request) -> Any:
 
 
 MOST = 100
-"""Names that are kept of one message, and characters of one."""
+"""Names that are stored of one message, and characters of one."""
 
 
 def firing(body: Any, rollout: str) -> list[str]:

@@ -29,7 +29,7 @@ from specops.progress import Progress
 
 POLL_S = 0.05
 ANSWER_S = 2.0
-"""How long one health question may take before it is asked again."""
+"""How long one health question may take before it is repeated."""
 SETTLE_S = 1.0
 """A client sees a broken connection a moment before the server's end is known."""
 TAIL_LINES = 8

@@ -95,7 +95,7 @@ class Client:
     async def probe(self, prompt: Prompt, pace: Pace | None = None) -> Observation:
         """One short request, to learn what the endpoint can report. EndpointError if it cannot answer.
 
-        An endpoint that refuses `continuous_usage_stats` is asked for `include_usage` alone, and then for
+        An endpoint that refuses `continuous_usage_stats` gets `include_usage` alone, and then for
         neither; then all over with the other name of the bound on its length. What it accepts and does not
         send is not counted as sent.
         """

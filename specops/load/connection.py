@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         exchange = self._exchange
-        if exchange is None or self._response.done:  # bytes that nobody asked for
+        if exchange is None or self._response.done:  # bytes that nobody requested
             self.close()
             return
         if not exchange.began:

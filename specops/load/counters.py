@@ -112,7 +112,7 @@ async def scrape(base_url: str) -> Scrape | NoData:
 
 
 def unread(record: CellRecord) -> CellRecord:
-    """As it is kept before the counters are read a second time, lest a stop while they are loses it."""
+    """As it is stored before the counters are read a second time, lest a stop while they are loses it."""
     return record.model_copy(update={"drafts_missing": "stopped before they were read"})
 
 

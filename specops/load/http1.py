@@ -55,7 +55,7 @@ class Response:
     def feed(self, data: bytes) -> bytes:
         """The bytes of the body in `data`. BadResponse where `data` does not follow the protocol."""
         if self._parser is None:
-            self.reusable = self.reusable and not data  # bytes that nobody asked for
+            self.reusable = self.reusable and not data  # bytes that nobody requested
             return b""
         if self._in_head:
             self._check_head(data)
@@ -89,7 +89,7 @@ class Response:
     # what the parser calls
 
     def on_message_begin(self) -> None:
-        self.reusable = self.reusable and not self.done  # bytes that nobody asked for
+        self.reusable = self.reusable and not self.done  # bytes that nobody requested
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer
@@ -120,7 +120,7 @@ class Response:
 
 
 def decoded(reads: Iterable[tuple[float, bytes]], encoding: str) -> list[tuple[float, bytes]]:
-    """`reads` without the Content-Encoding that a server used although it was asked for none.
+    """`reads` without the Content-Encoding that a server used although none was requested.
 
     Raises BadResponse for an encoding other than gzip and deflate, and for bytes that are not in it.
     """

@@ -228,7 +228,7 @@ def output_tokens(observations: Sequence[Observation]) -> int | None:
 def meets(observation: Observation, objectives: Objectives) -> bool:
     """Whether a request met every objective. A failed one did not, nor one whose figure is unknown.
 
-    An answer that came all at once has no TPOT, and kept nobody waiting between tokens: it meets any.
+    An answer that came all at once has no TPOT, and made nobody wait between tokens: it meets any.
     """
     figures = (
         (ttft(observation), objectives.ttft_ms),

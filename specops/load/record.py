@@ -101,7 +101,7 @@ class Row(_Record):
     e2e_with_retries_ms: float
     retries: int
     resent: bool = False
-    """Sent again at once, on a new connection: the server had closed the one that it had kept open."""
+    """Sent again at once, on a new connection: the server had closed the one that it had left open."""
 
     chunks: int
     n_first: int | None

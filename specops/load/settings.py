@@ -57,7 +57,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Which usage reports the endpoint sends when asked. What it refuses is not asked for again."""
+    """Which usage reports the endpoint sends on request. What it refuses is not requested again."""
 
     usage: bool = False
     continuous_usage: bool = False
@@ -69,7 +69,7 @@ class Capabilities:
         return {option: True for option, on in wanted.items() if on}
 
     def described(self, *, retokenised: bool) -> dict[str, Any]:
-        """How this endpoint's tokens are counted, kept with the figures that depend on it."""
+        """How this endpoint's tokens are counted, stored with the figures that depend on it."""
         fallback = "retokenised" if retokenised else "unknown"
         return {
             "usage": self.usage,
@@ -172,7 +172,7 @@ class BaselineSettings(BaseModel):
         return self
 
     def at(self, base_url: str, model: str) -> Self:
-        """The same, asked of another server."""
+        """The same, of another server."""
         return self.model_copy(update={"base_url": base_url, "model": model})
 
     def levels(self) -> list[Level]:
@@ -195,7 +195,7 @@ class BaselineSettings(BaseModel):
         return {"prompts": prompts.sha256, "settings": results.sha256(fields)}
 
     def plan(self) -> dict[str, Any]:
-        """What is asked, whoever is asked: of a comparison's arms all the same."""
+        """The requests, whatever the server: of a comparison's arms all the same."""
         return self.model_dump(mode="json", exclude={*_ELSEWHERE, *WHEN_TO_STOP, "model"}) | self._tokenizer()
 
     def _tokenizer(self) -> dict[str, str | None]:

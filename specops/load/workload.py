@@ -1,6 +1,6 @@
 """Prompt sets: what is sent, in which traffic class, and where it came from.
 
-Four formats are read, told apart by their content:
+Four formats are read, distinguished by their content:
 
 - the playbook's JSON list: `{"text": …}`, with `max_tokens`, `id` and `class` where there are any
 - OpenAI batch JSONL: `{"custom_id": …, "body": {"messages" or "prompt": …, "max_tokens": …}}`

@@ -1,4 +1,4 @@
-"""Phase 1: measure an endpoint. One cell for each level of load and repeat, kept as soon as it is done."""
+"""Phase 1: measure an endpoint. One cell for each level of load and repeat, stored as soon as it is done."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _Run:
                 if isinstance(stop, Interrupted | Broken) and stop.cell.observations:
                     self.cells.append(CellRecord.of(stop.cell, settings.slo))
                 # A result without cells would replace an earlier one by nothing; and one that could not be
-                # written a moment ago was kept elsewhere then.
+                # written a moment ago was stored elsewhere then.
                 if self.cells and not isinstance(stop, FileError):
                     self.on_partial(self.partial())
                 if isinstance(stop, Broken) and stop.__cause__:

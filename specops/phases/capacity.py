@@ -1,7 +1,7 @@
 """The capacity gate: if everything falls back to the standard pool, does it carry the load?
 
 What a standard server was measured to do at the highest load that still meets the SLO, times the servers,
-less what is kept free, against the rollout file's peak. It fails closed: what was not measured, or measured
+less the headroom, against the rollout file's peak. It fails closed: what was not measured, or measured
 of something else, does not pass.
 """
 

@@ -73,7 +73,7 @@ def rehearse(
     operator: Operator, switch: Switch, routers: Sequence[str], *, limit_s: float, progress: Progress
 ) -> Rehearsal:
     """There and back. Raises UsageError where speculation is not on to begin with, EndpointError where that
-    is not to be seen; whatever happens afterwards, Ctrl-C too, traffic is handed back."""
+    is not observed; whatever happens afterwards, Ctrl-C too, traffic is handed back."""
     before = _begin(operator.stand(), switch.read())
     progress.start("rehearsing a fall-back and a return", total=2)
     started = time.monotonic()

@@ -24,7 +24,7 @@ class KernelSettings(BaseModel):
 
 
 class Timed(BaseModel):
-    """One contest, as it is kept."""
+    """One contest, as it is stored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -36,7 +36,7 @@ def lint_file(path: Path, version: str | None = None) -> tuple[list[Judged], Res
 
 
 def _result(judged: list[Judged], inputs: dict[str, str], version: str | None) -> Result:
-    """No where there is an error; a warning is none. The command is not kept: it may hold a key."""
+    """No where there is an error; a warning is none. The command is not stored: it may hold a key."""
     levels = [finding.level for one in judged for finding in one.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     settings: dict[str, Any] = {"engine_version": version}

@@ -31,7 +31,7 @@ TOGETHER = LASTS
 """Steps of one tree before the next, of which the planner learns from the last."""
 
 LONGEST_S = 20.0
-"""After so long at one batch size, what was seen has to do."""
+"""After so long at one batch size, the observations have to do."""
 
 SHOWN = 4
 """The best of the options, beside the best of each kind."""
@@ -53,7 +53,7 @@ class PlanSettings(BaseModel):
     prompt_tokens: PositiveInt = 128  # the last ones of each prompt
     tokens: PositiveInt = 64  # of each answer
     steps: PositiveInt = 4 * TOGETHER * len(SURVEYED)
-    """Seen at each batch size; those alone that had the whole batch and read no prompt."""
+    """Observed at each batch size; those alone that had the whole batch and read no prompt."""
 
     gap_ms: PositiveFloat | None = None
     token_ms: PositiveFloat | None = None
@@ -115,7 +115,7 @@ class AtBatch(_Stored):
     chosen: str
     why: str
     steps: int
-    """That were seen."""
+    """That were observed."""
 
     plain_ms: float
     pass_ms: dict[int, float]
@@ -231,7 +231,7 @@ def _encoded(engine: Engine, prompt: str | list[int], settings: PlanSettings) ->
 def _decode(
     engine: Engine, survey: _Survey, prompts: Sequence[list[int]], batch: int, settings: PlanSettings
 ) -> None:
-    """Keep a batch of so many going until enough was seen of it."""
+    """Keep a batch of so many going until enough was observed of it."""
     started, submitted, running = monotonic(), 0, set[int]()
     while survey.observed.count(batch) < settings.steps and monotonic() - started < LONGEST_S:
         while len(running) < batch:

@@ -120,7 +120,7 @@ def _sign(ahead: float, error: float) -> int:
 
 @dataclass
 class _Trees:
-    """What was seen of the trees of one prompt: [trees, verifiers]."""
+    """What was observed of the trees of one prompt: [trees, verifiers]."""
 
     expected: list[list[float]] = field(default_factory=list)
     measured: list[list[float]] = field(default_factory=list)

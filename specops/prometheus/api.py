@@ -38,7 +38,7 @@ class Sample:
     """Perhaps NaN or infinite: Prometheus says so of 0/0."""
 
     ts: float
-    """Seconds since the epoch by Prometheus' clock: when it was asked for, not when it was scraped."""
+    """Seconds since the epoch by Prometheus' clock: when it was queried, not when it was scraped."""
 
 
 @dataclass(frozen=True)

@@ -223,5 +223,5 @@ def _acceptance(axes: Axes, panel: Panel) -> None:
 
 
 def _spread(count: int) -> Sequence[float]:
-    """Heights above a row for its dots, so that dots of one value are seen; the same ones every time."""
+    """Heights above a row for its dots, so that dots of one value are visible; the same ones every time."""
     return [-0.08 - 0.34 * ((number * 0.618034) % 1) for number in range(count)]

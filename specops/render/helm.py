@@ -71,11 +71,11 @@ def values(server: Server, deploy: Deploy) -> str:
 
 
 def _config(flags: tuple[str, ...]) -> dict[str, Any]:
-    kept: list[str] = []
+    retained: list[str] = []
     words = iter(flags)
     for word in words:
         if word in OWN:
             next(words)
         elif word not in (f"--{CACHING}", f"--no-{CACHING}"):
-            kept.append(literal(word))
-    return {"enablePrefixCaching": f"--no-{CACHING}" not in flags, "extraArgs": kept}
+            retained.append(literal(word))
+    return {"enablePrefixCaching": f"--no-{CACHING}" not in flags, "extraArgs": retained}

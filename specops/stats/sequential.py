@@ -3,7 +3,7 @@
 A comparison that ends at the first look whose 95% interval excludes 1 errs far more often than 5%. Lan and
 DeMets (Biometrika 1983) spend the error over the looks by a function fixed beforehand; Jennison and
 Turnbull (JRSS B 1989) turn each look's critical value into an interval at that look, a repeated confidence
-interval. All of them contain the truth together with the confidence asked for, whenever one stops and
+interval. All of them contain the truth together with the requested confidence, whenever one stops and
 whatever for. The spending function is the one that resembles O'Brien and Fleming's test: next to nothing is
 spent early, so the last look's interval is hardly wider than that of a comparison with one look.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HIGHEST_LEVEL = 1 - 1e-9
-"""No look is asked for more. Such a look spends a billionth more than its share, which no figure shows."""
+"""No look has more. Such a look spends a billionth more than its share, which no figure shows."""
 
 _NORMAL = NormalDist()
 _REACH = 9.0  # standard deviations beyond which a density is nothing
@@ -37,7 +37,7 @@ def levels(fractions: Sequence[float], confidence: float) -> tuple[float, ...]:
 def boundaries(fractions: Sequence[float], confidence: float) -> tuple[float, ...]:
     """The critical value, in standard errors and on both sides alike, of each look.
 
-    Under the null the estimates, each times its information, are a Brownian motion seen at `fractions`.
+    Under the null the estimates, each times its information, are a Brownian motion observed at `fractions`.
     Its density within the boundaries so far is carried from look to look by quadrature (Armitage,
     McPherson and Rowe 1969), and the next boundary is where what it loses is what the look may spend.
     """

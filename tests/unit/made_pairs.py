@@ -172,6 +172,13 @@ def wrapped(dice: random.Random, target: Made, draft: Made) -> None:
     draft.tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [step]}
 
 
+def defaults_written_out(dice: random.Random, target: Made, draft: Made) -> None:
+    """Newer tokenizers write settings that older ones leave out."""
+    name, nothing = dice.choice([("fuse_unk", False), ("dropout", None), ("end_of_word_suffix", "")])
+    target.model.pop(name, None)
+    draft.model[name] = nothing
+
+
 def config_size(dice: random.Random, target: Made, draft: Made) -> None:
     larger = dice.choice([target, draft])
     larger.config["vocab_size"] += dice.choice([1, 58, 128])

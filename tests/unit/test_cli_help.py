@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from specops.cli.app import app
+from specops.config import Ab
 from specops.phases import PHASES
 
 ROOT = Path(__file__).parents[2]
@@ -76,3 +77,11 @@ def test_the_readme_shows_the_phases_of_todays_page() -> None:
     shown = [(phase, state) for phase, state in lines if phase != "measured"]
     assert [phase for phase, _ in shown] == list(PHASES)
     assert {state for _, state in shown} <= {word for _, word in (*STATES.values(), SKIPPED)}
+
+
+def test_the_defaults_of_ab_are_those_of_the_rollout_file() -> None:
+    command = typer.main.get_command(app).commands["ab"]  # type: ignore[attr-defined]
+    options = {option.name: option.default for option in command.params if option.default is not None}
+    shared = {name: field.default for name, field in Ab.model_fields.items() if name in options}
+    assert {"confidence", "design", "length_margin", "failure_margin"} <= set(shared)
+    assert {name: options[name] for name in shared} == shared

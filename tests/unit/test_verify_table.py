@@ -26,6 +26,7 @@ COMPATIBLE = [
     (made.placeholders, NEWEST, "token ids"),
     (made.decoder, NEWEST, "decoder"),
     (made.wrapped, NEWEST, "pre-tokeniser"),
+    (made.defaults_written_out, NEWEST, "model"),
 ]
 DEGRADED = [
     (made.dropped_merge, NEWEST, "merges"),

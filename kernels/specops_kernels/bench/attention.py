@@ -40,7 +40,7 @@ class Case:
 
     @property
     def operations(self) -> int:
-        """Of both products, over all of the tree's slots: what a tile computes, seen or not."""
+        """Of both products, over all of the tree's slots: what a tile computes, visible or not."""
         return 4 * self.sequences * self.nodes * (self.prefix + self.nodes) * self.heads * self.dim
 
 

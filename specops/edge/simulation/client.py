@@ -140,7 +140,7 @@ class _Client:
         retained: int = 0,
         taken: bool = False,
     ) -> float:
-        """kept: levels drafted ahead below the next root."""
+        """retained: levels drafted ahead below the next root."""
         now, waited, wasted = self._env.now, work.began - work.arrived, max(ahead - retained, 0)
         self._server.log.verdicts.append(
             Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, taken)
@@ -232,7 +232,7 @@ class Edge(_Client):
     # --- a round in its turn ------------------------------------------------------------------
 
     def _send(self) -> Generator[simpy.Event, Any, _Out]:
-        """Draft on from what was kept, and send that."""
+        """Draft on from what was stored, and send that."""
         pace, retained = self._pacing.pace(self._ahead_s), self._retained
         levels = retained
         while levels < self._rounds.levels:

@@ -136,7 +136,7 @@ class Setting:
     """Trees of one step; where the server drafts, streams that it serves at a time."""
 
     prompt_tokens: int = 0
-    """Read by the server before the first token; 0: kept from before."""
+    """Read by the server before the first token; 0: retained from before."""
 
     tokens: int = 256
     """Of a request."""

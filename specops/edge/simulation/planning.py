@@ -1,9 +1,9 @@
 """A server and links that are not here: the best depth, how many clients a server carries, up to which RTT.
 
 Every depth is tried, and the best is that of the least inter-token latency: with what was drafted ahead there
-may be two that are good, one that sends at once what was kept and one that drafts on. Server-only speculation
-is given the same search; the way to it delays its first token alone, so that it is the same at every RTT.
-"""
+may be two that are good, one that sends at once what was stored and one that drafts on. Server-only
+speculation is given the same search; the way to it delays its first token alone, so that it is the same at
+every RTT."""
 
 from __future__ import annotations
 

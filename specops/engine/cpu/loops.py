@@ -252,7 +252,7 @@ def _attend_span(
     """Attention of one sequence's tokens.
 
     q: [n, heads or more, dim]. cache: [width, 2 * kv_heads, dim], up to the last visible slot. sees: [n,
-    last], of the last slots. scores: [n * tile, width]. seen: [n, heads, dim], the result.
+    last], of the last slots. scores: [n * tile, width]. attended: [n, heads, dim], the result.
     """
     n, last = sees.shape
     width = cache.shape[0]

@@ -1,12 +1,12 @@
 """`auto`: at each step the tree that the planner chose (planning/planner.py), from one draft, or from copies.
 
 All trees share one grower, and so one cache. While nothing is grown the draft reads nothing: it falls
-behind, at no cost, and catches up when it is asked again, `CATCH_UP` tokens a step or one sequence. A grower
-is always told what was committed, so that a head keeps the target's features until it reads them: at most a
+behind, at no cost, and catches up when it drafts again, `CATCH_UP` tokens a step or one sequence. A grower
+always learns what was committed, so that a head keeps the target's features until it reads them: at most a
 row's length of them, one layer's width each, a small share of the target's own cache.
 
-The tree is chosen before anything of a step is drawn, from what was seen in earlier ones. So the output has
-the target's distribution whatever the planner does; at temperature > 0 the draws of a seed depend on it.
+The tree is chosen before anything of a step is drawn, from what was observed in earlier ones. So the output
+has the target's distribution whatever the planner does; at temperature > 0 the draws of a seed depend on it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Auto:
         return sum(self._read[sequence.row] - read for sequence, read in before)
 
     def _reads_to(self, sequence: Sequence) -> int:
-        """How many tokens the draft has read, having been asked to catch up."""
+        """How many tokens the draft has read, while it catches up."""
         if self.reads_features:  # of a prompt that is new there are none yet
             return min(sequence.cached + 1, len(sequence.tokens)) if sequence.cached else 0
         if sequence.reading:
@@ -216,7 +216,7 @@ class Auto:
         return TokenTree(Topology.expansion((1,) * (len(tokens) - 1)), tokens, Draw.DETERMINISTIC)
 
     def _compare(self, sequence: Sequence) -> None:
-        """Once it shows how much of what was looked up is right, the planner is told."""
+        """Once it shows how much of what was looked up is right, the planner learns it."""
         looked_up = self._looked_up.get(sequence.id)
         if looked_up is None:
             return

@@ -1,6 +1,6 @@
 """Dynamic trees: the draft's most likely continuations (EAGLE-2, arXiv 2406.16858; SpecExec, 2406.02532).
 
-Level by level the best few nodes are expanded; at the end the best N of all candidates are kept. A node's
+Level by level the best few nodes are expanded; at the end the best N of all candidates stay. A node's
 score is the probability that the draft gives its path, which falls along a path, so the N best are closed
 under ancestors. A level that could not bring enough is not grown (OPT-Tree, arXiv 2406.17276). The choice is
 a function of the context: such a tree is deterministic.

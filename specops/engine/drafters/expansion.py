@@ -80,7 +80,7 @@ class Growing:
     """The tree of one sequence on its way: nodes are grown in the order of their numbers."""
 
     odds = 1.0
-    """How likely its nodes are all accepted, where that is asked."""
+    """How likely its nodes are all accepted, where that is needed."""
 
     def __init__(self, sequence: Sequence, plan: _Plan) -> None:
         self.sequence = sequence

@@ -15,7 +15,7 @@ from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
 
 LONGEST_MATCH = 16
-"""Tokens of a match that are told apart; a longer one counts as this long."""
+"""Tokens of a match that are distinguished; a longer one counts as this long."""
 
 WORTH = 0.2
 """Odds below which a copied token is not drafted. A further row in the target's pass takes 0.04 to 0.1 of a

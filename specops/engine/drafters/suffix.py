@@ -1,9 +1,9 @@
 """Suffix drafts (SuffixDecoding, arXiv 2411.04975): a tree of what followed the last tokens before.
 
-Before means: earlier in the sequence, its prompt included, or in any that the engine has seen of late. The
-paper keeps suffix trees. Here the places that follow a pair of tokens are indexed by the pair, and a look-up
-finds how far back each place is like the sequence: what a suffix tree would answer for matches of two tokens
-or more, in constant time for a token, and from an index that can forget its oldest texts.
+Before means: earlier in the sequence, its prompt included, or in any that the engine has observed of late.
+The paper keeps suffix trees. Here the places that follow a pair of tokens are indexed by the pair, and a
+look-up finds how far back each place is like the sequence: what a suffix tree would answer for matches of
+two tokens or more, in constant time for a token, and from an index that can forget its oldest texts.
 
 What may follow is weighed by how often it did, longer matches first: with the probability that a match of
 the longest length goes on, it goes on as its places do; else as those of the next shorter length do.
@@ -47,7 +47,7 @@ class Match:
 
 
 class Texts:
-    """What was seen, by sequence. A sequence's list of tokens is kept as it is, not copied."""
+    """What was observed, by sequence. A sequence's list of tokens is stored as it is, not copied."""
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self._most_tokens = most_tokens
@@ -221,7 +221,7 @@ class _Followed:
                     for match, after in zip(self.matches, further, strict=True)
                 )
                 self.holding.learn(length, right)
-                if right:  # shorter matches would not have been asked
+                if right:  # shorter matches would not have been tried
                     break
             self.matches = [match for match in further if match is not None]
         self._known = len(tokens)

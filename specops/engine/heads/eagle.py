@@ -230,7 +230,7 @@ class EagleGrower(CachedGrower):
         ends: list[int] = []
         for index, sequence in enumerate(sequences):
             row = sequence.row
-            if not self._known[row]:  # its prompt is new: the target has not seen any of it
+            if not self._known[row]:  # its prompt is new: the target has not read any of it
                 continue
             start, stop = self._read[row], sequence.cached
             tokens += sequence.tokens[start + 1 : stop + 1]

@@ -3,16 +3,16 @@
 The first measurement (warm_up.py) gives the form: the target's pass by its tokens at a few batch sizes, the
 draft's passes by their nodes. Every step since says how far off that is where the engine works now: by the
 median of the last few ratios, for each batch and number of tokens, since a median forgets a step that was
-held up. Where nothing was seen the nearest number of tokens, and then the nearest batch, says it.
+held up. Where nothing was observed the nearest number of tokens, and then the nearest batch, says it.
 
 A machine that slows down slows down every tree, but only the one in use shows it. So ratios are taken over
 how slow the machine is at the time, the median over the last steps of any kind: else the planner would flee
 from every busy minute to the tree that it remembers from a quiet one.
 
-How slow it is cannot be told from how slow the tree in use is, if that was first seen while the machine was
-thought slower than it was: all others would look as much slower for ever. So where the machine is thought
-much slower, or faster, a ratio that is more like what was expected without that is taken as it is.
-"""
+How slow it is cannot be inferred from how slow the tree in use is, if that was first observed while the
+machine was thought slower than it was: all others would look as much slower for ever. So where the machine
+is thought much slower, or faster, a ratio that is more like what was expected without that is taken as it
+is."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ KNOWN = 3
 """Ratios after which a kind of step says how slow the machine is."""
 
 SLOW = 1.25
-"""A slowness, or the inverse of one, beyond which it is asked whether it is mistaken."""
+"""A slowness, or the inverse of one, beyond which it is checked."""
 
 UNSEEN = 0.03
-"""The relative error of what is known of steps that were not seen, or seldom."""
+"""The relative error of what is known of steps that were not observed, or seldom."""
 
 MOST_KINDS = 512
 """Kinds of steps that are remembered; the one unseen for longest is forgotten."""
@@ -170,7 +170,7 @@ class Here:
 
 
 class _Ratios:
-    """Seen over expected, by batch and a count."""
+    """Observed over expected, by batch and a count."""
 
     def __init__(self) -> None:
         self._observed: dict[tuple[int, int], deque[float]] = {}
@@ -179,7 +179,7 @@ class _Ratios:
         key = batch, _bucket(count)
         ratios = self._observed.pop(key, None) or deque(maxlen=REMEMBERED)
         ratios.append(ratio)
-        self._observed[key] = ratios  # the last one is the one seen last
+        self._observed[key] = ratios  # the last one is the one observed last
         if len(self._observed) > MOST_KINDS:
             del self._observed[next(iter(self._observed))]
 
@@ -197,7 +197,7 @@ class _Ratios:
         return statistics.median(ratios) if len(ratios) >= KNOWN else None
 
     def at(self, batch: int) -> _At:
-        """Of this batch; of the nearest one that was seen where it was not."""
+        """Of this batch; of the nearest one that was observed where it was not."""
         sizes = {size for size, _ in self._observed}
         if not sizes:
             return _At(())
@@ -214,7 +214,7 @@ class _At:
     points: tuple[tuple[int, float], ...]
 
     def __call__(self, count: float) -> float:
-        """Linear between the counts that were seen, and as at the nearest beyond them; 1 without any."""
+        """Linear between the counts that were observed, and as at the nearest beyond them; 1 without any."""
         if not self.points:
             return 1.0
         place = _bucket(count)
@@ -241,7 +241,7 @@ class Paid:
         self._look_up, self._rest = _Ratios(), _Ratios()
         self._recent: deque[float] = deque(maxlen=REMEMBERED)
         self.slowness = 1.0
-        """Of the machine, over the last steps; 1 as it was when most of what is known was seen."""
+        """Of the machine, over the last steps; 1 as it was when most of what is known was observed."""
 
     def verified(self, batch: int, tokens: int, seconds: float, *, ragged: bool) -> None:
         """A pass over `tokens` of `batch` trees; ragged: of different shapes."""
@@ -290,7 +290,7 @@ class Paid:
         uneven = even
         if copied.points and batch > 1:  # one sequence's copies are a chain like any
             passes = zip(even, form.verify, counts, strict=True)
-            # Never less than even trees take: what was seen of short copies says little of long ones.
+            # Never less than even trees take: what was observed of short copies says little of long ones.
             uneven = tuple(max(least, slow * passed * copied(count)) for least, passed, count in passes)
         return Here(
             batch=batch,

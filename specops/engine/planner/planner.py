@@ -1,4 +1,4 @@
-"""The tree of the next step: what is best by what was seen, changed only for a gain that lasts. Pure.
+"""The tree of the next step: what is best by what was observed, changed only for a gain that lasts. Pure.
 
 Four things keep a planner honest that learns from its own steps:
 
@@ -60,11 +60,11 @@ EXPLORED = 0.01
 """Of the time, for asking."""
 
 RARELY = 0.1
-"""Of a plain step: what a question is reckoned to cost at least, so that a cheap one is not asked at each
+"""Of a plain step: what a question is reckoned to cost at least, so that a cheap one is not tried at each
 step."""
 
 WIDE = ("expand:3,1", "expand:2", "chain:1")
-"""What is asked for to learn of the second and third rank, which chains do not show: the first that fits."""
+"""What is tried to learn of the second and third rank, which chains do not show: the first that fits."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ class Turn:
     """A question: another tree, in place of it."""
 
     alone: bool = False
-    """Whether it is asked of one sequence only, the one that the draft is least behind of."""
+    """Whether it is tried on one sequence only, the one that the draft is least behind of."""
 
     @property
     def common(self) -> str:
-        """The tree of every sequence that is not asked alone."""
+        """The tree of every sequence that is not tried alone."""
         return self.tree if self.trial is None or self.alone else self.trial
 
 
@@ -316,13 +316,13 @@ class Planner:
             held.option, held.wins = next(each for each in options if each.tree == best.tree), 0
 
     def _question(self, batch: int, behind: int, held: _Held) -> Turn | None:
-        """What is asked in this step, where the credit is enough for it."""
+        """What is tried in this step, where the credit is enough for it."""
         trial = self._questions_at(batch, behind, held)
         if not trial:  # trees of one node, without a draft: copies start at two
             return None
         question = trial[self._trials % len(trial)]
         self._saved_for = self._cost(question, batch, behind, held)
-        # What was not asked for a long time is asked once more, and not often.
+        # What was not tried for a long time is tried once more, and not often.
         self._credit = min(self._credit, 2 * self._saved_for)
         if self._credit < self._saved_for:
             return None
@@ -335,7 +335,7 @@ class Planner:
         tree = held.option.tree
         follows = (batch == 1 and behind <= DEPTH + 1) or parse_tree(tree).needs_draft
         rivals = [each for each in held.short if each not in (tree, NONE)]
-        if tree != NONE:  # asked as often as all others: what must not be slower than it
+        if tree != NONE:  # tried as often as all others: what must not be slower than it
             rivals = [each for rival in rivals for each in (NONE, rival)]
         trial = [Turn(tree, each) for each in rivals if follows or not parse_tree(each).needs_draft]
         if self.grows:
@@ -345,7 +345,7 @@ class Planner:
         return trial
 
     def _cost(self, question: Turn, batch: int, behind: int, held: _Held) -> float:
-        """Predicted; of what is asked alone as if nothing of it were accepted."""
+        """Predicted; of what is tried alone as if nothing of it were accepted."""
         assert question.trial is not None
         here = self.paid.here(batch, self.most_nodes)
         least = RARELY * here.plain

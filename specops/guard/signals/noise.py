@@ -1,4 +1,4 @@
-"""When what was seen is bad, given how noisy it is. The one place where that is decided; pure.
+"""When what was observed is bad, given how noisy it is. The one place where that is decided; pure.
 
 Every function takes floats, or arrays of them: one evaluation and ten thousand simulated weeks go through
 the same lines. NaN is what Prometheus had no number for.
@@ -18,7 +18,7 @@ The minimum traffic is that at which a is half the regression. What is bad is th
 by about half of it, which no pool that pays comes near, and whatever is really `regression` slower is bad but
 for errors of Z. Where the baseline alone is known to no more than that half, no traffic makes up for it: the
 window's error may be 0.7 of the half then, the first clause is the rule, and what is `regression` slower is
-not surely seen, which every finding says.
+not surely observed, which every finding says.
 
 **Acceptance.** Accepted tokens come in requests, and those of one request go together: a text is easy for
 the draft or it is not. The variance of the rate is p (1 - p) / tokens, times Kish's design effect
@@ -65,7 +65,7 @@ ACCEPTANCE_KNOWN = 0.1
 """To how much, at Z standard errors, acceptance must be known: what the minimum traffic follows from."""
 
 LEAST = 16
-"""Requests, whatever is asked of them: Z squared, with which Wilson's interval of a pool that answers none of
+"""Requests, whatever they are for: Z squared, with which Wilson's interval of a pool that answers none of
 them begins at half."""
 
 

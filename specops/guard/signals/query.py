@@ -1,4 +1,4 @@
-"""What is asked of Prometheus at every evaluation: all of it in one query, as of one instant.
+"""The query to Prometheus at every evaluation: all of it in one query, as of one instant.
 
 Every expression gets a label that says what it is, and `or` puts them side by side. So an evaluation waits
 for Prometheus once, and its figures are of the same window.
@@ -39,7 +39,7 @@ class LiveFigures:
     many windows. NaN where Prometheus has no number. Seconds."""
 
     ts: Numbers = NOTHING
-    """When it was asked, by Prometheus' clock."""
+    """When it was queried, by Prometheus' clock."""
 
     finished: Numbers = NOTHING
     """Requests that ended."""
@@ -139,8 +139,8 @@ class Query:
     pool has fewer of them: clients that leave do so there too."""
 
     def expressions(self, window_s: float, started_s: float) -> dict[str, str]:
-        """By the name in `Seen`, over the last `window_s` seconds, starts over `started_s`; of each class,
-        class_e2e and class_n."""
+        """By the name in `LiveFigures`, over the last `window_s` seconds, starts over `started_s`; of each
+        class, class_e2e and class_n."""
         window, lately = (f"{round(seconds)}s" for seconds in (window_s, started_s))
         labels = {POOL: "speculative"} | self._ours
         pool, of_pool = Signals(self.series, labels, window), selector(labels)

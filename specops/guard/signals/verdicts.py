@@ -1,4 +1,4 @@
-"""From what was seen to a verdict on each signal: pure, for one window or for arrays of them."""
+"""From what was observed to a verdict on each signal: pure, for one window or for arrays of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Judgement:
     """Of latencies: bad from there on."""
 
     surely: Numbers = np.nan
-    """Of latencies: seen every time."""
+    """Of latencies: observed every time."""
 
     beside: Numbers = np.nan
     """Of latencies: the ratio to the baseline over the standard pool's in the same window, at least."""
@@ -227,8 +227,8 @@ def _beside_standard(
 
 
 def _windows_to_compare(least: Numbers, both_n: Numbers, known_to: Numbers, beside: Numbers) -> Numbers:
-    """Windows after which what is seen `beside` the standard pool is surely seen, were it to stay; at most
-    those with the minimum traffic."""
+    """Windows after which what is observed `beside` the standard pool is surely observed, were it to stay;
+    at most those with the minimum traffic."""
     with np.errstate(divide="ignore", invalid="ignore"):
         at_most = np.divide(least, both_n)
         found = np.where(np.greater(beside, 1.0), np.square(known_to / (np.asarray(beside) - 1)), at_most)

@@ -1,9 +1,9 @@
 """The playbook's guard, ported with its faults, to be set beside ours in simulations. Nothing else uses it.
 
-Its faults, each kept: no data is 0.0, and so is bad; NaN compares false, and so is never caught; one sample
-of latency is enough, where acceptance takes three; it takes the first series that it is given; it never comes
-back, and triggers again at every evaluation; the baseline's p95 is of whatever load it was measured at.
-"""
+Its faults, all of them included: no data is 0.0, and so is bad; NaN compares false, and so is never caught;
+one sample of latency is enough, where acceptance takes three; it takes the first series that it is given; it
+never comes back, and triggers again at every evaluation; the baseline's p95 is of whatever load it was
+measured at."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def _with_standard(
     random: np.random.Generator,
 ) -> Trace:
     """The standard pool beside it: `others` requests for one of the other, `common` times its own latency,
-    and what it is asked is not quite the same."""
+    and its requests are not quite the same."""
     shape = load.shape
     unlike = _uniform(random, 0.97, 1.03, shape[0]) * _slowly(random, shape, 0.02, 15 * 60 / world.interval_s)
     theirs = load * _uniform(random, 0.3, 1.0, shape[0])

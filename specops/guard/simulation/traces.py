@@ -1,4 +1,5 @@
-"""What a pool did, interval by interval, as Prometheus has it or as it is made up: kept, and looked back on.
+"""What a pool did, interval by interval, as Prometheus has it or as it is made up: stored, and looked back
+on.
 
 A trace holds what the guard's own query gives over each interval alone. A window is the intervals in it put
 together, counts added and means weighted, so that one trace serves every length of window; and what is looked
@@ -33,7 +34,7 @@ OLDER: Mapping[str, str] = {
 }
 """What format 2 called the same figures."""
 MOST_POINTS = 10_000
-"""That Prometheus is asked for at a time; it refuses 11,000."""
+"""Points of one query to Prometheus; it refuses 11,000."""
 
 DAY_S = 86_400
 YEAR_9999 = 253_370_764_800
@@ -162,7 +163,7 @@ def _rolled(values: Figures, intervals: int) -> Figures:
 
 
 def record(api: Api, criteria: Criteria, start: float, end: float, interval_s: float) -> Trace:
-    """What Prometheus has between two instants. EndpointError where it cannot be asked."""
+    """What Prometheus has between two instants. EndpointError where it cannot be queried."""
     instants = np.arange(math.ceil(start), math.floor(end) + 1, interval_s)
     figures = {name: np.full(len(instants), np.nan) for name in FIGURES}
     query = together(criteria.query.expressions(interval_s, interval_s))

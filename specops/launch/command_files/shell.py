@@ -475,7 +475,7 @@ class _Reader:
     # Assignments
 
     def _assigned(self, words: list[Word]) -> bool:
-        """Whether they only assign or declare. The values are kept."""
+        """Whether they only assign or declare. The values remain."""
         declares = words[0].plain in DECLARING
         rest = [word for word in words[1:] if not (word.plain or "").startswith("-")] if declares else words
         if not declares and not all(_assignment(word) for word in rest):

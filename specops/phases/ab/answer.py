@@ -233,7 +233,7 @@ def decision_sentence(challenger: Challenger) -> str:
 
 
 def _not_used(challenger: Challenger) -> str:
-    """Why it is kept off: the reason, where the sentences on the loads have not given it."""
+    """Why it is off: the reason, where the sentences on the loads have not given it."""
     decision = challenger.decision
     lightest = [of.levels[0].decision.verdict for of in challenger.classes.values()]
     known = bool(lightest) and "yes" not in lightest and challenger.failed is None

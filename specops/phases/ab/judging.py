@@ -56,7 +56,7 @@ class Judged:
     reason: str
     summary: dict[str, Any]
     data: dict[str, Any]
-    """A Report, beside which the visits themselves are kept."""
+    """A Report, beside which the visits themselves are stored."""
 
 
 def judge(

@@ -106,7 +106,7 @@ class Pool:
         return Ask(CHAT, {"model": self.endpoint.model, "messages": messages, **fields})
 
     async def plain(self, ask: Ask) -> Reply:
-        """As `ask`, but what was asked before is not asked again."""
+        """As `ask`, but what was sent before is not sent again."""
         key = json.dumps([ask.path, ask.body], sort_keys=True)
         if key not in self._plain:
             self._plain[key] = await self.ask(ask)
@@ -116,7 +116,7 @@ class Pool:
         return list(await asyncio.gather(*(self.ask(ask) for ask in asks)))
 
     async def ask(self, ask: Ask, *, leave_after: int | None = None) -> Reply:
-        """The answer, or what came in its place. A server that is too busy is asked again, not for ever.
+        """The answer, or what came in its place. A server that is too busy gets it again, not for ever.
 
         leave_after: go away after so many events of the stream.
         Raises Gone where the pool cannot be reached any more, and EndpointError where it never could.
@@ -205,7 +205,7 @@ class Pool:
 
 
 LONGEST = 4000
-"""Characters of a body that is written out; a longer one is kept in a file of its own."""
+"""Characters of a body that is written out; a longer one is stored in a file of its own."""
 
 Keep = Callable[[str], str]
 """Keeps a body, and says in which file."""

@@ -79,7 +79,7 @@ def canary(
     except ServerError as error:
         if result is None:  # it did not come up
             raise
-        progress.note(error.message)  # that it ended while it was asked is in the result
+        progress.note(error.message)  # that it ended meanwhile is in the result
         if error.hint:
             progress.note(error.hint)
     return result.model_copy(update={"inputs": read})
@@ -115,7 +115,7 @@ def conform(
     on_partial: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """The same of two servers that answer. `requested` says with which prompts, at which route and how fast;
-    requests too long to be pasted are kept in `folder`/canary."""
+    requests too long to be pasted are stored in `folder`/canary."""
     checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
     if not checks:
         raise UsageError("every check of the canary is skipped", hint="shorten canary.skip")
@@ -179,12 +179,12 @@ def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
-    """What is not to be asked of one pool and may be of the other, once for each parameter."""
+    """What one pool does not support and the other does, once for each parameter."""
     found: dict[tuple[str, str], Unsupported] = {}
     for one in checks:
         if one.parameter is None or one.status not in ("differs", "fail"):
             continue
-        # what only the standard pool lacks is told of it, and routes nothing
+        # what only the standard pool lacks is named, and routes nothing
         pool = "standard" if one.status == "differs" and not one.speculative else "speculative"
         request = one.request or ""
         entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.message)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The two pools of a canary and what they are asked with; and how a check is made of one look at a pool."""
+"""The two pools of a canary and the prompts for them; and how a check is made of one look at a pool."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Finding(_Record):
     """That shows it, ready to paste into a shell."""
 
     parameter: str | None = None
-    """Of the API, by which requests of this kind are told; None where there is none."""
+    """Of the API, by which requests of this kind are recognised; None where there is none."""
 
     standard: str = ""
     speculative: str = ""
-    """What each pool did, where that is to be told apart."""
+    """What each pool did, where the two differ."""
 
     evidence: dict[str, Any] = {}
 
@@ -64,7 +64,7 @@ class Conformance(_Record):
 
 @dataclass(frozen=True)
 class Side:
-    """How one pool did. `ignored`: it answered as if it had not been asked for it."""
+    """How one pool did. `ignored`: it answered as if it had not been requested."""
 
     state: Literal["ok", "refused", "ignored", "wrong", "unsure"]
     message: str = ""
@@ -99,7 +99,7 @@ def trouble(reply: Reply, ask: Ask) -> Side | None:
 
 
 def held(standard: Side, speculative: Side, well: str) -> Outcome:
-    """What follows from how both did; `well` is told where both did well."""
+    """What follows from how both did; `well` is the message where both did well."""
     status, message = _held(standard, speculative, well)
     ask = speculative.ask if speculative.state != "ok" else standard.ask
     return Outcome(status, message, ask or speculative.ask, (), standard.message, speculative.message)
@@ -179,8 +179,8 @@ async def same_texts(pool: Pool, plain: Sequence[Ask], other: Sequence[Ask]) -> 
     """Whether each of `other` is answered as the plain request beside it, by their texts.
 
     A server may differ from itself, since sums of floating point depend on the batch. So what differs is
-    asked again, both ways, and None says that the plain answer is not steady, or that one of them is none.
-    Plain requests never share a batch with the others here: what comes of that is told by itself.
+    sent again, both ways, and None says that the plain answer is not steady, or that one of them is none.
+    Plain requests never share a batch with the others here: what comes of that is reported by itself.
     """
     before = [await pool.plain(ask) for ask in plain]
     once = await pool.ask_all(other)

@@ -35,7 +35,7 @@ class Choice:
     text: str = ""
     finish_reason: str | None = None
     tokens: tuple[Token, ...] | None = None
-    """None where none were told."""
+    """None where there are none."""
 
     calls: tuple[Call, ...] = ()
 

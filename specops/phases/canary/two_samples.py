@@ -56,7 +56,7 @@ class Shown:
 
 
 def pieces(text: str) -> list[str]:
-    """The first words, signs and gaps: tokens are not told by every server."""
+    """The first words, signs and gaps: not every server reports tokens."""
     return _PIECE.findall(text)[:PIECES]
 
 

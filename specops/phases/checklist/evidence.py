@@ -17,7 +17,7 @@ from specops import results
 from specops.config import Pool, Rollout
 from specops.errors import FileError
 from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.canary import inputs as asked_by_canary
+from specops.phases.canary import inputs as inputs_of_canary
 from specops.phases.commands import Commands
 from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
 from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
@@ -29,7 +29,7 @@ class Evidence(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str
-    """A file of the run folder, or another by its whole path; of a live probe, who was asked."""
+    """A file of the run folder, or another by its whole path; of a live probe, what was queried."""
 
     sha256: str | None
     """Of the file; null of a live probe."""
@@ -172,7 +172,7 @@ class Look:
             ) from None
 
     def canary(self) -> Found:
-        return self.measured("canary", lambda: asked_by_canary(self.rollout), here=self._here)
+        return self.measured("canary", lambda: inputs_of_canary(self.rollout), here=self._here)
 
     def measured(self, phase: str, inputs: Callable[[], Mapping[str, str]], *, here: bool) -> Found:
         """A result whose inputs are still the rollout's. The machine counts where it serves as well (`here`):

@@ -65,7 +65,7 @@ def _refuse_another(look: Look, found: Found, role: str, name: str) -> None:
 
 
 def k_swept(look: Look) -> Decided:
-    """That the best was looked for, and that it is what is deployed, or cannot be told apart from it."""
+    """That the best was looked for, and that it is what is deployed, or cannot be distinguished from it."""
     found = look.sweep()
     report = sweep_report.read(found.result, found.path.name)
     advice = sweep_report.recommendation(found.result, found.path.name)
@@ -308,7 +308,7 @@ def _host_gib() -> float | None:
 
 
 def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
-    """The KV cache and preemptions within a day; None where nobody can be asked, or it has neither."""
+    """The KV cache and preemptions within a day; None without Prometheus, or it has neither."""
     if look.api is None:
         return None
     labels = {ROLLOUT: look.rollout.rollout, POOL: CHALLENGER} | look.rollout.monitor.labels

@@ -128,7 +128,7 @@ class Compared(Record):
 
     compared: int | None
     control: float | None
-    """The share of the standard's own that are, asked again."""
+    """The share of the standard's own that are, when repeated."""
 
     mixed: bool = False
     """These answers were given while sampled requests shared the batch."""

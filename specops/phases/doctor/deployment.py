@@ -27,7 +27,7 @@ from specops.serving import ENGINES, Engine
 
 
 def deployment(rollout: Rollout) -> Iterator[Check]:
-    """All that answers is asked at once: a machine that is down takes its whole time, and many may be."""
+    """All endpoints are queried at once: a machine that is down takes its whole time, and many may be."""
     yield _prompts(rollout)
     yield from _programs(rollout)
     addresses = rollout.addresses
@@ -67,7 +67,7 @@ def _prompts(rollout: Rollout) -> Check:
 
 
 def engines() -> Iterator[Check]:
-    """Engines whose programs can be asked, as they are mostly called."""
+    """Engines whose programs can be run, as they are mostly called."""
     for engine in ENGINES.values():
         if engine.program is not None:
             yield surveyed(engine, engine.program, needed=False)

@@ -44,7 +44,7 @@ def examine(
         programs.alertmanager(),
         programs.scheduler(),
     ]
-    if rollout is None:  # else its own programs are asked
+    if rollout is None:  # else its own programs are examined
         checks += engines()
     if base_url is not None:
         checks += endpoint(base_url)

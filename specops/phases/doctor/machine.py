@@ -90,7 +90,7 @@ DRIVER = "reload or install the driver that fits the kernel"
 
 
 def gpus() -> Iterator[Check]:
-    """A line for each GPU; one where there is none, or it cannot be asked."""
+    """A line for each GPU; one where there is none, or it cannot be queried."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

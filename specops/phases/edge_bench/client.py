@@ -1,9 +1,8 @@
 """One client of the bench: a process of its own, with a draft, and a link to the server of each arm.
 
 Where the server drafts it only listens; where the edge does it runs the engine that `edge serve` and
-`edge chat` run. A process is asked over a pipe, one block of prompts of one arm at a time, so that what the
-engine has learned of its link and its draft stays from one block to the next.
-"""
+`edge chat` run. A process gets its work over a pipe, one block of prompts of one arm at a time, so that what
+the engine has learned of its link and its draft stays from one block to the next."""
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ class _Listening:
         return answered
 
     def _wait_for_link(self) -> None:
-        """It may have broken while other arms were asked."""
+        """It may have broken while other arms were measured."""
         events = self._link.receive(0.0)
         while events and isinstance(events[-1], Down):
             events = self._link.receive(SILENCE_S)

@@ -28,7 +28,7 @@ class Parity(BaseModel):
 
 
 class Comparison(BaseModel):
-    """All that is kept of a bench."""
+    """All that is stored of a bench."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -59,7 +59,7 @@ def paced(declared: DeclaredPass, totals: MutableSequence[float]) -> Callable[[F
 
 
 def run_server(pipe: Pipe, hosted: Hosted) -> None:
-    """Serve until the pipe is closed; it is told the Ports, or the error that there is."""
+    """Serve until the pipe is closed; it gets the Ports, or the error that there is."""
     settings = hosted.settings
     try:
         with (

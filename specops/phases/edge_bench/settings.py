@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from specops.assets import asset
-from specops.config import Edge, Rollout, StandIn
+from specops.config import Ab, Edge, Rollout, StandIn
 from specops.edge.cost import Prices
 from specops.engine.heads import needs_target
 from specops.errors import ConfigError
@@ -37,7 +37,7 @@ class Arm(BaseModel):
 
 def arms_of(heads: Iterable[int], depths: Iterable[str], ahead: Iterable[int]) -> list[Arm]:
     """The two that need no edge, and at each depth an edge arm for each number of heads, which sends as few
-    trees ahead as were asked for; with the most heads, one for each other number of them as well."""
+    trees ahead as were requested; with the most heads, one for each other number of them as well."""
     heads, ahead, depths = sorted(set(heads)), sorted(set(ahead)), list(dict.fromkeys(depths))
     tried = [(count, ahead[0]) for count in heads]
     if heads[-1] > 0:  # without guesses there is nothing to send ahead
@@ -79,7 +79,7 @@ class EdgeBenchSettings(BaseModel):
     max_batch: int = 8
     prices: Prices | None = None
     currency: str = "USD"
-    confidence: float = 0.95  # of all intervals that the verdict rests on, together
+    confidence: float = Ab.model_fields["confidence"].default
 
     def recorded(self) -> dict[str, Any]:
         """As a result keeps it: models by name, since their hashes are among its inputs."""

@@ -53,7 +53,7 @@ class _Server:
 
 
 class Site:
-    """Two servers of one target, and as many clients as ever are asked at a time."""
+    """Two servers of one target, and as many clients as ever work at a time."""
 
     def __init__(
         self,

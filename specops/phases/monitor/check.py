@@ -221,7 +221,7 @@ def check(rollout: Rollout | None, api: Api, progress: Progress) -> Result:
     """The verdict is no if something needed is missing. Without a rollout, the names of any vLLM or SGLang
     are checked.
 
-    Raises EndpointError where Prometheus cannot be asked.
+    Raises EndpointError where Prometheus cannot be queried.
     """
     api.ready()
     names = list(needs(rollout)) if rollout else list(_of_any(api))

@@ -36,7 +36,7 @@ STREAMS = 4
 TOKENS = 32
 """Of each answer: the fewest that the playbook has speculative."""
 PAUSE_S = 0.2
-"""After a request that failed, so that a router that is gone is not asked as fast as it refuses."""
+"""After a request that failed, so that a router that is gone is not queried as fast as it refuses."""
 FLOWS_S = 60.0
 """How long the first answers may take, before the drill begins without them."""
 

@@ -173,7 +173,7 @@ class Incident(_Part):
     severity: str | None
     labels: dict[str, str]
     start: str
-    """The first that was seen of it; it may have begun before, where `began_before`."""
+    """The first that was observed of it; it may have begun before, where `began_before`."""
 
     end: str | None
     """None: it still fires at the window's end."""

@@ -78,8 +78,8 @@ class Judge:
             raise damaged(str(error).partition("\n")[0]) from None
         self._trusted = trusted
         self._request = Request(b"")
-        # Made once and kept: lupa finds a callable that it has passed before by its address in memory, where
-        # another may lie once the first is gone.
+        # Made once and reused: lupa finds a callable that it has passed before by its address in memory,
+        # where another may lie once the first is gone.
         self._called = {b"header": self._header, b"address": self._address, b"matches": _matches}
 
     @property

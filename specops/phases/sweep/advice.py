@@ -40,7 +40,7 @@ class Rival(BaseModel):
     setting: str
     ratio: Shown | None
     apart: bool
-    """Whether the two can be told apart."""
+    """Whether the two can be distinguished."""
 
 
 def rivals(swept: Swept, choices: Sequence[Contest], choice: Choice) -> list[Rival]:

@@ -33,7 +33,7 @@ HEIGHT, ROW, BAR_ROW, AXIS, TOP = 180, 24, 34, 36, 8
 CHARACTER = 7.0
 """Pixels of a character, on average, at the charts' font size."""
 POINTS = 160
-"""Of a cumulative curve: more cannot be told apart."""
+"""Of a cumulative curve: more cannot be distinguished."""
 QUANTILES = (0.5, 0.95, 0.99)
 RATIO_TICKS = (0.1, 0.2, 0.5, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 10)
 RATIO_RANGE = (0.1, 10.0)
@@ -91,7 +91,7 @@ def _over_time(chart: OverTime, axis: Axis, number: int) -> Drawn:
 def _timeline(chart: Timeline, axis: Axis, number: int) -> Drawn:
     height = BAR_ROW * len(chart.rows)
     parts = [*_bands(axis, height)]
-    least = axis.hours / 250  # a shorter span could not be seen
+    least = axis.hours / 250  # a shorter span would be invisible
     for place, (label, spans) in enumerate(chart.rows):
         y = TOP + place * BAR_ROW
         parts.append(f'<text x="0" y="{y + 11}">{escape(label)}</text>')

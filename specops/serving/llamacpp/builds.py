@@ -35,7 +35,7 @@ def parse(text: str) -> int:
 
 @dataclass(frozen=True)
 class Build:
-    """What one build knows. `requested` is the build that was asked for, where the table lacks it."""
+    """What one build knows. `requested` is the build that was requested, where the table lacks it."""
 
     number: int
     requested: int

@@ -34,7 +34,7 @@ class SglangSpeculation(Section):
 
     @model_validator(mode="after")
     def _as_sglang_has_it(self) -> SglangSpeculation:
-        # Each is an error of SGLang 0.5.23 at start, or a silent change of what was asked for
+        # Each is an error of SGLang 0.5.23 at start, or a silent change of what was requested
         # (srt/arg_groups/speculative_hook.py).
         problem = hint = None
         if self.algorithm in ("EAGLE3", "STANDALONE", "DFLASH") and self.draft_model_path is None:

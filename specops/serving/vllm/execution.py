@@ -224,7 +224,7 @@ class _Settings:
             lacking = both.pop()
         else:
             lacking = self.has(f"{runner.value} without async")
-            if not requested and (left := self.has(f"{runner.value} async only where asked")):
+            if not requested and (left := self.has(f"{runner.value} async only where requested")):
                 return Choice("off", f"{left} has it only with --async-scheduling")
         if lacking is None:
             return Choice("on", "--async-scheduling" if requested else "")

@@ -68,7 +68,7 @@ V1_ALONE = Version((0, 10, 0))
 
 @dataclass(frozen=True)
 class Release:
-    """What one release knows. `requested` is the version that was asked for, where the table lacks it."""
+    """What one release knows. `requested` is the version that was requested, where the table lacks it."""
 
     version: Version
     requested: Version

@@ -1,4 +1,4 @@
-"""What a canary looks at: one file for a family, in the order in which it is asked and told.
+"""What a canary looks at: one file for a family, in the order in which it runs and is reported.
 
 What has ended servers comes last.
 """

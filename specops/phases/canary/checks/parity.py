@@ -1,7 +1,7 @@
 """At temperature 0 both pools say the same: alone, and while sampled requests share the batch.
 
-Judged as `ab` judges it: the standard is asked twice, and where two answers part, how sure it was of its
-token there tells rounding from a fault. What differs is asked again before it counts.
+Judged as `ab` judges it: the standard answers twice, and where two answers part, how sure it was of its
+token there tells rounding from a fault. What differs is sent again before it counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def matches(ours: Replies, theirs: Replies) -> Matches:
 
 
 def verdict(parity: Parity, again: Parity, requested: int) -> tuple[Status, str]:
-    """And why. `again`: of the prompts that differed, asked once more."""
+    """And why. `again`: of the prompts that differed, sent once more."""
     found, control = parity.arms, parity.control
     assert control is not None
     message = f"{found} answers are equal; the standard's own, repeated, {control}"

@@ -165,7 +165,9 @@ def penalty(parameter: str, value: float) -> Check:
         asks = [pair.standard.greedy(prompt, PLAIN_TOKENS) for prompt in prompts]
         plain = [await pair.standard.plain(one) for one in asks]
         standard, speculative = judge(parameter, plain, once, again, other)
-        if standard.state == "ignored":  # then so it does for the speculative pool, or it is told apart there
+        if (
+            standard.state == "ignored"
+        ):  # then so it does for the speculative pool, or it is distinguished there
             own = [await pair.speculative.plain(pair.speculative.greedy(p, PLAIN_TOKENS)) for p in prompts]
             same = all(a.text == b.text for a, b in zip(own, other, strict=True))
             speculative = Side("ignored", standard.message) if same else Side("ok")

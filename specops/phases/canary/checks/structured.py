@@ -1,4 +1,4 @@
-"""JSON and tools. What is asked forces the form, so that a model too weak to choose it shows it as well."""
+"""JSON and tools. The request forces the form, so that a model too weak to choose it shows it as well."""
 
 from __future__ import annotations
 

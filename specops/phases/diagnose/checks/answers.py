@@ -15,7 +15,7 @@ from specops.serving import of_check
 CONFORMANCE = Check("requests-that-break", "answers")
 PARITY = Check("greedy-differs", "answers")
 ALMOST = 0.95
-"""Of greedy answers the same, where the standard was not asked twice: batches change logits' last bits."""
+"""Of greedy answers the same, where the standard did not answer twice: batches change logits' last bits."""
 
 LUCK = 0.05
 """The chance of calling answers different that are not."""
@@ -84,8 +84,8 @@ def _undecided(canary: Canary) -> list[Evidence]:
 
 
 def parity(observed: Observations) -> Finding:
-    """Held against how often the standard repeats itself, where that was asked; a cause, where by more than
-    chance."""
+    """Held against how often the standard repeats itself, where that was measured; a cause, where by more
+    than chance."""
     compared = observed.compared
     if compared is None or compared.equal is None or not compared.compared:
         why = "it was not compared at temperature 0" if compared is not None else observed.why_not("compared")
@@ -193,8 +193,9 @@ def _pacing(stream: Stream) -> str:
 
 
 def _settings(stream: Stream) -> str:
-    """For the client: the pace at which text comes, and the buffer that would have kept every answer that was
-    seen from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens before chunk i."""
+    """For the client: the pace at which text comes, and the buffer that would have prevented every answer
+    that was observed from running dry: the largest t_i - t_0 - N_i / pace, with N_i tokens before chunk
+    i."""
     held = buffered_ms(stream)
     lines = [f"tokens_per_second: {stream.tokens_per_s:.1f}"]
     if held is not None:

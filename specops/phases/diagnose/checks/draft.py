@@ -115,7 +115,7 @@ def _by_break_even(observed: Observations) -> Finding:
 
 
 def _pays(observed: Observations) -> bool:
-    """Seen not to be slower: what is past the playbook's threshold may cost, and is no cause of that."""
+    """Observed not to be slower: what is past the playbook's threshold may cost, and is no cause of that."""
     return slower(observed).severity == "ruled_out"
 
 
