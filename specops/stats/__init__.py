@@ -2,7 +2,7 @@
 
 A percentile or an interval from too few samples is `None`; `shortage` says how many samples it takes.
 
-samples.py      percentiles, and changes by ranks: a trend, a difference between two groups
+samples.py      percentiles, rates and their intervals; changes by ranks: a trend, two groups
 interval.py     Interval; Student's t interval of a mean; exact intervals of counts
 paired.py       the ratio of two means over pairs; what restarts add to it; how many pairs would decide it
 sequential.py   how wide intervals must be at several looks
@@ -29,7 +29,16 @@ from specops.stats.paired import (
     pairs_needed,
     start_effect,
 )
-from specops.stats.samples import PERCENTILE_METHOD, needed, percentile, shortage, trend, two_groups
+from specops.stats.samples import (
+    PERCENTILE_METHOD,
+    needed,
+    percentile,
+    quantile_interval,
+    rate_interval,
+    shortage,
+    trend,
+    two_groups,
+)
 
 __all__ = [
     "LEVEL",
@@ -49,6 +58,8 @@ __all__ = [
     "paired_ratio",
     "pairs_needed",
     "percentile",
+    "quantile_interval",
+    "rate_interval",
     "sequential",
     "shortage",
     "start_effect",

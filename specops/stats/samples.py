@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.stats.interval import LEVEL, Interval
+from specops.stats.interval import LEVEL, Interval, t_quantile
 
 PERCENTILE_METHOD: Final = "linear"
 """Linear interpolation between closest ranks (Hyndman and Fan's type 7, numpy's default)."""
@@ -45,6 +45,44 @@ def shortage(count: int, q: float) -> str | None:
     if count >= needed(q):
         return None
     return f"p{q * 100:g} needs {needed(q)} samples, there are {count}"
+
+
+def quantile_interval(clusters: Sequence[Sequence[float]], q: float, level: float = LEVEL) -> Interval | None:
+    """The quantile `q` of all samples; those of one cluster are not independent of each other.
+
+    Woodruff's interval (JASA 1952): Student's t interval of the share of samples up to the quantile, by
+    cluster, read off the ordered samples. Not narrower than for independent samples. None with fewer than
+    two clusters, or where the interval would reach beyond the samples.
+    """
+    samples = np.sort(np.array([value for one in clusters for value in one], dtype=np.float64))
+    estimate = percentile(samples.tolist(), q)
+    sizes = np.array([len(one) for one in clusters if len(one)], dtype=np.float64)
+    if estimate is None or len(sizes) < 2:
+        return None
+    below = np.array([np.count_nonzero(np.asarray(one) <= estimate) for one in clusters if len(one)])
+    number, total = len(sizes), len(samples)
+    apart = below - below.sum() / total * sizes
+    variance = float(number / (number - 1) * (apart**2).sum() / total**2)
+    half = t_quantile(level, number - 1) * math.sqrt(max(variance, q * (1 - q) / total))
+    first, last = math.floor((q - half) * total), math.ceil((q + half) * total) + 1
+    if first < 1 or last > total:
+        return None
+    return Interval(estimate, float(samples[first - 1]), float(samples[last - 1]), total, level)
+
+
+def rate_interval(counts: Sequence[tuple[float, float]], level: float = LEVEL) -> Interval | None:
+    """The sum of the first counts over the sum of the second; each pair of counts is one cluster.
+
+    Student's t interval of a ratio estimator. `n` is the number of clusters. None with fewer than two.
+    """
+    known = [(part, whole) for part, whole in counts if whole > 0]
+    if len(known) < 2:
+        return None
+    parts, wholes = np.array(known, dtype=np.float64).T
+    rate, number = float(parts.sum() / wholes.sum()), len(known)
+    variance = number / (number - 1) * float(((parts - rate * wholes) ** 2).sum()) / float(wholes.sum()) ** 2
+    half = t_quantile(level, number - 1) * math.sqrt(variance)
+    return Interval(rate, rate - half, rate + half, number, level)
 
 
 MIN_SAMPLES = 8

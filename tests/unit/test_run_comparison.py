@@ -13,13 +13,17 @@ import pytest
 from calling import specops
 from made_runs import compared as measured
 from made_runs import prompts, run
+from made_visits import cell, row
 
 from specops.errors import UsageError
-from specops.phases.run_comparison.comparison import Comparison, compared, ratio
+from specops.load.arrivals import Level
+from specops.load.record import DraftCountsRecord
+from specops.phases.run_comparison.comparison import Comparison, compared
 from specops.phases.run_comparison.document import document, lines
+from specops.phases.run_comparison.latencies import acceptances, ratio
 from specops.render.report.html import html
 from specops.results import Result, sha256
-from specops.stats import Interval
+from specops.stats import Interval, quantile_interval
 
 CHECK = {"name": "parity", "status": "pass", "message": "12 of 12"}
 
@@ -218,3 +222,86 @@ def test_the_page_and_the_terminal_say_the_same(tmp_path: Path) -> None:
         assert shown in page
     for title in ("Results", "Not compared", "Settings that differ"):
         assert f"<h2>{title}" in page
+
+
+def test_latencies_and_acceptance_of_both_arms_have_intervals(tmp_path: Path) -> None:
+    """Noise of one seed in both: the only difference is the speed of the speculative pool."""
+    result = pair(tmp_path, [measured(2.0, noise=0.05)], [measured(1.2, noise=0.05)])
+    found = {(one.arm, one.figure): one for one in data(result).latencies}
+    quantiles = {f"{name} {q}" for name in ("E2E", "TTFT") for q in ("p50", "p95", "p99")}
+    assert set(found) == {(arm, name) for arm in ("standard", "speculative") for name in quantiles}
+    slower = found["speculative", "E2E p50"]
+    assert slower.outcome == "higher"
+    assert slower.change is not None
+    assert slower.change.low < 2.0 / 1.2 < slower.change.high
+    assert found["standard", "E2E p50"].outcome == "no sure change"
+    assert found["standard", "E2E p99"].outcome == "unknown"
+    assert "latencies, which the machine may have changed:" in lines(result)
+
+
+def test_a_latency_changes_no_verdict(tmp_path: Path) -> None:
+    """Both arms are three times as slow, as on another machine: the speed-up is the same."""
+    b = measured(lambda arm, name: (2.0 if arm == "speculative" else 1.0) / 3)
+    result = pair(tmp_path, [measured(2.0)], [b])
+    assert result.verdict == "yes"
+    assert result.summary["latencies_higher"] > 0
+    assert all(one.outcome != "lower" for one in data(result).latencies)
+    assert result.reason.startswith("nothing is surely worse")
+
+
+def test_phases_of_one_run_are_named(tmp_path: Path) -> None:
+    result = pair(tmp_path, [measured(2.0), canary("yes")], [measured(2.0, seed=1)])
+    assert [(one.phase, one.run) for one in data(result).alone] == [("canary", "A")]
+    assert "only in A: canary" in lines(result)
+    assert "<h2>Phases of one run" in html(document(result))
+
+
+@pytest.mark.parametrize(("rate", "outcome"), [(0.75, "no sure change"), (0.4, "lower"), (0.95, "higher")])
+def test_acceptance_that_surely_changed(rate: float, outcome: str) -> None:
+    dice = random.Random(1)
+
+    def cells(rate: float) -> Any:
+        return {
+            ("speculative", Level(1)): [
+                cell(
+                    [row("p", "edit", 10.0)],
+                    Level(1),
+                    0,
+                    drafts=drafts(sum(dice.random() < rate for _ in range(200)), 200),
+                )
+                for _ in range(16)
+            ]
+        }
+
+    (found,) = acceptances(cells(0.75), cells(rate))
+    assert found.outcome == outcome
+    assert found.change is not None
+    assert found.change.low < rate - 0.75 < found.change.high
+
+
+def drafts(accepted: int, drafted: int) -> Any:
+    return DraftCountsRecord(
+        drafts=drafted, draft_tokens=drafted, accepted_tokens=accepted, accepted_per_position=(accepted,)
+    )
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95])
+def test_the_interval_of_a_quantile_covers_where_requests_of_a_visit_are_alike(q: float) -> None:
+    """Each visit has a noise of its own; an interval for independent requests covers 75% and 88%."""
+    dice, hits, tries = random.Random(2), 0, 400
+    true = 100 * 2.718281828 ** (NormalDist(0, (0.2**2 + 0.1**2) ** 0.5).inv_cdf(q))
+    for _ in range(tries):
+        visits = [
+            [100 * 2.718281828 ** (shift + dice.gauss(0, 0.2)) for _ in range(20)]
+            for shift in (dice.gauss(0, 0.1) for _ in range(24))
+        ]
+        found = quantile_interval(visits, q)
+        hits += found is None or found.low <= true <= found.high
+    assert 0.92 <= hits / tries <= 1
+
+
+def test_a_quantile_beyond_the_samples_has_no_interval() -> None:
+    visits = [[float(value) for value in range(10)] for _ in range(8)]
+    assert quantile_interval(visits, 0.99) is None
+    assert quantile_interval(visits[:1], 0.5) is None
+    assert quantile_interval([], 0.5) is None

@@ -1,14 +1,14 @@
 """Two runs side by side: what changed in settings, what surely changed in results, what is not compared.
 
-Only speed-ups are compared. Both arms of a run are measured in turn on one machine, so its load cancels in
-the ratio. Between two runs it does not, and no interval of a latency covers that. The interval of the ratio
+The verdict rests on speed-ups and gates. Both arms of a run are measured in turn on one machine, so its load
+cancels in the ratio. Between two runs it does not, and no interval of a latency covers that. So latencies and
+acceptance are compared beside the verdict (latencies.py). The interval of the ratio
 of two speed-ups is MOVER's (Zou and Donner 2008, on logarithms), from the two stored intervals. Those hold
 together over all classes, loads and looks of their run. A change is sure if its interval excludes 1.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,15 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.errors import UsageError
 from specops.load.arrivals import Level
-from specops.phases import Phase
+from specops.phases import PHASES, Phase
 from specops.phases.ab.confounders import Lengths
 from specops.phases.ab.report import Report
 from specops.phases.ab.speedups import Shown, Speedups
 from specops.phases.ab.verdict import Basis
 from specops.phases.measurement import checked
+from specops.phases.run_comparison import latencies
+from specops.phases.run_comparison.latencies import Figure as Latency
+from specops.phases.run_comparison.latencies import ratio
 from specops.phases.run_page.conclusion import challenger_of
 from specops.phases.run_page.folder import RunFolder, read
 from specops.results import Result, Verdict, sha256
@@ -68,6 +71,13 @@ class Change(_Part):
     outcome: Outcome
 
 
+class Alone(_Part):
+    """A phase whose result only one run has."""
+
+    phase: Phase
+    run: Literal["A", "B"]
+
+
 class Gate(_Part):
     phase: str
     a: Verdict
@@ -92,7 +102,10 @@ class Comparison(_Part):
 
     settings: list[Setting]
     changes: list[Change]
+    latencies: list[Latency]
+    acceptances: list[Latency]
     gates: list[Gate]
+    alone: list[Alone]
     unknown: list[Unknown]
 
 
@@ -137,6 +150,10 @@ def compare(a: RunFolder, b: RunFolder) -> Result:
             "better": len(better),
             "compared": len(data.changes),
             "settings_changed": len(data.settings),
+            "latencies_higher": sum(one.outcome == "higher" for one in data.latencies),
+            "latencies_lower": sum(one.outcome == "lower" for one in data.latencies),
+            "acceptances_changed": sum(one.outcome in ("higher", "lower") for one in data.acceptances),
+            "phases_of_one_run": len(data.alone),
             "unknown": len(data.unknown),
         },
         data=data.model_dump(mode="json"),
@@ -178,10 +195,40 @@ def _comparison(a: RunFolder, b: RunFolder) -> Comparison:
     elif not same:
         changes = list(_changes(one, other))
         unknown += _left(one, other)
+    ours, theirs = (latencies.cells_of(a), latencies.cells_of(b)) if _alike(a, b) and not same else ({}, {})
     return Comparison(
-        a=str(a.path), b=str(b.path), same=same, settings=list(_settings(a, b)), changes=changes,
-        gates=[] if same or _other_model(a, b) else list(_gates(a, b)), unknown=unknown,
-    )  # fmt: skip
+        a=str(a.path),
+        b=str(b.path),
+        same=same,
+        settings=list(_settings(a, b)),
+        changes=changes,
+        latencies=latencies.latencies(ours, theirs),
+        acceptances=latencies.acceptances(ours, theirs),
+        gates=[] if same or _other_model(a, b) else list(_gates(a, b)),
+        alone=list(_alone(a, b)),
+        unknown=unknown,
+    )
+
+
+def _alike(a: RunFolder, b: RunFolder) -> bool:
+    """Whether both runs sent the same requests to the same model: of comparisons, else of baselines."""
+    if a.comparison is not None and b.comparison is not None:
+        return _unlike(a, b) is None
+    if a.comparison is not None or b.comparison is not None:
+        return False
+    one, other = a.results.get("baseline"), b.results.get("baseline")
+    if one is None or other is None:
+        return False
+    same = all(one.settings.get(name) == other.settings.get(name) for name in (*CONDITIONS, "model"))
+    return same and _prompts(one) is not None and _prompts(one) == _prompts(other)
+
+
+def _alone(a: RunFolder, b: RunFolder) -> Iterator[Alone]:
+    """A file that is there and unreadable is named as unknown."""
+    unreadable = {one.name for run in (a, b) for one in run.unreadable}
+    for phase in PHASES:
+        if (phase in a.results) != (phase in b.results) and f"{phase}.json" not in unreadable:
+            yield Alone(phase=phase, run="A" if phase in a.results else "B")
 
 
 def _unlike(a: RunFolder, b: RunFolder) -> str | None:
@@ -284,21 +331,6 @@ def _left(one: Report, other: Report) -> Iterator[Unknown]:
             yield Unknown(what=f"{name} at {level}", why=why)
     for (run, level), names in alone.items():
         yield Unknown(what=f"{', '.join(names)} at {level}", why=f"measured in {run} only")
-
-
-def ratio(after: Interval, before: Interval) -> Interval:
-    """The interval of a ratio of two independent estimates, on logarithms (MOVER).
-
-    >>> ratio(Interval(2.0, 1.8, 2.2, 64, 0.95), Interval(2.0, 1.8, 2.2, 64, 0.95)).low < 1
-    True
-    """
-    a, la, ua = (math.log(value) for value in (before.estimate, before.low, before.high))
-    b, lb, ub = (math.log(value) for value in (after.estimate, after.low, after.high))
-    low = b - a - math.hypot(b - lb, ua - a)
-    high = b - a + math.hypot(ub - b, a - la)
-    return Interval(
-        math.exp(b - a), math.exp(low), math.exp(high), min(after.n, before.n), min(after.level, before.level)
-    )
 
 
 def _gates(a: RunFolder, b: RunFolder) -> Iterator[Gate]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from specops.phases.run_comparison.comparison import Comparison, read_comparison
+from specops.phases.run_comparison.latencies import Figure as Latency
 from specops.phases.run_page.conclusion import STATES
-from specops.render.figures import NONE, aligned, sentence, times
+from specops.render.figures import NONE, aligned, milliseconds, sentence, times
 from specops.render.report.document import Cell, Document, Ratio, Ratios, Section, State, Table, Tile
 from specops.results import Result
+from specops.stats import Interval
 
 VERDICTS = {"yes": "Nothing surely worse", "no": "Surely worse", "undecided": "Not comparable"}
 OUTCOMES: dict[str, State] = {"better": "good", "worse": "bad", "no sure change": "open"}
@@ -28,8 +30,8 @@ def document(result: Result) -> Document:
         steps=(),
         sections=tuple(_sections(data)),
         foot=(
-            "Speed-ups only are compared: the load of a machine cancels in them, and in latencies of two runs"
-            " it does not. A change is sure if its interval excludes 1.",
+            "The verdict rests on speed-ups: the load of a machine cancels in them, and in latencies of two"
+            " runs it does not. A change is sure if its interval excludes no change.",
         ),
     )
 
@@ -64,6 +66,17 @@ def _sections(data: Comparison) -> Iterator[Section]:
         )
         columns = ("what", "figure", "change", "A", "B", "B over A")
         yield Section("Results", (), (chart,) if rows else (), (Table("", columns, table + gates),))
+    if data.latencies:
+        columns = ("latency, load", "arm", "change", "A", "B", "B over A")
+        table_of_latencies = Table("", columns, tuple(_row(one) for one in data.latencies))
+        yield Section("Latencies", (LATENCIES,), (), (table_of_latencies,))
+    if data.acceptances:
+        columns = ("acceptance, load", "arm", "change", "A", "B", "B less A")
+        table_of_acceptance = Table("", columns, tuple(_row(one) for one in data.acceptances))
+        yield Section("Acceptance", (ACCEPTANCE,), (), (table_of_acceptance,))
+    if data.alone:
+        rows_alone = tuple((one.phase, f"only in {one.run}") for one in data.alone)
+        yield Section("Phases of one run", (), (), (Table("", ("phase", "result"), rows_alone),))
     if data.unknown:
         unknown = tuple((one.what, one.why) for one in data.unknown)
         yield Section("Not compared", (), (), (Table("", ("what", "why"), unknown, prose=(1,)),))
@@ -71,6 +84,43 @@ def _sections(data: Comparison) -> Iterator[Section]:
     if settings:
         table_of_settings = Table("", ("setting", "A", "B"), settings, prose=(1, 2))
         yield Section("Settings that differ", (), (), (table_of_settings,))
+
+
+LATENCIES = (
+    "All classes together. A sure change is a difference between the two measurements; the machine may have"
+    " caused it. Intervals hold together, and are left out where the requests are too few."
+)
+ACCEPTANCE = "Accepted over drafted tokens, by the server's counters. Intervals hold together."
+MOVED: dict[str, State | None] = {"higher": None, "lower": None, "no sure change": None, "unknown": "open"}
+
+
+def _row(one: Latency) -> tuple[str | Cell, ...]:
+    a, b, change = _values(one)
+    return f"{one.figure}, {one.load}", one.arm, Cell(one.outcome, MOVED[one.outcome]), a, b, change
+
+
+def _values(one: Latency) -> tuple[str, str, str]:
+    """A, B and the change, with their intervals."""
+    if one.figure == "acceptance":
+        change = one.change
+        shown = NONE if change is None else f"{change.estimate:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
+        return _with(one.a, one.a_interval, _share), _with(one.b, one.b_interval, _share), shown
+    return (
+        _with(one.a, one.a_interval, milliseconds),
+        _with(one.b, one.b_interval, milliseconds),
+        times(one.change),
+    )
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _with(value: float | None, interval: Interval | None, shown: Callable[[float], str]) -> str:
+    if value is None or interval is None:
+        return NONE if value is None else shown(value)
+    low, high = (shown(end).removesuffix(" ms") for end in (interval.low, interval.high))
+    return f"{shown(value)} [{low}, {high}]"
 
 
 def lines(result: Result) -> list[str]:
@@ -82,12 +132,28 @@ def lines(result: Result) -> list[str]:
          times(one.b), f"change {times(one.change)}"]
         for one in data.changes
     ]  # fmt: skip
+    alone: dict[str, list[str]] = {}
+    for phase in data.alone:
+        alone.setdefault(phase.run, []).append(phase.phase)
     parts = [
         [f"compare · A {data.a} · B {data.b}"],
         ["settings that differ:", *aligned(changed)] if changed else ["no setting differs"],
         ["speed-ups over the standard:", *aligned(found)] if found else [],
+        ["latencies, which the machine may have changed:", *aligned(_listed(data.latencies))]
+        if data.latencies
+        else [],
+        ["acceptance:", *aligned(_listed(data.acceptances))] if data.acceptances else [],
         [f"  {one.outcome}  {one.phase}  {one.a} → {one.b}" for one in data.gates],
+        [f"only in {run}: {', '.join(phases)}" for run, phases in alone.items()],
         ["not compared:", *(f"  {one.what}: {one.why}" for one in data.unknown)] if data.unknown else [],
         [sentence(result.reason)],
     ]
     return [line for part in parts if part for line in part]
+
+
+def _listed(found: Sequence[Latency]) -> list[list[str]]:
+    rows = []
+    for one in (each for each in found if each.a is not None or each.b is not None):
+        a, b, change = _values(one)
+        rows.append([f"  {one.outcome}", f"{one.arm} at {one.load}", one.figure, a, "→", b, change])
+    return rows
