@@ -41,10 +41,9 @@ from specops import stats
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import pair_up
 from specops.phases.ab.verdict import Confidences, of_each, of_look
-from specops.phases.ab.visits import Visit, VisitRecord, schedule
+from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
 
 Array = NDArray[np.float64]
 

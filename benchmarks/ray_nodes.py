@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 
 from specops.config import Rollout
+from specops.phases.sweep.plan import measurements_of
 from specops.phases.sweep.ray_executor import OnRay
-from specops.phases.sweep.records import measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
 from specops.progress import Silent

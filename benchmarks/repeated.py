@@ -19,7 +19,7 @@ from specops.assets import asset
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read
-from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.serving.embedded import EmbeddedPool, Speculation

@@ -59,7 +59,7 @@ def measured(url: str, folder: Path, pools: dict[str, Any], name: str) -> dict[s
     from specops.config import Rollout
     from specops.phases.report.assembly import report
     from specops.phases.report.delivery import write
-    from specops.phases.report.window import window
+    from specops.phases.report.report import window
     from specops.progress import Silent
     from specops.prometheus.api import Api
 

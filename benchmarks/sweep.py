@@ -34,12 +34,11 @@ from specops.launch.pools import serving
 from specops.load.arrivals import Level
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read as read_comparison
-from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.sweep import plan
 from specops.phases.sweep.measure import Local
-from specops.phases.sweep.plan import Load, Setting
-from specops.phases.sweep.records import FailedJob, SweptCell
+from specops.phases.sweep.plan import FailedJob, Load, Setting, SweptCell
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.sweep import sweep

@@ -54,14 +54,17 @@ from specops.phases.sweep.plan import (
     ANY_LENGTH,
     Decks,
     Load,
+    Memory,
+    Picked,
     Rung,
     Setting,
     Skipped,
+    Stage,
+    SweptCell,
     confirmation,
     rung,
     spare,
 )
-from specops.phases.sweep.records import Memory, Picked, Stage, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
 from specops.serving.embedded import EmbeddedPool

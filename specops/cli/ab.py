@@ -26,7 +26,7 @@ from specops.errors import UsageError
 if TYPE_CHECKING:
     from specops.config import Pool
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.settings import AbSettings, Arm
+    from specops.phases.ab.visits import AbSettings, Arm
     from specops.results import Result
 
 DEFAULT_OUT = Path("ab.json")
@@ -102,7 +102,7 @@ def ab(
     from specops import results
     from specops.cli.ab_page import page
     from specops.load.settings import BaselineSettings
-    from specops.phases.ab.settings import AbSettings, parse_arms
+    from specops.phases.ab.visits import AbSettings, parse_arms
 
     arms = parse_arms(arm)
     fields: dict[str, Any] = {
@@ -158,7 +158,7 @@ def _with_models(arms: list[Arm], requested: BaselineSettings) -> list[Arm]:
     import asyncio
 
     from specops.load.client import Client
-    from specops.phases.ab.settings import Arm
+    from specops.phases.ab.visits import Arm
 
     async def only_model(base_url: str) -> str:
         at = requested.model_copy(update={"base_url": base_url})
@@ -179,7 +179,7 @@ def _compare(
 ) -> Result:
     from specops import results
     from specops.phases.ab.measure import compare
-    from specops.phases.partial_results import partial_results
+    from specops.phases.measurement import partial_results
 
     previous = results.read(out) if out.exists() and not fresh else None
     if previous is not None:

@@ -75,7 +75,7 @@ def baseline(
     from specops import results
     from specops.load.settings import BaselineSettings
     from specops.phases.baseline import measure
-    from specops.phases.partial_results import partial_results
+    from specops.phases.measurement import partial_results
 
     fields: dict[str, Any] = {
         "base_url": base_url,

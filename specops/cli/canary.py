@@ -20,7 +20,7 @@ from specops.results import Result
 
 if TYPE_CHECKING:
     from specops.config import Rollout
-    from specops.config.canary import CheckName
+    from specops.config.rollout import CheckName
     from specops.phases.canary.pair import Conformance
     from specops.serving import Pool
 
@@ -67,7 +67,7 @@ def canary(
     from specops.phases.canary import FILE, inputs, resumable
     from specops.phases.canary import canary as ask
     from specops.phases.commands import Commands
-    from specops.phases.partial_results import partial_results
+    from specops.phases.measurement import partial_results
 
     wanted = _checks(only)
     folder = (
@@ -103,7 +103,7 @@ def canary(
 def _checks(only: str) -> list[CheckName]:
     from typing import get_args
 
-    from specops.config.canary import CheckName
+    from specops.config.rollout import CheckName
 
     wanted, known = names(only), get_args(CheckName)
     for name in wanted:

@@ -16,7 +16,7 @@ from specops.render.figures import NONE, aligned, sentence
 from specops.results import Result
 
 if TYPE_CHECKING:
-    from specops.phases.checklist.item import Item
+    from specops.phases.checklist.evidence import Item
 
 checklist = typer.Typer(
     cls=FirstUnlessNamed,
@@ -71,8 +71,8 @@ def attest(
     from pydantic import ValidationError
 
     from specops.errors import UsageError
-    from specops.phases.checklist.item import attest
-    from specops.phases.checklist.items import ITEMS
+    from specops.phases.checklist.checklist import ITEMS
+    from specops.phases.checklist.evidence import attest
 
     attestable = [spec.name for spec in ITEMS if spec.attestable]
     if item not in attestable:
@@ -145,7 +145,7 @@ def github(result: Result, folder: Path) -> list[str]:
 
 def _items(result: Result) -> list[Item]:
     from specops.phases.checklist.checklist import FILE
-    from specops.phases.checklist.item import Checked
+    from specops.phases.checklist.evidence import Checked
 
     return checked(Checked, result.data, f"{FILE} is damaged: data").items
 
@@ -199,7 +199,7 @@ def age(seconds: float) -> str:
 
 def _next(items: list[Item]) -> Iterator[str]:
     """What to change and the command after it; what follows its # is for people, and no shell reads it."""
-    from specops.phases.checklist.item import todo
+    from specops.phases.checklist.evidence import todo
 
     for one in todo(items):
         for change, name in one.changes:

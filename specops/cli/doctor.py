@@ -11,7 +11,7 @@ import typer
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
 
 if TYPE_CHECKING:
-    from specops.phases.doctor.check import Check
+    from specops.phases.doctor.machine import Check
 
 
 @shared_options(out=AnswerOption)

@@ -11,8 +11,8 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
 from specops.phases.commands import Commands
+from specops.phases.launch import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.phases.measurement import checked
-from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.phases.throughput import AGAIN
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result

@@ -13,7 +13,7 @@ from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
-from specops.phases.playbook.next_step import following_walk
+from specops.phases.playbook.walk import following_walk
 from specops.phases.run_page import INDEX
 from specops.phases.run_page.conclusion import (
     SKIPPED,

@@ -67,7 +67,7 @@ def make(
     from specops.phases.report import delivery as webhook
     from specops.phases.report.assembly import report
     from specops.phases.report.delivery import read, write
-    from specops.phases.report.window import window as window_of
+    from specops.phases.report.report import window as window_of
     from specops.prometheus.api import Api
 
     settings = call.file.report
@@ -107,7 +107,7 @@ def schedule(
     """Render a cron file and a systemd timer; installs nothing."""
     from datetime import UTC, datetime
 
-    from specops.config.report import AT
+    from specops.config.rollout import AT
     from specops.errors import UsageError
     from specops.phases.report.delivery import schedule
 

@@ -16,7 +16,7 @@ from specops.results import Verdict
 ONLY = f"Phase to run alone: {', '.join(PHASES)}."
 
 if TYPE_CHECKING:
-    from specops.phases.playbook.forecast import WalkForecast
+    from specops.phases.playbook.walk import WalkForecast
 
 
 class WalkedPhase(TypedDict):
@@ -98,8 +98,8 @@ class Total(TypedDict):
 def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
     from dataclasses import asdict
 
-    from specops.phases.playbook.forecast import forecast
     from specops.phases.playbook.step import Given
+    from specops.phases.playbook.walk import forecast
     from specops.progress import Silent
 
     given = Given(call.file, call.path, call.folder, Silent(), fresh=fresh, by_name=only is not None)
@@ -109,7 +109,7 @@ def _planned(call: OnRollout, only: Phase | None, *, fresh: bool) -> Answer:
 
 
 def plan_page(plan: WalkForecast, run_command: str) -> Iterator[str]:
-    from specops.phases.playbook.forecast import ASSUMED_START_S, ASSUMED_TOKEN_S
+    from specops.phases.playbook.walk import ASSUMED_START_S, ASSUMED_TOKEN_S
 
     yield "phase         starts  requests         about"
     for one in plan.phases:

@@ -12,7 +12,7 @@ from specops import results
 from specops.results import Result
 
 if TYPE_CHECKING:
-    from specops.phases.run_page.index import PageUpdates
+    from specops.phases.run_page.document import PageUpdates
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def run_pages() -> Iterator[None]:
     def renew(path: Path, result: Result) -> None:
         nonlocal updates
         if updates is None:  # most commands write no result
-            from specops.phases.run_page.index import PageUpdates
+            from specops.phases.run_page.document import PageUpdates
 
             updates = PageUpdates(lambda text: print(f"note: {text}", file=sys.stderr))
         updates(path, result)

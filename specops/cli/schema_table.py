@@ -127,7 +127,7 @@ def _run() -> Any:
 
 def _run_plan() -> Any:
     from specops.cli.run import Total
-    from specops.phases.playbook.forecast import WalkForecast
+    from specops.phases.playbook.walk import WalkForecast
 
     return WalkForecast, Total
 
@@ -152,7 +152,7 @@ def _ab() -> Any:
 
 
 def _sweep() -> Any:
-    from specops.phases.sweep.records import Stored
+    from specops.phases.sweep.plan import Stored
     from specops.phases.sweep.report import Recommendation, Report
 
     return Content((Stored,), (Report,), Recommendation)
@@ -189,7 +189,7 @@ def _plan() -> Any:
 
 
 def _launch() -> Any:
-    from specops.phases.rendered import Rendered
+    from specops.phases.launch import Rendered
 
     return Content((Rendered,))
 
@@ -250,13 +250,13 @@ def _guard_simulate() -> Any:
 
 
 def _checklist() -> Any:
-    from specops.phases.checklist.item import Checked
+    from specops.phases.checklist.evidence import Checked
 
     return Content((Checked,))
 
 
 def _attestation() -> Any:
-    from specops.phases.checklist.item import Attestation
+    from specops.phases.checklist.evidence import Attestation
 
     return Attestation
 

@@ -162,7 +162,7 @@ def _endpoints(attach: list[str], file: Rollout) -> dict[int, Pool]:
 
 def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bool) -> Result:
     from specops import results
-    from specops.phases.partial_results import partial_results
+    from specops.phases.measurement import partial_results
     from specops.phases.sweep.measure import machines
     from specops.phases.sweep.spec import samples_of
     from specops.phases.sweep.sweep import sweep
@@ -187,7 +187,7 @@ def _swept(call: Call, spec: SweepSpec, path: Path, on: str | None, *, fresh: bo
 def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
     """An earlier result of other inputs cannot be resumed, and is not to be lost for a forgotten option."""
     from specops.phases.inputs import changed
-    from specops.phases.sweep.records import measurements_of
+    from specops.phases.sweep.plan import measurements_of
 
     unlike = changed(previous, spec.inputs())
     if unlike:

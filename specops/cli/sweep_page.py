@@ -10,7 +10,7 @@ from typing import Any
 
 from specops.load.workload import repeated_sentence
 from specops.phases.sweep.advice import Line
-from specops.phases.sweep.records import Measurements, measurements_of
+from specops.phases.sweep.plan import Measurements, measurements_of
 from specops.phases.sweep.report import (
     Cell,
     OfGroup,

@@ -3,20 +3,144 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from specops.config.addresses import Addresses
-from specops.config.canary import Canary
-from specops.config.deploy import Deploy, Peak
+from specops.config.deploy import Addresses, Deploy, Peak
 from specops.config.edge import Edge
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.pools import Pools
-from specops.config.report import Costs, Report
 from specops.config.route import Route
-from specops.config.sweep import Sweep
-from specops.section import ExistingPath, Section
+from specops.section import ExistingPath, Section, Tree
+
+SPAN = r"^[1-9][0-9]{0,3}[hdw]$"
+AT = r"^((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([01][0-9]|2[0-3]):[0-5][0-9]$"
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # not there, no name of one, or a folder's
+        raise PydanticCustomError(
+            "timezone",
+            "this machine knows no time zone {name}",
+            {"name": name, "hint": "as in Asia/Seoul; on Debian, apt-get install tzdata"},
+        ) from None
+    return name
+
+
+Zone = Annotated[str, AfterValidator(_zone)]
+
+
+class Report(Section):
+    window: str = Field(default="7d", pattern=SPAN, description="What it is of: 7d, 24h, 2w.")
+    timezone: Zone = Field(default="UTC", description="Of its days and hours.")
+    at: str = Field(default="Mon 09:00", pattern=AT, description="When `report schedule` has it made.")
+    min_acceptance: float = Field(
+        default=0.55, gt=0.0, lt=1.0, description="Below it another draft is recommended."
+    )
+    min_speedup: float = Field(default=1.3, gt=0.0, description="Below it the cost is questioned.")
+    max_fallbacks: int = Field(default=5, ge=0, description="A week; with more the draft is to be checked.")
+
+
+class Costs(Section):
+    currency: str = Field(default="USD", pattern=r"^\S{1,8}$", description="As it is to be printed.")
+    standard_per_hour: float = Field(gt=0.0, description="Of one server of the standard pool, all included.")
+    speculative_per_hour: float | None = Field(
+        default=None, gt=0.0, description="Left out: the same as a standard one."
+    )
+    edge_per_hour: float | None = Field(
+        default=None, ge=0.0, description="Of one edge machine that drafts; 0 where users own it anyway."
+    )
+
+    @property
+    def speculative(self) -> float:
+        return self.standard_per_hour if self.speculative_per_hour is None else self.speculative_per_hour
+
+
+class Sweep(Section):
+    k: list[Annotated[int, Field(ge=0, le=64)]] = Field(
+        default=[3, 4, 5, 6, 7, 8],
+        min_length=1,
+        description="Tokens drafted ahead. 0, no speculation, is always measured, first and again last.",
+    )
+    trees: list[Tree] | None = Field(
+        default=None, min_length=1, description="In place of k, on the embedded engine."
+    )
+    drafts: dict[str, str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Drafts to compare: a name of yours, and a folder or hub id. Left out: the pool's own.",
+    )
+    concurrency: list[Annotated[int, Field(ge=1, le=1000)]] | None = Field(
+        default=None, min_length=1, description="Streams at a time; left out: those of `measure`."
+    )
+    temperature: list[Annotated[float, Field(ge=0.0)]] | None = Field(
+        default=None, min_length=1, description="Left out: that of `measure`."
+    )
+    prompt_tokens: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[],
+        description="Bounds between classes of prompt length, such as [512, 4096]; left out: one class.",
+    )
+    budget_min: float | None = Field(
+        default=None, gt=0.0, description="Minutes to spend where the answer is open; left out: all cells."
+    )
+    cluster: str | None = Field(
+        default=None,
+        pattern=r"^(local|(ray://)?[^\s/:]+:\d{1,5})$",
+        description="Of Ray, to measure on: ray://HOST:10001, HOST:6379 or local; left out: this machine.",
+    )
+
+
+CheckName = Literal[
+    "parity",
+    "mixed",
+    "distribution",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "n",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "logprobs",
+    "stop",
+    "length",
+    "usage",
+    "stream",
+    "json_object",
+    "json_schema",
+    "tools",
+    "tools_stream",
+    "long_prompt",
+    "too_long",
+    "cancel",
+]
+
+
+class Canary(Section):
+    prompts: int = Field(
+        default=12,
+        ge=4,
+        le=200,
+        description="Prompts whose greedy answers are compared.",
+    )
+    samples: int = Field(
+        default=192,
+        ge=32,
+        le=20000,
+        description="Sampled answers of each pool; the result says how small a difference they would show.",
+    )
+    concurrency: int = Field(default=8, ge=2, le=256, description="Requests that each pool has at a time.")
+    long_prompt_tokens: int = Field(
+        default=4096, ge=64, description="Longest prompt that is sent, where the model would take more."
+    )
+    skip: list[CheckName] = Field(default=[], description="Checks to leave out.")
 
 
 class Measure(Section):

@@ -22,7 +22,7 @@ from specops.guard.signals.observation import Row, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, capacity
-from specops.phases.yardsticks import left_out, version_of
+from specops.phases.inputs import left_out, version_of
 from specops.prometheus.api import Api
 
 GUARD = "guard"

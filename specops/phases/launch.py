@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
 from specops import results
 from specops.config import Deploy, Pool, Rollout
 from specops.errors import ConfigError, UsageError
 from specops.launch.command_files import command_of, judge
 from specops.launch.pools import contained
-from specops.phases.capacity import capacity
-from specops.phases.rendered import COMPOSE, RENDERED, Rendered, RenderedPool
+from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render import helm
@@ -29,6 +30,47 @@ from specops.render.leader_worker_set import ADDRESS, RANK, leader_worker_set
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
 from specops.serving import ENGINES, Condition, Finding, Spread, Startable
+
+RENDERED = "rendered"
+COMPOSE = f"{RENDERED}/compose.yaml"
+
+
+class RenderedPool(BaseModel):
+    """`data.pools.NAME` of launch.json. Commands of a pool that runs already are empty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    version: str | None
+    """Of the engine that the command is for; None where it does not depend on one."""
+
+    judged: str | None = None
+    """The engine's release that `findings` and `conditions` hold for, in words."""
+
+    command: list[str]
+    in_a_container: list[str]
+    findings: list[Finding]
+    left_out: dict[str, str]
+    """What was not rendered, and why."""
+
+    conditions: list[Condition] = []
+    """What the engine chooses by itself."""
+
+
+class Rendered(BaseModel):
+    """`data` of launch.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str
+    """The run folder, as it was given."""
+
+    files: list[str]
+    """Relative to it."""
+
+    pools: dict[str, RenderedPool]
+    capacity: Capacity
+
 
 POOLS: tuple[Literal["standard"], Literal["speculative"]] = ("standard", "speculative")
 

@@ -1,4 +1,4 @@
-"""Reading back what the phases of `run` wrote: checked down to what resuming and the page use.
+"""What the phases of `run` wrote, read back with checks; and partial results, stored while a phase runs.
 
 `results.read` knows the frame of a result, not what a phase keeps in `data`. A file that someone edited by
 hand is refused here, by its path and the field, before anything is built on it.
@@ -6,14 +6,17 @@ hand is refused here, by its path and the field, before anything is built on it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from specops import results
-from specops.errors import FileError
+from specops.errors import FileError, SpecopsError, Stopped
 from specops.load.record import CellRecord, Spread
+from specops.progress import Progress
 from specops.results import Result
 
 HINT = "remove it and run the same command again, or use --fresh"
@@ -84,3 +87,37 @@ def checked(model: type[Model], value: dict[str, Any], where: str) -> Model:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])])
         raise FileError(f"{place}: {first['msg']}", hint=HINT) from None
+
+
+Keep = Callable[[Result], None]
+
+
+@contextmanager
+def partial_results(
+    path: Path, progress: Progress, *, resumed: bool = False, before_first: Callable[[], None] = lambda: None
+) -> Iterator[Keep]:
+    """A function that writes a result to `path`; `before_first` runs before it writes for the first time.
+
+    `resumed` says that `path` already holds partial results of the same measurement. Where Ctrl-C or SIGTERM
+    ends the block and `path` holds partial results, Stopped with that path takes the place of
+    KeyboardInterrupt. An error passes through, after a note that says where the partial results are.
+    """
+    saved = resumed
+
+    def keep(result: Result) -> None:
+        nonlocal saved
+        if not saved:
+            before_first()
+        results.write(path, result)
+        saved = True
+
+    try:
+        yield keep
+    except KeyboardInterrupt:
+        if saved:
+            raise Stopped(path) from None
+        raise
+    except SpecopsError:
+        if saved:
+            progress.note(f"partial results are in {path}; the same command without --fresh resumes")
+        raise

@@ -13,11 +13,9 @@ from specops.config import Rollout, Slo
 from specops.errors import SpecopsError
 from specops.load.record import Spread
 from specops.load.summary import by_level
-from specops.phases.inputs import settings_of
+from specops.phases.inputs import settings_of, unlike
 from specops.phases.measurement import checked
-from specops.phases.sweep.plan import STANDARD
-from specops.phases.sweep.records import measurements_of
-from specops.phases.yardsticks import unlike
+from specops.phases.sweep.plan import STANDARD, measurements_of
 from specops.results import Result
 
 AGAIN = "measure it: specops run ROLLOUT --only baseline"

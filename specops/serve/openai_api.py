@@ -15,8 +15,15 @@ from specops import __version__
 from specops.serve.admission import FAULT, Gate, Refusal, bearer_token
 from specops.serve.engine_loop import EngineLoop, Job
 from specops.serve.metrics import CONTENT_TYPE, ServerMetrics
-from specops.serve.prompt_encoder import PromptEncoder, count_prompts
-from specops.serve.protocol import ChatRequest, CompletionRequest, GenerationRequest, Request, parse
+from specops.serve.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    PromptEncoder,
+    Request,
+    count_prompts,
+    parse,
+)
 from specops.serve.responses import Answer, ChatAnswer, CompletionAnswer, send_stream
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from live import Live
 from torch import Tensor
 
-from specops.config.canary import Canary, CheckName
+from specops.config.rollout import Canary, CheckName
 from specops.engine import load_engine
 from specops.engine import step as engine_step
 from specops.engine.request import Emission, Sampling

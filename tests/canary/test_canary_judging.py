@@ -16,9 +16,19 @@ from specops.load.settings import Endpoint
 from specops.phases.ab.parity import Matches, Parity, Witness
 from specops.phases.canary import conformance
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured
-from specops.phases.canary.client import COMPLETIONS, Ask, pasted
+from specops.phases.canary.client import (
+    COMPLETIONS,
+    Ask,
+    Call,
+    Choice,
+    Reply,
+    Token,
+    Usage,
+    pasted,
+    streamed,
+    whole,
+)
 from specops.phases.canary.pair import Finding, Side, held
-from specops.phases.canary.reply import Call, Choice, Reply, Token, Usage, streamed, whole
 from specops.phases.canary.two_samples import Drawn
 
 ASK = Ask(COMPLETIONS, {"model": "m", "prompt": "it's", "max_tokens": 8})
@@ -244,7 +254,7 @@ def test_what_the_router_is_told() -> None:
 def test_every_check_of_the_rollout_file_is_made() -> None:
     from typing import get_args
 
-    from specops.config.canary import CheckName
+    from specops.config.rollout import CheckName
 
     assert {check.name for check in CHECKS} == set(get_args(CheckName))
     assert len(CHECKS) == len(get_args(CheckName))

@@ -32,7 +32,7 @@ from specops.guard.signals.observation import observe
 from specops.guard.state import Evaluation
 from specops.phases.monitor.render import FOLDER, render
 from specops.phases.report.assembly import report
-from specops.phases.report.window import Window
+from specops.phases.report.report import Window
 from specops.progress import Silent
 from specops.prometheus import series
 from specops.prometheus.api import Api

@@ -10,8 +10,7 @@ from stub import Stub
 
 from specops.load.settings import BaselineSettings
 from specops.phases.ab.measure import compare
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import VisitRecord, measurements_of
+from specops.phases.ab.visits import AbSettings, Arm, VisitRecord, measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.results import Result

@@ -11,7 +11,7 @@ from stub import Stub
 
 from specops.config import Rollout
 from specops.phases.sweep.measure import Local
-from specops.phases.sweep.records import Measurements, SweptCell, measurements_of
+from specops.phases.sweep.plan import Measurements, SweptCell, measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.sweep import sweep
 from specops.progress import Silent

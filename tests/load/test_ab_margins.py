@@ -11,8 +11,7 @@ from comparing import Decided, run
 from stub import Body, Reply, Stub, fault, stream
 
 from specops.phases.ab import verdict
-from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import measurements_of
+from specops.phases.ab.visits import AbSettings, measurements_of
 
 ONE_LOOK = AbSettings(looks=1, mixed_prompts=0)
 OURS, THEIRS = [("a dog", 2), (" ran", 1)], [("a dog", 2), (" sat", 1)]

@@ -14,8 +14,7 @@ from stub import CHUNKS, Body, Reply, Stub, fault, stream
 from specops.errors import EndpointError, FileError, PromptsError, UsageError
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import measurements_of
+from specops.phases.ab.visits import AbSettings, Arm, measurements_of
 from specops.progress import Silent
 from specops.results import Result
 from specops.serving.command import CommandPool

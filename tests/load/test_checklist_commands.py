@@ -20,7 +20,7 @@ from specops import results
 from specops.cli.app import app
 from specops.config import load, run_folder
 from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.item import Checked, Item
+from specops.phases.checklist.evidence import Checked, Item
 
 CHUNKS = [("one ", 4), ("two ", 4), ("three ", 4), ("four", 4)]
 PLACEHOLDER = re.compile(r"[{}<>]|\b(?:NAME|URL|HOST|ROLLOUT|TARGET|DRAFT|FILE)\b")

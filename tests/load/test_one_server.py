@@ -15,9 +15,9 @@ from specops.config import Rollout, load
 from specops.errors import ConfigError, UsageError
 from specops.phases import PHASES, Phase, playbook
 from specops.phases.ab.measure import compare
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.doctor.check import Check
+from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.doctor.deployment import pools
+from specops.phases.doctor.machine import Check
 from specops.progress import Silent
 from specops.serving.embedded import EmbeddedPool
 from specops.serving.endpoint import EndpointPool

@@ -20,8 +20,7 @@ from specops.errors import ServerError
 from specops.load.settings import BaselineSettings
 from specops.phases.ab import verdict
 from specops.phases.ab.measure import compare
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import measurements_of
+from specops.phases.ab.visits import AbSettings, Arm, measurements_of
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.progress import Silent
 from specops.serving.command import CommandPool

@@ -15,9 +15,9 @@ import pytest
 
 from specops.errors import UsageError
 from specops.phases.doctor import programs
-from specops.phases.doctor.check import Check
 from specops.phases.doctor.endpoint import METRICS
 from specops.phases.doctor.examine import examine, result
+from specops.phases.doctor.machine import Check
 
 Answer = tuple[int, str]
 MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))

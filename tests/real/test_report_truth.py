@@ -24,8 +24,7 @@ from specops.config import Rollout
 from specops.phases.monitor.thresholds import measurements
 from specops.phases.report.assembly import report
 from specops.phases.report.delivery import read
-from specops.phases.report.report import Report
-from specops.phases.report.window import Window, window
+from specops.phases.report.report import Report, Window, window
 from specops.progress import Silent
 from specops.prometheus.api import Api
 from specops.results import Result, sealed

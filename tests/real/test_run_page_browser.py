@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser import CONTRAST, chromium
 
-from specops.phases.run_page.index import write_page
+from specops.phases.run_page.document import write_page
 
 pytestmark = pytest.mark.slow
 LOOKS: dict[str, dict[str, Any]] = {

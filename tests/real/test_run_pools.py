@@ -17,7 +17,7 @@ from walking import CANARY, MEASURE, PROMPTS, walk
 from specops.assets import asset
 from specops.launch.process import Announced, running
 from specops.phases import guard_drill
-from specops.phases.checklist.item import Checked
+from specops.phases.checklist.evidence import Checked
 from specops.phases.playbook import Walk
 from specops.phases.route.render import CONF, NGINX
 from specops.progress import Silent

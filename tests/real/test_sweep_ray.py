@@ -26,9 +26,19 @@ from specops.assets import asset
 from specops.errors import EnvironmentFailure, UsageError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.plan import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
+from specops.phases.sweep.plan import (
+    ANY_LENGTH,
+    STANDARD,
+    FailedJob,
+    Job,
+    Load,
+    PlannedCell,
+    Rung,
+    Setting,
+    SweptCell,
+    measurements_of,
+)
 from specops.phases.sweep.ray_executor import OnRay
-from specops.phases.sweep.records import FailedJob, SweptCell, measurements_of
 from specops.progress import Silent
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool

@@ -8,7 +8,7 @@ from typing import get_args
 from published_schemas import check_result
 
 from specops.config import Rollout, load
-from specops.config.canary import CheckName
+from specops.config.rollout import CheckName
 from specops.phases import playbook
 from specops.progress import Silent
 

@@ -11,7 +11,7 @@ from live import Live, events_of, until
 from openai import OpenAI
 
 from specops import __version__
-from specops.serve.prompt_encoder import PromptEncoder
+from specops.serve.protocol import PromptEncoder
 
 PROMPT = "the server measures"
 MESSAGES: list[Any] = [{"role": "user", "content": "what does the draft propose?"}]

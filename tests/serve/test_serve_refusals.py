@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 from live import Live
 
-from specops.serve.prompt_encoder import PromptEncoder
 from specops.serve.protocol import (
     MAX_STOP_CHARACTERS,
     MAX_STOP_TOKENS,
     MAX_STOPS,
     ChatRequest,
     CompletionRequest,
+    PromptEncoder,
 )
 
 CHAT = "/v1/chat/completions"

@@ -12,8 +12,7 @@ from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import DraftCountsRecord, Row
 from specops.phases.sweep.judging import Judged, judge, picked_by
-from specops.phases.sweep.plan import ANY_LENGTH, Load, Setting
-from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, Setting, SweptCell
 from specops.serving.embedded import EmbeddedPool, Speculation
 
 CLASSES = ("edit", "long", "short")

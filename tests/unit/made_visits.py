@@ -9,8 +9,7 @@ from typing import Any
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord, DraftCountsRecord, Row, Spread
 from specops.phases.ab.judging import Judged, judge
-from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import Visit, VisitRecord, schedule
+from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
 
 ARMS = ("standard", "draft")
 CLASSES = ("edit", "long", "short")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from made_visits import cell, row
 
 from specops.load.record import Row
-from specops.phases.sweep.plan import ALWAYS, Job, Keep, Load, Rung, Setting
-from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, Load, Memory, Rung, Setting, SweptCell
 
 PROMPTS = tuple(f"p{n:03}" for n in range(96))
 

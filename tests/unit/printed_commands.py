@@ -17,7 +17,7 @@ from typing import Any, get_args
 import typer
 
 from specops.cli.app import app
-from specops.phases.checklist.items import ITEMS
+from specops.phases.checklist.checklist import ITEMS
 from specops.phases.diagnose.finding import Symptom
 
 COMMANDS: Any = typer.main.get_command(app)

@@ -11,8 +11,8 @@ import pytest
 from made_visits import ARMS, judged, visits
 
 from specops.phases.ab.drift import Drift, found, halves, lowest, one_sided
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import pair_up
+from specops.phases.ab.visits import AbSettings
 from specops.stats import Interval
 
 

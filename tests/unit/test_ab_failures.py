@@ -10,7 +10,7 @@ from made_visits import ARMS, judged, visits
 
 from specops.load.arrivals import Level
 from specops.phases.ab.confounders import SLOW, Counted, Requests
-from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.visits import AbSettings
 from specops.stats import paired_difference
 
 ONE = Level(concurrency=1)

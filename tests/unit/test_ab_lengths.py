@@ -10,9 +10,9 @@ from made_visits import judged, visits
 
 from specops.load.arrivals import Level
 from specops.phases.ab.confounders import compare_lengths
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import of_cell
+from specops.phases.ab.visits import AbSettings
 
 ONE = Level(concurrency=1)
 

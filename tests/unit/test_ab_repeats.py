@@ -8,9 +8,9 @@ import pytest
 from made_visits import ARMS, judged, visits
 
 from specops.phases.ab.confounders import CACHED, Repeats, cached_figures, compare_repeats
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Figure
 from specops.phases.ab.verdict import look
+from specops.phases.ab.visits import AbSettings
 
 
 def caching(*arms: str, factor: float = 0.02, figures: tuple[str, ...] = ("e2e",)) -> Any:

@@ -11,8 +11,7 @@ from made_visits import ARMS, judged, visits
 from specops.load.record import DraftCountsRecord
 from specops.phases.ab.challengers import noise_of
 from specops.phases.ab.report import Report
-from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 
 STANDARD, DRAFT = ARMS
 

@@ -17,7 +17,6 @@ from specops.load.arrivals import Level
 from specops.load.record import Row
 from specops.phases.ab.challengers import of_challenger, overall, unless_answers_differ
 from specops.phases.ab.parity import Matches, Parity, Witness
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs
 from specops.phases.ab.verdict import (
     Cell,
@@ -31,7 +30,7 @@ from specops.phases.ab.verdict import (
     paying,
     pays_up_to,
 )
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 
 THREE = ("standard", "chain", "ngram")
 

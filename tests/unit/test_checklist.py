@@ -15,8 +15,8 @@ from made_checklists import ATTESTED, NOW, Made, faster, recommended, swept, wri
 from made_monitoring import POOLS
 
 from specops import results
+from specops.phases.checklist.checklist import ITEMS
 from specops.phases.checklist.evidence import FRESH_DAYS
-from specops.phases.checklist.items import ITEMS
 from specops.phases.sweep.spec import spec_of
 from specops.serving.endpoint import EndpointPool
 

@@ -10,7 +10,7 @@ from calling import specops
 from made_checklists import Made
 
 from specops.cli.checklist import github, junit
-from specops.phases.checklist.item import Checked, Item
+from specops.phases.checklist.evidence import Checked, Item
 from specops.results import Result
 
 FOLDER = Path("runs/made")

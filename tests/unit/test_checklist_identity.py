@@ -14,7 +14,7 @@ from specops.assets import asset
 from specops.checkpoints.source import find
 from specops.config import load, run_folder
 from specops.phases.checklist.checklist import checklist
-from specops.phases.checklist.item import Checked, Status
+from specops.phases.checklist.evidence import Checked, Status
 from specops.phases.inputs import identity, inputs_of, settings_of
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_checklists import NOW, Made, write
 
-from specops.phases.checklist.evidence import Look, Open
-from specops.phases.checklist.item import FILE, VALID_DAYS, attest, latest, read
+from specops.phases.checklist.evidence import ATTESTATIONS, VALID_DAYS, Look, Open, attest, latest, read
 from specops.phases.checklist.report_schedule import FRESH, Places, Scheduled, by, fires_within, scheduled
 
 
@@ -41,7 +40,7 @@ def test_dates_of_an_attestation_are_computed_and_not_read(tmp_path: Path) -> No
     made = Made(tmp_path)
     attest(made.rollout, made.folder, "runbook-shared", "Kim", None, NOW - timedelta(days=VALID_DAYS - 1))
     assert made.checked()[1]["runbook-shared"].status == "attested"
-    path = made.folder / FILE
+    path = made.folder / ATTESTATIONS
     kept = json.loads(path.read_text())["attestations"][0]
     old = kept | {"at": "2020-01-01T00:00:00Z", "until": "2099-01-01T00:00:00Z"}
     path.write_text(json.dumps({"attestations": [old]}))
@@ -92,7 +91,7 @@ def test_an_attestation_made_by_hand_overrules_no_measurement(tmp_path: Path) ->
 def test_damaged_attestations_are_told_and_not_lost(tmp_path: Path) -> None:
     path = write(tmp_path)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / FILE).write_text("[]")
+    (tmp_path / "run" / ATTESTATIONS).write_text("[]")
     for words in (
         ["checklist", str(path)],
         ["checklist", "attest", "runbook-shared", str(path), "--by", "Kim"],
@@ -100,7 +99,7 @@ def test_damaged_attestations_are_told_and_not_lost(tmp_path: Path) -> None:
         done = specops(*words, "--out", str(tmp_path / "run"))
         assert done.returncode == 3
         assert "attestations.json is damaged" in done.stderr
-    assert (tmp_path / "run" / FILE).read_text() == "[]"
+    assert (tmp_path / "run" / ATTESTATIONS).read_text() == "[]"
 
 
 WEEKLY = [datetime(2026, 11, 23, 9) + timedelta(weeks=week) for week in range(10)]

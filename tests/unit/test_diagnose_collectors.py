@@ -40,7 +40,7 @@ from specops.phases.diagnose.observations import (
     Swept,
 )
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.sweep.records import STORED, Measurements
+from specops.phases.sweep.plan import STORED, Measurements
 from specops.prometheus import exposition
 from specops.results import Result, sealed
 

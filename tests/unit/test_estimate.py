@@ -21,9 +21,16 @@ from specops.engine.text import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.verify_draft import prediction
-from specops.phases.verify_draft.api_overhead import Overhead
 from specops.phases.verify_draft.estimate import Estimate, estimate, predict
-from specops.phases.verify_draft.prediction import Machine, Predictor, Sample, Text, _encoded, _spread
+from specops.phases.verify_draft.prediction import (
+    Machine,
+    Overhead,
+    Predictor,
+    Sample,
+    Text,
+    _encoded,
+    _spread,
+)
 from specops.progress import Silent
 
 FLAT = Costs(

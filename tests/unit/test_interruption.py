@@ -14,7 +14,7 @@ from calling import specops
 from specops import results
 from specops.cli.interruption import message, sigterm_as_ctrl_c
 from specops.errors import ServerError, Stopped
-from specops.phases.partial_results import Keep, partial_results
+from specops.phases.measurement import Keep, partial_results
 from specops.progress import Silent
 from specops.results import Result
 

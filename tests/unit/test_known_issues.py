@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from specops.config.canary import CheckName
+from specops.config.rollout import CheckName
 from specops.phases.diagnose.diagnose import findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import Canary, Deployed, Live, Observations, OfCheck

@@ -18,7 +18,7 @@ from specops.errors import Exit, FileError
 from specops.phases.ab import report as ab
 from specops.phases.ab import visits
 from specops.phases.diagnose.diagnose import Diagnosis
-from specops.phases.sweep import records
+from specops.phases.sweep import plan
 from specops.phases.sweep import report as sweep
 from specops.results import Result, read, sha256, write
 
@@ -136,7 +136,7 @@ def test_a_sweep_of_schema_1_is_read_under_the_names_of_today() -> None:
     assert report.schedule is not None
     assert report.crossover.message == old["data"]["crossover"]["told"]
     assert report.schedule.message == old["data"]["schedule"]["told"]
-    assert len(records.measurements_of(found, "it").cells) == len(old["data"]["kept"]["cells"]) > 0
+    assert len(plan.measurements_of(found, "it").cells) == len(old["data"]["kept"]["cells"]) > 0
 
 
 def test_a_result_of_schema_1_that_was_edited_is_refused(tmp_path) -> None:

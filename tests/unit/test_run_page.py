@@ -21,9 +21,8 @@ from specops.assets import asset
 from specops.cli.page import page as terminal_page
 from specops.config import load
 from specops.phases import PHASES, Phase
-from specops.phases.run_page.document import document
+from specops.phases.run_page.document import PageUpdates, document, write_page
 from specops.phases.run_page.folder import read
-from specops.phases.run_page.index import PageUpdates, write_page
 from specops.render.report.charts import draw, ticks
 from specops.render.report.document import (
     Axis,

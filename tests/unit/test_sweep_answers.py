@@ -8,7 +8,7 @@ import pytest
 from made_sweeps import judged, loads, settings, swept
 
 from specops.load.record import Row
-from specops.phases.sweep.records import Picked, SweptCell
+from specops.phases.sweep.plan import Picked, SweptCell
 from specops.phases.sweep.vetoes import compare_answers
 
 Text = Callable[[SweptCell, Row], str]

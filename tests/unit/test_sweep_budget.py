@@ -19,8 +19,7 @@ from made_worlds import PROMPTS, World
 from specops.config import Rollout
 from specops.errors import Exit, ServerError
 from specops.phases.sweep import sweep as module
-from specops.phases.sweep.plan import Sample
-from specops.phases.sweep.records import Measurements, measurements_of
+from specops.phases.sweep.plan import Measurements, Sample, measurements_of
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.stages import BudgetError
 from specops.progress import Silent

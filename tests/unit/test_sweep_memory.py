@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from specops.phases.sweep.measure import Footprint
-from specops.phases.sweep.records import Memory
+from specops.phases.sweep.plan import Memory
 
 GIB = 2**30
 HOG = """

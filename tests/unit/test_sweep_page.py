@@ -11,8 +11,7 @@ from made_sweeps import died, judged, loads, settings, swept
 
 from specops.cli.sweep_page import page
 from specops.errors import FileError
-from specops.phases.sweep.plan import Load
-from specops.phases.sweep.records import STORED, FailedJob, Measurements, Memory, SkippedCell
+from specops.phases.sweep.plan import STORED, FailedJob, Load, Measurements, Memory, SkippedCell
 from specops.phases.sweep.report import read, recommendation
 from specops.results import Result
 

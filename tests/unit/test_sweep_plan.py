@@ -11,8 +11,17 @@ from made_sweeps import loads, settings, swept
 
 from specops.load.workload import Prompt
 from specops.phases.sweep import plan
-from specops.phases.sweep.plan import ANY_LENGTH, Job, Load, PlannedCell, Rung, Sample, Timing, load_of
-from specops.phases.sweep.records import SweptCell
+from specops.phases.sweep.plan import (
+    ANY_LENGTH,
+    Job,
+    Load,
+    PlannedCell,
+    Rung,
+    Sample,
+    SweptCell,
+    Timing,
+    load_of,
+)
 
 DECK = tuple(f"p{n:03}" for n in range(12))
 PLANNED = Rung(

@@ -12,13 +12,12 @@ from made_sweeps import died, loads, setting, settings, swept
 
 from specops import stats
 from specops.phases.ab.confounders import Requests
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Decision
+from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import recommend, vetoes
 from specops.phases.sweep.judging import Judged
-from specops.phases.sweep.plan import Setting, Skipped
+from specops.phases.sweep.plan import Memory, Picked, Setting, Skipped, SweptCell
 from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
-from specops.phases.sweep.records import Memory, Picked, SweptCell
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.stages import confidence_of

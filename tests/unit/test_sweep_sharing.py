@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.load.record import CellRecord, Spread
-from specops.phases.sweep.plan import ANY_LENGTH, STANDARD, Job, Load, PlannedCell, Rung, Setting
+from specops.phases.sweep.plan import (
+    ANY_LENGTH,
+    STANDARD,
+    FailedJob,
+    Job,
+    Load,
+    Memory,
+    PlannedCell,
+    Rung,
+    Setting,
+    SweptCell,
+)
 from specops.phases.sweep.ray_executor import MOST_TRIES, Errand, Sharing
-from specops.phases.sweep.records import FailedJob, Memory, SweptCell
 from specops.serving.command import CommandPool
 
 POOL = CommandPool(engine="command", command="serve --port {port}")

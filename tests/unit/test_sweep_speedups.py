@@ -10,8 +10,7 @@ import made_sweeps
 import pytest
 from made_sweeps import loads, setting, settings
 
-from specops.phases.sweep.plan import Load
-from specops.phases.sweep.records import SweptCell
+from specops.phases.sweep.plan import Load, SweptCell
 from specops.phases.sweep.speedups import Swept, Where, speedup
 
 THREE = settings(3, 5)

@@ -14,7 +14,7 @@ from made_visits import ARMS, judged, row, visits
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Speedups, pair_up
 from specops.phases.ab.visits import VisitRecord
-from specops.phases.sweep.records import Picked
+from specops.phases.sweep.plan import Picked
 from specops.stats import Interval
 
 WRONG = (0.0, -5.0, math.nan, math.inf)

@@ -14,7 +14,7 @@ from test_cli import loaded_by
 from specops.checkpoints.source import Folder
 from specops.checkpoints.tokenizer import tokenizer_of
 from specops.cli.app import main
-from specops.phases.verify_draft import witness
+from specops.phases.verify_draft import differences
 from specops.results import read
 
 
@@ -117,8 +117,8 @@ def test_the_guide_needs_no_file_of_the_target() -> None:
 
 
 def test_the_texts_are_many_and_the_same_every_time() -> None:
-    texts = witness.texts()
-    assert len(texts) >= witness.FEWEST
+    texts = differences.texts()
+    assert len(texts) >= differences.FEWEST
     assert len(set(texts)) == len(texts)
     found = "".join(texts)
     for needed in (
@@ -134,7 +134,7 @@ def test_the_texts_are_many_and_the_same_every_time() -> None:
         "\t\t",
     ):
         assert needed in found
-    program = "from specops.phases.verify_draft import witness; print(hash(witness.texts()))"
+    program = "from specops.phases.verify_draft import differences; print(hash(differences.texts()))"
     environment = {"PYTHONHASHSEED": "0", "PATH": ""}
     runs = [
         subprocess.run(

@@ -7,7 +7,7 @@ from typing import Any
 import made_pairs as made
 import pytest
 
-from specops.phases.verify_draft import witness
+from specops.phases.verify_draft import differences
 from specops.phases.verify_draft.pair import VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
@@ -82,10 +82,10 @@ def test_there_are_enough_of_every_verdict() -> None:
     ids=[f"{change.__name__}-{'-'.join(engine.values())}-{verdict}" for change, engine, verdict, _ in ROWS],
 )
 def test_the_verdict_is_the_tables(tmp_path, monkeypatch, change, engine, verdict, check) -> None:
-    some = witness.texts()[
+    some = differences.texts()[
         ::8
     ]  # verdicts rest on the files; all texts are encoded in the tests of the command
-    monkeypatch.setattr(witness, "texts", lambda: some)
+    monkeypatch.setattr(differences, "texts", lambda: some)
     for seed in range(EACH):
         result = judged(tmp_path, seed, change, **engine)
         findings = {found["check"]: found for found in result.data["findings"]}

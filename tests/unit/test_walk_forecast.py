@@ -13,8 +13,8 @@ from specops.cli.run import plan_page
 from specops.config import load
 from specops.phases.ab.visits import schedule
 from specops.phases.inputs import settings_of
-from specops.phases.playbook.forecast import PlannedPhase, WalkForecast, forecast
 from specops.phases.playbook.step import Given
+from specops.phases.playbook.walk import PlannedPhase, WalkForecast, forecast
 from specops.progress import Silent
 
 EMBEDDED = asset("playbooks") / "embedded" / "rollout.yaml"

@@ -24,7 +24,7 @@ ALLOWED = {
     "specops/results.py": "RENAMED: keys of schema 1",
     "specops/guard/state.py": "OLDER: keys of earlier journals",
     "specops/guard/simulation/traces.py": "OLDER: keys of earlier traces",
-    "specops/phases/verify_draft/witness.py": "a text that is encoded",
+    "specops/phases/verify_draft/differences.py": "a text that is encoded",
 }
 SOURCES = sorted(
     path

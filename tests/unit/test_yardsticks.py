@@ -15,12 +15,11 @@ import pytest
 from specops import results
 from specops.config import Rollout
 from specops.guard.signals.criteria import Missing
-from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.guard import deployment_criteria
-from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
+from specops.phases.inputs import inputs_of, inputs_of_arms, left_out, settings_of, unlike, version_of
 from specops.phases.monitor.render import render
 from specops.phases.sweep.spec import spec_of
-from specops.phases.yardsticks import left_out, unlike, version_of
 from specops.progress import Silent
 from specops.results import Result
 

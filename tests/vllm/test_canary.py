@@ -15,7 +15,7 @@ import pytest
 import yaml
 from real_vllm import MODEL, specops
 
-from specops.config.canary import CheckName
+from specops.config.rollout import CheckName
 from specops.errors import Exit
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]

@@ -2,8 +2,7 @@
 
 From settings to a verdict:
 
-settings.py     arms, and how they are compared; arms as written on the command line
-visits.py       the order of arms, blocks of prompts and loads, as data; what a visit leaves behind (pure)
+visits.py       arms and how they are compared; the order of visits; what a visit leaves behind (pure)
 measure.py      starts the arms, makes the visits, stores what was measured
 evidence.py     what was measured so far, what is needed next, and the extra requests of a comparison
 speedups.py     how much faster, by class and load (pure)

@@ -26,9 +26,8 @@ from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.load.summary import SLOW
 from specops.load.validity import is_stock
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, ordered, pair_up
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.stats import Interval, Taken
 
 LATE = 3

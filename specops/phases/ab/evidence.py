@@ -26,8 +26,7 @@ from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab import parity, verdict
 from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place, margin_at
-from specops.phases.ab.settings import AbSettings
-from specops.phases.ab.visits import Margin, Measurements, Visit, VisitKey, VisitRecord
+from specops.phases.ab.visits import AbSettings, Margin, Measurements, Visit, VisitKey, VisitRecord
 from specops.progress import Progress
 
 

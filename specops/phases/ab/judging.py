@@ -42,10 +42,9 @@ from specops.phases.ab.report import (
     Report,
     Same,
 )
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pair, Pairs, levels_of, speedups, throughput
 from specops.phases.ab.verdict import Confidences, Decision, Verdicts
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.results import Verdict
 from specops.stats import Interval
 

@@ -32,8 +32,16 @@ from specops.load.transport_errors import endpoint_error
 from specops.load.workload import Prompt
 from specops.phases.ab import judging
 from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed
-from specops.phases.ab.settings import AbSettings, Arm
-from specops.phases.ab.visits import Looks, Stored, Visit, VisitRecord, measurements_of, schedule
+from specops.phases.ab.visits import (
+    AbSettings,
+    Arm,
+    Looks,
+    Stored,
+    Visit,
+    VisitRecord,
+    measurements_of,
+    schedule,
+)
 from specops.phases.inputs import inputs_of_arms
 from specops.progress import Progress
 from specops.results import Result, Verdict

@@ -22,9 +22,8 @@ from pydantic import BaseModel, ConfigDict
 from specops import stats
 from specops.load.arrivals import Level
 from specops.phases.ab.confounders import Counted, Lengths, Requests, compare_lengths, pairs_of
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs, Ratio, levels_of
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.results import Verdict
 from specops.stats import Interval
 

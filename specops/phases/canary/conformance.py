@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specops import results
 from specops.config import Rollout
-from specops.config.canary import Canary, CheckName
+from specops.config.rollout import Canary, CheckName
 from specops.errors import FileError, ServerError, UsageError
 from specops.launch.pools import SERVED_AS, serving
 from specops.launch.pools import check as check_pool

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.config.canary import Canary, CheckName
+from specops.config.rollout import Canary, CheckName
 from specops.load.workload import Prompt, PromptSet
-from specops.phases.canary.client import Ask, Pool
-from specops.phases.canary.reply import PASSING, Reply
+from specops.phases.canary.client import PASSING, Ask, Pool, Reply
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
 """`unsupported`: by neither pool. `differs`: one pool takes what the other does not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import get_args
@@ -11,10 +11,24 @@ from typing import get_args
 from specops import results
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
-from specops.phases.checklist import item
-from specops.phases.checklist.evidence import CLOCK_SKEW, FRESH_DAYS, Evidence, Look, Open, Refused
-from specops.phases.checklist.item import Attestation, Checked, Item, Spec, Status
-from specops.phases.checklist.items import ITEMS
+from specops.phases.checklist import live_items, report_schedule, result_items
+from specops.phases.checklist.evidence import (
+    ATTESTATIONS,
+    CLOCK_SKEW,
+    FRESH_DAYS,
+    Attestation,
+    Checked,
+    Decided,
+    Evidence,
+    Item,
+    Look,
+    Open,
+    Refused,
+    Spec,
+    Status,
+    latest,
+    read,
+)
 from specops.phases.inputs import identity
 from specops.results import Result, Verdict
 
@@ -28,7 +42,7 @@ def checklist(rollout: Rollout, path: Path, folder: Path, now: datetime) -> Resu
     A damaged result, or a server that does not answer, leaves its item open; a damaged attestations.json
     raises FileError. The result is the caller's to write, as `FILE` in the run folder.
     """
-    said = item.read(folder)
+    said = read(folder)
     look = Look(rollout, path, folder, now)
     try:
         items = [_item(spec, look, said) for spec in ITEMS]
@@ -55,7 +69,7 @@ def _item(spec: Spec, look: Look, said: Sequence[Attestation]) -> Item:
         decide = spec.command(look)
         refused = isinstance(error, FileError)
     if status == "open" and spec.attestable and not refused:
-        one = item.latest(list(said), spec.name)
+        one = latest(list(said), spec.name)
         if one is not None:
             why_not = _why_not(one, look)
             message = f"{one.by} said so on {one.at:%Y-%m-%d}" + (f": {one.note}" if one.note else "")
@@ -88,7 +102,7 @@ def _why_not(one: Attestation, look: Look) -> str | None:
 
 
 def _of(one: Attestation, look: Look) -> Evidence:
-    return look.file(look.folder / item.FILE, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
+    return look.file(look.folder / ATTESTATIONS, one.at, f"{one.by}, until {one.until:%Y-%m-%d}")
 
 
 def _result(look: Look, items: list[Item]) -> Result:
@@ -119,3 +133,107 @@ def _reason(items: Sequence[Item]) -> str:
     if not blocked:
         return f"all {len(items)} items are decided: it may go live"
     return f"it may not go live yet: {'; '.join(blocked)}"
+
+
+def by_phase(phase: str) -> Callable[[Look], str]:
+    return lambda look: look.command(phase)
+
+
+def by_words(words: str) -> Callable[[Look], str]:
+    return lambda look: look.commands.of(words)
+
+
+def _said_by_people(_: Look) -> Decided:
+    raise Open("only a person can say it")
+
+
+ITEMS: Sequence[Spec] = (
+    Spec(
+        "baseline",
+        "the baseline is measured: TTFT, TPOT, E2E, throughput",
+        by_phase("baseline"),
+        result_items.baseline,
+    ),
+    Spec(
+        "draft-compatible",
+        "draft and target fit: their tokenizers were compared",
+        by_phase("drafts"),
+        result_items.draft_compatible,
+        attestable=True,
+    ),
+    Spec(
+        "k-swept",
+        "the best number of speculative tokens was looked for, and is deployed",
+        by_phase("sweep"),
+        result_items.k_swept,
+    ),
+    Spec(
+        "acceptance",
+        "acceptance is above 0.55, or above its measured break-even",
+        by_phase("ab"),
+        result_items.acceptance,
+    ),
+    Spec("speedup", "E2E is more than 1.3 times as fast", by_phase("ab"), result_items.speedup),
+    Spec(
+        "gpu-memory",
+        "GPU memory is below 95%, and the KV cache is enough",
+        by_phase("sweep"),
+        result_items.gpu_memory,
+    ),
+    Spec(
+        "fallback-tested",
+        "the fall-back was rehearsed on the live set-up: the drill",
+        by_phase("guard-drill"),
+        live_items.fallback_tested,
+    ),
+    Spec(
+        "routing",
+        "routing by traffic class is rendered, and routers run",
+        by_phase("route"),
+        live_items.routing,
+        attestable=True,
+    ),
+    Spec(
+        "monitoring",
+        "rules, alerts and the dashboard are rendered, and Prometheus has their series",
+        by_phase("monitor"),
+        live_items.monitoring,
+        attestable=True,
+    ),
+    Spec(
+        "weekly-report-scheduled",
+        "the weekly report is scheduled",
+        by_words("report schedule {rollout}"),
+        report_schedule.weekly_report,
+        attestable=True,
+    ),
+    Spec(
+        "runbook-shared",
+        "the people on call have the runbook",
+        lambda look: look.attest("runbook-shared"),
+        _said_by_people,
+        attestable=True,
+    ),
+    Spec(
+        "capacity",
+        "the standard pool carries the peak alone",
+        by_phase("baseline"),
+        live_items.capacity,
+        "specops",
+    ),
+    Spec(
+        "canary",
+        "the speculative pool answers as the standard one does",
+        by_phase("canary"),
+        live_items.canary,
+        "specops",
+    ),
+    Spec(
+        "guard-running",
+        "a guard runs, and sees",
+        by_words("guard run {rollout}"),
+        live_items.guard_running,
+        "specops",
+        attestable=True,
+    ),
+)

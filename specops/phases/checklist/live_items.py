@@ -8,8 +8,7 @@ from pathlib import Path
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
 from specops.phases.capacity import capacity as gate
-from specops.phases.checklist.evidence import Evidence, Look, Open
-from specops.phases.checklist.item import Decided
+from specops.phases.checklist.evidence import Decided, Evidence, Look, Open
 from specops.phases.guard import GUARD, standing
 from specops.phases.measurement import checked
 from specops.phases.monitor.check import check

@@ -23,8 +23,7 @@ from cronsim import CronSim, CronSimError
 
 from specops import results
 from specops.errors import FileError
-from specops.phases.checklist.evidence import Evidence, Look, Open, Refused
-from specops.phases.checklist.item import Decided
+from specops.phases.checklist.evidence import Decided, Evidence, Look, Open, Refused
 from specops.phases.report.delivery import FOLDER as RENDERED
 from specops.results import Result
 

@@ -10,8 +10,7 @@ from specops.config import Rollout
 from specops.phases.ab import report as ab_report
 from specops.phases.ab.report import Challenger, Deployed
 from specops.phases.ab.verdict import Decision
-from specops.phases.checklist.evidence import Evidence, Found, Look, Open
-from specops.phases.checklist.item import Decided
+from specops.phases.checklist.evidence import Decided, Evidence, Found, Look, Open
 from specops.phases.inputs import identity
 from specops.phases.monitor.thresholds import measurements
 from specops.phases.sweep import report as sweep_report

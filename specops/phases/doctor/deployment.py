@@ -18,8 +18,8 @@ from specops.errors import EndpointError, SpecopsError
 from specops.load.counters import Observed, several_tokens, speculating_standard
 from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings
-from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import endpoint
+from specops.phases.doctor.machine import ANSWER_S, Check
 from specops.phases.doctor.programs import prometheus_at
 from specops.phases.inputs import settings_of
 from specops.prometheus.series import POOLS, PoolName, exposed

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 from specops.errors import EndpointError, UsageError
 from specops.load.settings import checked_base_url
-from specops.phases.doctor.check import ANSWER_S, Check
+from specops.phases.doctor.machine import ANSWER_S, Check
 from specops.phases.monitor.check import WINDOW, of_engine
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName

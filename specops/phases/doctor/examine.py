@@ -10,10 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from specops import __version__
 from specops.config import Rollout
 from specops.phases.doctor import machine, programs
-from specops.phases.doctor.check import Check
 from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
-from specops.phases.doctor.machine import gpus
+from specops.phases.doctor.machine import Check, gpus
 from specops.results import Result, environment
 
 

@@ -1,4 +1,4 @@
-"""This machine: what is installed, what there is room for, and its GPUs."""
+"""A check and its outcome; the checks of this machine: what is installed, its room, its GPUs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,25 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from specops.assets import asset
 from specops.errors import FileError, install_command
-from specops.phases.doctor.check import ANSWER_S, Check, Status
+
+Status = Literal["ok", "warn", "fail"]
+
+ANSWER_S = 5.0
+"""How long a program or a server may take to answer."""
+
+
+class Check(BaseModel):
+    name: str
+    status: Status
+    found: str
+    fix: str | None = None
+
 
 DISK_WARN_GB = 1.0
 DISK_FAIL_GB = 0.1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.errors import SpecopsError
-from specops.phases.doctor.check import ANSWER_S, Check
 from specops.phases.doctor.endpoint import clock
+from specops.phases.doctor.machine import ANSWER_S, Check
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.progress import Silent
 from specops.prometheus.api import Api

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Rollout
 from specops.config.alerts import AlertName
+from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor import thresholds
 from specops.phases.monitor.thresholds import Measurements, limits, measurements
-from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource

@@ -21,7 +21,7 @@ from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
 from specops.load.record import Spread
 from specops.phases.ab import report as ab_report
-from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.visits import AbSettings
 from specops.phases.measurement import checked
 from specops.phases.sweep import report as sweep_report
 from specops.prometheus.promql import LATENCIES, Latency

@@ -3,8 +3,7 @@
 phases.py   the table of phases: how each runs, or why it does not apply
 step.py     the input and the outcome of a phase; the rules for earlier results
 stage.py    the drill's stage: both pools, NGINX before them, traffic through it
-next_step.py  what to change, and the one command to run next
-walk.py     the order, and the gates between phases
+walk.py     the order, the gates between phases, what a walk would do, and what to run after it
 """
 
 from specops.phases.playbook.step import Skipped, Step

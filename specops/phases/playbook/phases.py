@@ -23,7 +23,7 @@ from specops.load.settings import OF_THE_RUN, BaselineSettings
 from specops.phases import Phase, measurement
 from specops.phases.ab import report
 from specops.phases.ab.measure import compare
-from specops.phases.ab.settings import AbSettings, Arm
+from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.baseline import measure
 from specops.phases.canary import canary
 from specops.phases.canary import inputs as canary_inputs
@@ -33,8 +33,8 @@ from specops.phases.commands import Commands
 from specops.phases.guard_drill import drill
 from specops.phases.inputs import ADDED, changed, inputs_of, inputs_of_arms, inputs_of_settings, settings_of
 from specops.phases.launch import render as render_launch
+from specops.phases.measurement import Keep
 from specops.phases.monitor.render import render as render_monitor
-from specops.phases.partial_results import Keep
 from specops.phases.playbook.stage import STAGED, missing, staged
 from specops.phases.playbook.step import (
     Given,
@@ -51,7 +51,7 @@ from specops.phases.playbook.step import (
 from specops.phases.route.render import render as render_route
 from specops.phases.route.thresholds import servers
 from specops.phases.sweep.measure import machines
-from specops.phases.sweep.records import measurements_of
+from specops.phases.sweep.plan import measurements_of
 from specops.phases.sweep.spec import samples_of, spec_of
 from specops.phases.sweep.stages import BudgetError
 from specops.phases.sweep.sweep import sweep

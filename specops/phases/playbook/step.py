@@ -11,7 +11,7 @@ from specops import results
 from specops.config import Rollout
 from specops.phases import Phase
 from specops.phases.inputs import changed
-from specops.phases.partial_results import Keep, partial_results
+from specops.phases.measurement import Keep, partial_results
 from specops.progress import Progress
 from specops.results import Result
 

@@ -1,22 +1,31 @@
-"""The order of the phases, and the gates between them."""
+"""The order of the phases, the gates between them, what a walk would do, and what to do after it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log
 from pathlib import Path
+from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specops import results
-from specops.config import Rollout
-from specops.errors import Exit, SpecopsError, Stopped
+from specops.config import Pool, Rollout
+from specops.errors import Exit, FileError, SpecopsError, Stopped
+from specops.load.settings import BaselineSettings
 from specops.phases import PHASES, Phase
+from specops.phases.ab.visits import AbSettings, Arm, schedule
+from specops.phases.canary import inputs as canary_inputs
 from specops.phases.commands import Commands
-from specops.phases.playbook.forecast import forecast
+from specops.phases.inputs import changed, inputs_of, inputs_of_arms, settings_of
+from specops.phases.launch import Rendered
 from specops.phases.playbook.phases import PHASE_RUNS, check_addresses
 from specops.phases.playbook.step import Given, Skipped, Step, set_aside
+from specops.phases.sweep.plan import Sample
+from specops.phases.sweep.spec import forecast as forecast_sweep
+from specops.phases.sweep.spec import samples_of, spec_of
 from specops.progress import PhaseState, Progress
 from specops.results import Result, Verdict
 
@@ -181,3 +190,255 @@ def _set_aside_later(at: Given, stopped: Phase, before: Mapping[Phase, tuple[int
     if at.fresh and any(_stamp(at.path(phase)) != before[phase] for phase in reached):
         for phase in order[len(reached) :]:
             set_aside(phase, at.path(phase), at.progress)
+
+
+ASSUMED_TOKEN_S = 0.02
+ASSUMED_START_S = 30.0
+ASSUMED_TOKENS = 256
+"""Of an answer whose prompt and settings give no max_tokens."""
+
+QUICK_S = 2.0
+"""Of a phase that only renders files or judges results."""
+
+CANARY_CHECKS = 24
+DRILL_S = 60.0
+
+
+@dataclass(frozen=True)
+class PlannedPhase:
+    phase: Phase
+    starts: int = 0
+    """Servers that specops starts."""
+
+    requests: int = 0
+    """At most: a comparison ends early once it is decided."""
+
+    seconds: float = QUICK_S
+    reused: bool = False
+    """An earlier result has the same inputs and stands."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class WalkForecast:
+    phases: tuple[PlannedPhase, ...]
+    assumed: bool
+    """No earlier measurement: times are by the assumptions above."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(one.seconds for one in self.phases if not one.reused)
+
+    @property
+    def known_s(self) -> Mapping[str, float | None]:
+        """Expected seconds by phase, for progress; None where they would be an assumption."""
+        return {
+            one.phase: 0.0
+            if one.reused
+            else None
+            if self.assumed and one.starts + one.requests
+            else one.seconds
+            for one in self.phases
+        }
+
+
+class _Times:
+    """How long a request and a start take, by what was measured."""
+
+    def __init__(self, samples: list[Sample], requested: BaselineSettings) -> None:
+        self.samples = samples
+        self.tokens = requested.max_tokens or ASSUMED_TOKENS
+
+    def request_s(self, streams: int) -> float:
+        """A request's share of the time at so many streams."""
+        if not self.samples:
+            return self.tokens * ASSUMED_TOKEN_S / streams
+        apart = [abs(log(sample.streams / streams)) for sample in self.samples]
+        near = [s.prompt_s for s, far in zip(self.samples, apart, strict=True) if far == min(apart)]
+        return fmean(near)
+
+    def start_s(self) -> float:
+        known = [sample.up_s for sample in self.samples if sample.up_s is not None]
+        return fmean(known) if known else ASSUMED_START_S
+
+
+def forecast(at: Given, only: Phase | None = None) -> WalkForecast:
+    """Raises what the phases raise for wrong settings or damaged results."""
+    requested = settings_of(at.rollout, at.rollout.pools.standard)
+    samples, _ = samples_of(at.path("sweep"))
+    times = _Times(samples, requested)
+    planned = tuple(
+        _PLANS.get(phase, _quick)(at, phase, requested, times) for phase in PHASES if only in (None, phase)
+    )
+    return WalkForecast(planned, assumed=not samples)
+
+
+def _started(*pools: Pool) -> int:
+    return sum(pool.endpoint is None for pool in pools)
+
+
+def _stands(at: Given, phase: Phase, inputs: Mapping[str, str]) -> bool:
+    path = at.path(phase)
+    if at.fresh or not path.exists():
+        return False
+    try:
+        previous = results.read(path)
+    except FileError:
+        return False  # the phase itself says what is wrong with it
+    return previous.verdict not in ("partial", "no") and changed(previous, dict(inputs)) is None
+
+
+def _quick(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    return PlannedPhase(phase)
+
+
+def _baseline(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    pool, prompts = at.rollout.pools.standard, len(requested.prompt_set().prompts)
+    starts = _started(pool)
+    each = [level.concurrency or 1 for level in requested.levels() for _ in range(requested.repeats)]
+    requests = (prompts + requested.warmup) * len(each)
+    seconds = starts * times.start_s() + sum((prompts + requested.warmup) * times.request_s(n) for n in each)
+    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, inputs_of(requested, pool)))
+
+
+def _sweep(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    pool = at.rollout.pools.speculative
+    if pool.endpoint is not None or pool.fixed_k is not None:
+        return PlannedPhase(phase, seconds=0.0, note="not run: specops cannot set K of this pool")
+    spec = spec_of(at.rollout, at.file.parent)
+    known = forecast_sweep(spec, at.path("sweep"))
+    starts, requests = sum(rung.starts for rung in known.rungs), sum(rung.requests for rung in known.rungs)
+    if spec.budget_min is not None:
+        seconds, note = 60.0 * spec.budget_min, "a budget: later rungs depend on the first"
+    else:
+        streams = max(load.concurrency for load in spec.loads)
+        seconds, note = known.seconds or starts * times.start_s() + requests * times.request_s(streams), ""
+    return PlannedPhase(phase, starts, requests, seconds, _stands(at, phase, spec.inputs()), note)
+
+
+def _ab(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    pools = (at.rollout.pools.standard, at.rollout.pools.speculative)
+    arms = [Arm("standard", pools[0]), Arm("speculative", pools[1])]
+    settings, prompts = AbSettings(**at.rollout.ab.model_dump()), requested.prompt_set()
+    visits = schedule(
+        settings.design,
+        [arm.name for arm in arms],
+        requested.levels(),
+        [(prompt.id, prompt.traffic_class) for prompt in prompts.prompts],
+        rounds=requested.repeats,
+        looks=settings.looks,
+        seed=requested.seed,
+    )
+    turns = len({(visit.arm, visit.period) for visit in visits})
+    starts = turns if settings.design == "abba-restart" else _started(*pools)
+    requests = sum(len(visit.prompts) for visit in visits)
+    seconds = starts * times.start_s()
+    seconds += sum(len(visit.prompts) * times.request_s(visit.level.concurrency or 1) for visit in visits)
+    inputs = inputs_of_arms(arms, requested, settings, prompts)
+    return PlannedPhase(
+        phase, starts, requests, seconds, _stands(at, phase, inputs), "at most: ends once decided"
+    )
+
+
+def _canary(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    pools, settings = at.rollout.pools, at.rollout.canary
+    starts = _started(pools.standard, pools.speculative)
+    requests = 2 * (settings.samples + 4 * settings.prompts + 4 * CANARY_CHECKS)
+    seconds = starts * times.start_s() + requests * times.request_s(8)
+    return PlannedPhase(
+        phase, starts, requests, seconds, _stands(at, phase, canary_inputs(at.rollout)), "about"
+    )
+
+
+def _drill(at: Given, phase: Phase, requested: BaselineSettings, times: _Times) -> PlannedPhase:
+    pools = at.rollout.pools
+    if pools.standard.endpoint or pools.speculative.endpoint:
+        return PlannedPhase(phase, seconds=0.0, note="not run: it would move live traffic")
+    return PlannedPhase(phase, 2, 0, 2 * times.start_s() + DRILL_S, note="and NGINX, on loopback")
+
+
+_PLANS: Mapping[Phase, Callable[[Given, Phase, BaselineSettings, _Times], PlannedPhase]] = {
+    "baseline": _baseline,
+    "sweep": _sweep,
+    "ab": _ab,
+    "canary": _canary,
+    "guard-drill": _drill,
+}
+
+CHANGES: dict[Phase, str] = {
+    "baseline": "fix what {result} names",
+    "drafts": "choose another draft: pools.speculative in {file}",
+    "sweep": "give other drafts or trees to try in {file}: sweep.drafts, sweep.trees",
+    "ab": "another draft, tree or K: pools.speculative in {file}",
+    "canary": "fix what {result} shows",
+    "guard-drill": "fix what {result} names; its logs are {folder}/logs/guard-drill-*.log",
+}
+"""What to change after a phase said no."""
+AGAIN: dict[Phase, str] = {
+    "canary": "run {rollout} --only canary --fresh",
+    "guard-drill": "run {rollout} --only guard-drill",
+}
+"""The command after that, where it is not `specops run ROLLOUT`."""
+
+
+def following_walk(walk: Walk, rollout: Rollout, file: Path) -> list[str]:
+    """Lines `change: …`, if any, and `next: COMMAND`: what the first no calls for; else what is open; else
+    going live."""
+    commands = Commands(rollout, file, walk.folder)
+    said_no = next((step for step in walk.steps if step.result.verdict == "no"), None)
+    checked = walk.step("checklist")
+    if said_no is not None and said_no is not checked:
+        return _after_no(said_no, walk, commands)
+    if checked is not None and checked.result.verdict != "yes":
+        return _lines(commands.of("checklist {rollout}"))
+    if checked is not None:
+        return _lines(commands.of("guard status {rollout}"))
+    if walk.steps:
+        return _after(walk.steps[-1], commands)
+    hint = walk.skipped[-1].hint
+    if hint is not None and hint.startswith("specops "):
+        return _lines(hint)
+    return _lines(_again(commands), hint)
+
+
+def _lines(command: str, change: str | None = None) -> list[str]:
+    return [*([f"change: {change}"] if change else []), f"next: {command}"]
+
+
+def _after_no(step: Step, walk: Walk, commands: Commands) -> list[str]:
+    if step.phase == "launch":
+        return _lines(_again(commands), _of_launch(step))
+    change = CHANGES.get(step.phase, "fix what {result} names")
+    change = change.format(file=commands.file, folder=walk.folder, result=step.path)
+    if step.phase == "drafts":
+        target = str(step.result.settings.get("target", ""))
+        if target:
+            return _lines(commands.of(f"verify-draft --guide {target}"), change)
+    if step.phase == "guard-drill" and step.by_hand:  # of the live set-up, which no walk drills by itself
+        return _lines(commands.of("guard drill {rollout}"), f"fix what {step.path} names")
+    return _lines(commands.of(AGAIN.get(step.phase, "run {rollout}")), change)
+
+
+def _of_launch(step: Step) -> str:
+    """The gate's hint where it is the gate that said no, else what was rendered has errors."""
+    data = Rendered.model_validate(step.result.data)
+    if step.result.verdict == data.capacity.verdict and data.capacity.hint:
+        return data.capacity.hint
+    return f"fix the errors that {step.path} names"
+
+
+def _after(last: Step, commands: Commands) -> list[str]:
+    """Of a walk that did not come to the checklist."""
+    if last.result.verdict in ("yes", "partial"):
+        return _lines(_again(commands))
+    if last.phase == "ab" and last.result.verdict == "undecided":
+        more = last.result.summary.get("more_prompts")
+        return _lines(
+            _again(commands), f"add {f'about {more}' if more else 'many'} prompts in {commands.file}"
+        )
+    return _lines(_again(commands), f"see {last.path}")
+
+
+def _again(commands: Commands) -> str:
+    return commands.of("run {rollout}")

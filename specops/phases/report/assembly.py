@@ -12,13 +12,12 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import SpecopsError
 from specops.guard import journal
+from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.counter_increase import Floats
 from specops.phases.report.prometheus_data import PoolData, PrometheusData, query
-from specops.phases.report.report import Fallback, Missing, Report, Saved, Times
-from specops.phases.report.window import Window
-from specops.phases.yardsticks import left_out, version_of
+from specops.phases.report.report import Fallback, Missing, Report, Saved, Times, Window
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.results import Result

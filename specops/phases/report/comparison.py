@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from specops import results
-from specops.config.report import Costs
+from specops.config.rollout import Costs
 from specops.economics import StepCost
 from specops.errors import SpecopsError
 from specops.phases.ab import report as ab_report
@@ -25,8 +25,7 @@ from specops.phases.monitor.thresholds import Figure
 from specops.phases.report.counter_increase import Floats
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
 from specops.phases.report.prometheus_data import PoolData
-from specops.phases.report.report import Acceptance, Day, Drift, Saved, Speedup, SpeedupOf
-from specops.phases.report.window import Window
+from specops.phases.report.report import Acceptance, Day, Drift, Saved, Speedup, SpeedupOf, Window
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS
 from specops.render.prometheus.rules import Load

@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.phases.report.window import HOUR_S
+from specops.phases.report.report import HOUR_S
 from specops.prometheus.api import Api, Series
 from specops.prometheus.promql import selector
 

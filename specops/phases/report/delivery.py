@@ -22,11 +22,10 @@ import requests
 from specops import results
 from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
+from specops.phases.launch import RENDERED
 from specops.phases.measurement import checked
-from specops.phases.rendered import RENDERED
 from specops.phases.report.document import document
-from specops.phases.report.report import Report
-from specops.phases.report.window import Window
+from specops.phases.report.report import Report, Window
 from specops.render import files
 from specops.render import files as rendered_files
 from specops.render import schedule as render

@@ -17,8 +17,7 @@ from specops.guard.journal import Entry
 from specops.guard.state import FULL
 from specops.phases.report.counter_increase import Floats
 from specops.phases.report.prometheus_data import Gauge
-from specops.phases.report.report import Fallback, Gap, Incident
-from specops.phases.report.window import Window
+from specops.phases.report.report import Fallback, Gap, Incident, Window
 
 LONGER = 2.5
 """Times the usual interval between samples: one scrape that fails is no gap, two in a row are."""

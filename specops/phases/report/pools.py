@@ -13,6 +13,7 @@ from specops.phases.report.counter_increase import Floats, Increases
 from specops.phases.report.events import gaps, servers
 from specops.phases.report.prometheus_data import Gauge, PoolData, PrometheusData
 from specops.phases.report.report import (
+    HOUR_S,
     Acceptance,
     EngineLatency,
     Extreme,
@@ -23,8 +24,8 @@ from specops.phases.report.report import (
     OfClass,
     Pool,
     Quantile,
+    Window,
 )
-from specops.phases.report.window import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
 from specops.render.prometheus.alerts import MIN_DRAFTED

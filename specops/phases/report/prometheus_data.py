@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specops.config import Rollout
 from specops.phases.report import counter_increase
 from specops.phases.report.counter_increase import Floats, Increases
-from specops.phases.report.window import HOUR_S, Window
+from specops.phases.report.report import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
 from specops.prometheus.api import Api

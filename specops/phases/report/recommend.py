@@ -21,9 +21,9 @@ from specops.phases.report.report import (
     Pools,
     Recommendation,
     Speedup,
+    Window,
 )
 from specops.phases.report.tables import when
-from specops.phases.report.window import Window
 from specops.prometheus.series import PoolName
 
 PLAYBOOK, OURS = "the playbook", "a default of specops"

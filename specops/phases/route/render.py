@@ -11,7 +11,7 @@ from specops import results
 from specops.assets import asset
 from specops.config import Rollout
 from specops.errors import FileError
-from specops.phases.rendered import RENDERED
+from specops.phases.launch import RENDERED
 from specops.phases.route.thresholds import Rules, rules, servers
 from specops.render import files as rendered_files
 from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua

@@ -1,15 +1,16 @@
-"""The page of a run: the answer with the figures that carry it, the phases, what to do next, the sections."""
+"""The page of a run, written after each result: the answer and its figures, the phases, the next step."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from specops.errors import FileError, SpecopsError
 from specops.phases import PHASES
-from specops.phases.playbook.next_step import following_walk
-from specops.phases.playbook.walk import Walk
-from specops.phases.run_page import sections
+from specops.phases.playbook.walk import RECORD, Walk, following_walk
+from specops.phases.run_page import INDEX, sections
 from specops.phases.run_page.conclusion import (
     SKIPPED,
     STATES,
@@ -18,9 +19,12 @@ from specops.phases.run_page.conclusion import (
     conclusion,
     phase_reason,
 )
-from specops.phases.run_page.folder import RunFolder
+from specops.phases.run_page.folder import RunFolder, read
+from specops.render import files
 from specops.render.figures import NONE, count, sentence
 from specops.render.report.document import Badge, Cell, Document, Section, State, Step, Table, Tile
+from specops.render.report.html import GENERATOR, html
+from specops.results import Result
 
 NEXT, CHANGE = "next: ", "change: "
 SAMPLES = "The prompts are samples that ship with specops: measure your own traffic before you decide."
@@ -220,3 +224,60 @@ def _foot(run: RunFolder) -> Iterator[str]:
     versions = sorted({one.specops for one in run.results.values()})
     written = f"Written by specops {', '.join(versions)}" if versions else "Written by specops"
     yield f"{written} from the JSON files beside this page. Times are UTC."
+
+
+RUNS = "runs"
+
+
+def write_page(folder: Path) -> Path:
+    """Write the page of `folder` and return its path. Raises FileError, also for a page that is not ours."""
+    path = folder / INDEX
+    if path.exists() and not _is_ours(path):
+        raise FileError(
+            f"could not write {path}: the file there was not written by specops",
+            hint=f"rename it: mv {path} {path}.old",
+        )
+    files.write(folder, {INDEX: html(document(read(folder)))})
+    return path
+
+
+class PageUpdates:
+    """Call it with each result that was written, and `flush` when the command ends.
+
+    A partial result is written after every visit of a measurement, so its page waits for `flush`. A page that
+    cannot be written never stops a measurement: `warn` gets the sentence.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._waiting: set[Path] = set()
+
+    def __call__(self, path: Path, result: Result) -> None:
+        names = [*(f"{phase}.json" for phase in PHASES), RECORD]
+        if path.name in names and is_run_folder(path.parent):
+            self._waiting.add(path.parent)
+            if result.verdict != "partial":
+                self.flush()
+
+    def flush(self) -> None:
+        for folder in self._waiting:
+            try:
+                write_page(folder)
+            except SpecopsError as error:
+                self._warn(error.message)
+            except Exception as error:
+                self._warn(f"could not write {folder / INDEX}: {type(error).__name__}: {error}")
+        self._waiting.clear()
+
+
+def is_run_folder(folder: Path) -> bool:
+    """A folder that `run` has written into, or one of `runs/`. A phase's command may write elsewhere too."""
+    return (folder / RECORD).exists() or folder.resolve().parent.name == RUNS
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as page:
+            return GENERATOR in page.read(4096)
+    except OSError:
+        return False

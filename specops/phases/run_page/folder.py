@@ -22,7 +22,7 @@ from specops.phases import PHASES, Phase
 from specops.phases.ab import report as ab_report
 from specops.phases.ab import visits as ab_visits
 from specops.phases.canary.pair import Conformance
-from specops.phases.checklist.item import Checked
+from specops.phases.checklist.evidence import Checked
 from specops.phases.measurement import cells_of, checked
 from specops.phases.measurement import read as read_measurement
 from specops.phases.playbook.step import Skipped, Step

@@ -19,8 +19,8 @@ from specops.phases import PHASES, Phase
 from specops.phases.ab.report import Challenger, Measured, OfParity
 from specops.phases.ab.speedups import Speedups
 from specops.phases.ab.verdict import Decision
-from specops.phases.checklist.item import Item, Status
-from specops.phases.checklist.item import todo as checklist_todo
+from specops.phases.checklist.evidence import Item, Status
+from specops.phases.checklist.evidence import todo as checklist_todo
 from specops.phases.run_page.conclusion import STATES, challenger_of
 from specops.phases.run_page.folder import RunFolder
 from specops.phases.sweep.report import OfSetting

@@ -1,9 +1,8 @@
 """The sweep: which K, or which tree, at which load, and from where on it stops paying.
 
 spec.py          what is swept: settings, loads, prompts; checked before anything runs; --dry-run
-plan.py          jobs and rungs as data, their order, and how long they take (pure)
+plan.py          jobs and rungs as data, their order and time; what was measured, as it is stored (pure)
 stages.py        where the requests go: the choice by halving, then the confirmation (pure)
-records.py       what was measured, as it is stored
 sweep.py         ties them together: stores every cell at once, resumes where it stopped
 measure.py       one job: its server is started, measured and stopped; jobs on this machine
 ray_executor.py  jobs on a Ray cluster: which machine measures what next

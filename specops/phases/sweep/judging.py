@@ -9,14 +9,13 @@ from typing import Any
 
 from specops import stats
 from specops.load.record import CellRecord
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
+from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import advice, recommend, vetoes
 from specops.phases.sweep.advice import Line, Step
-from specops.phases.sweep.plan import Load, Setting, Skipped, load_of
+from specops.phases.sweep.plan import FailedJob, Load, Picked, Setting, Skipped, Stage, SweptCell, load_of
 from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
-from specops.phases.sweep.records import FailedJob, Picked, Stage, SweptCell
 from specops.phases.sweep.report import (
     Cell,
     Change,

@@ -29,8 +29,17 @@ from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
 from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
-from specops.phases.sweep.plan import ALWAYS, Executor, Job, Keep, PlannedCell, Rung
-from specops.phases.sweep.records import FailedJob, Memory, SweptCell
+from specops.phases.sweep.plan import (
+    ALWAYS,
+    Executor,
+    FailedJob,
+    Job,
+    Keep,
+    Memory,
+    PlannedCell,
+    Rung,
+    SweptCell,
+)
 from specops.phases.sweep.spec import SweepSpec
 from specops.progress import Progress, Silent
 

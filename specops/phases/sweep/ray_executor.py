@@ -21,10 +21,9 @@ from typing import Self
 from specops.errors import EnvironmentFailure, SpecopsError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.plan import ALWAYS, Job, Keep, PlannedCell, Rung, Setting
+from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, Setting, SweptCell
 from specops.phases.sweep.ray_cluster import Fleet, Held, connected, needs_of
 from specops.phases.sweep.ray_testbed import Said, Task
-from specops.phases.sweep.records import FailedJob, SweptCell
 from specops.progress import Progress
 
 Record = SweptCell | FailedJob | SpecopsError

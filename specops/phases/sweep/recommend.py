@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 
 from specops import stats
 from specops.phases.ab import verdict
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.speedups import Pairs
 from specops.phases.ab.verdict import Basis, Decision, times
-from specops.phases.sweep.plan import Setting
-from specops.phases.sweep.records import Picked
+from specops.phases.ab.visits import AbSettings
+from specops.phases.sweep.plan import Picked, Setting
 from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
 from specops.trees import parse_tree

@@ -25,7 +25,7 @@ from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt, PromptSet
 from specops.phases import measurement
-from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.visits import AbSettings
 from specops.phases.inputs import inputs_of_settings, settings_of
 from specops.phases.sweep import plan
 from specops.phases.sweep.plan import (
@@ -33,14 +33,15 @@ from specops.phases.sweep.plan import (
     STANDARD,
     Decks,
     Load,
+    Picked,
     Rung,
     Sample,
     Setting,
     Timing,
+    measurements_of,
     samples_of_baseline,
     samples_of_cells,
 )
-from specops.phases.sweep.records import Picked, measurements_of
 from specops.phases.sweep.stages import Halving, confirming
 from specops.serving import Grid, pool_of
 

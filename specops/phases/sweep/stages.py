@@ -24,8 +24,7 @@ from statistics import fmean
 
 from specops.errors import UsageError
 from specops.phases.sweep import plan
-from specops.phases.sweep.plan import Decks, Job, Load, Rung, Setting, Skipped, Timing
-from specops.phases.sweep.records import Picked, SweptCell
+from specops.phases.sweep.plan import Decks, Job, Load, Picked, Rung, Setting, Skipped, SweptCell, Timing
 from specops.phases.sweep.speedups import Swept, Where, shown
 from specops.stats import Interval
 

@@ -13,26 +13,24 @@ from specops.errors import ServerError
 from specops.phases.sweep import judging, plan
 from specops.phases.sweep.plan import (
     Executor,
+    FailedJob,
     Key,
+    LengthCounts,
     Load,
+    Measurements,
+    Picked,
     Rung,
     Sample,
     Skipped,
-    Timing,
-    key_of,
-    samples_of_cells,
-)
-from specops.phases.sweep.recommend import of_each
-from specops.phases.sweep.records import (
-    FailedJob,
-    LengthCounts,
-    Measurements,
-    Picked,
     SkippedCell,
     Stored,
     SweptCell,
+    Timing,
+    key_of,
     measurements_of,
+    samples_of_cells,
 )
+from specops.phases.sweep.recommend import of_each
 from specops.phases.sweep.spec import SweepSpec
 from specops.phases.sweep.stages import FAILED, Confirming, Halving, confirming, owed, refuse_short, smallest
 from specops.progress import Progress

@@ -25,9 +25,9 @@ from specops.load.record import CellRecord, Row
 from specops.load.validity import CACHED
 from specops.phases.ab.confounders import Requests
 from specops.phases.ab.parity import Matches, Parity, chance, matches
-from specops.phases.ab.settings import AbSettings
 from specops.phases.ab.verdict import Checks, Decision, times
-from specops.phases.sweep.records import SweptCell
+from specops.phases.ab.visits import AbSettings
+from specops.phases.sweep.plan import SweptCell
 from specops.stats import Interval
 
 

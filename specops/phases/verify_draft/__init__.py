@@ -2,14 +2,11 @@
 
 pair.py         settings, and one of the two checkpoints, each part read when it is needed
 findings.py     one check's finding, its severity, and the verdict of all findings: pure
-differences.py  two tokenizers, part by part; where texts end; chat templates: pure
-witness.py      the same texts through both tokenizers
-heads.py        whether a head's shapes fit its target: pure
-engine.py       how the named engine treats this pair, by its draft table (specops/serving): pure
+differences.py  two tokenizers, part by part and over the same texts; where texts end; chat templates
+engine.py       whether a head fits its target, and how the named engine treats the pair: pure
 memory.py       weights, KV bytes, and the KV blocks lost to the draft; sizes of GPUs
 verify.py       every check, in order; settings in, one result out
 guide.py        the playbook's advice on drafts, each figure with its source
 estimate.py     --measure: the pair on the embedded engine
-prediction.py   its sample of answers, the costs of steps, and the time of requests with a tree
-api_overhead.py the API's own time
+prediction.py   its sample of answers, the costs of steps and of the API, the time of requests with a tree
 """

@@ -14,12 +14,12 @@ from specops.checkpoints.source import find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
 from specops.load.workload import PromptSet
-from specops.phases.verify_draft import differences, engine, heads, witness
+from specops.phases.verify_draft import differences, engine
+from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine import Engine, Treatment
 from specops.phases.verify_draft.findings import Finding, decide, worst
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
 from specops.phases.verify_draft.pair import Side, VerifySettings
-from specops.phases.verify_draft.witness import Encodings
 from specops.progress import Progress
 from specops.results import Result
 from specops.trees import exit_layers
@@ -171,10 +171,10 @@ def judge(
     if draft.kind == "independent":
         theirs = _tokenizer(side)
     else:
-        findings += heads.fits(serving, draft, target, side, max(ours.tokens) + 1)
+        findings += engine.fits(serving, draft, target, side, max(ours.tokens) + 1)
     if theirs is None:
         return Judged(findings)
-    encoded = witness.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
+    encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
     findings += [*_vocabulary(serving, target, side, draft, ours, theirs), encoded.finding()]
     return Judged(findings, encoded)
 

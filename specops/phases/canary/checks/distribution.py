@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from specops.load.workload import Prompt
 from specops.phases.canary import two_samples
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Pool, Reply
 from specops.phases.canary.pair import Check, Outcome, Pair, Status, trouble
-from specops.phases.canary.reply import Reply
 from specops.phases.canary.two_samples import Drawn
 
 ALPHA = 0.01

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Pool, Reply
 from specops.phases.canary.pair import PLAIN_TOKENS, Check, Pair, Side, of_each, same_text, trouble
-from specops.phases.canary.reply import Reply
 from specops.prometheus.exposition import Scrape
 from specops.serving import tables
 

@@ -20,9 +20,8 @@ from specops.phases.ab.parity import (
     margins_needed,
     with_margins,
 )
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Pool, Reply
 from specops.phases.canary.pair import PLAIN_TOKENS, Check, Outcome, Pair, Status, trouble
-from specops.phases.canary.reply import Reply
 
 CHALLENGER = "speculative"
 CONFIDENCE = 0.999

@@ -7,9 +7,8 @@ from itertools import cycle
 
 from specops.errors import PromptsError
 from specops.load.workload import Prompt
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Pool, Reply
 from specops.phases.canary.pair import Check, Outcome, Pair, Side, held, of_each, trouble
-from specops.phases.canary.reply import Reply
 
 TOKENS = 32
 SHRINK = 0.85

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from specops.phases.ab.parity import NEAR_TIE
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Choice, Pool, Reply, Token
 from specops.phases.canary.pair import (
     PLAIN_TOKENS,
     Check,
@@ -24,7 +24,6 @@ from specops.phases.canary.pair import (
     same_texts,
     trouble,
 )
-from specops.phases.canary.reply import Choice, Reply, Token
 
 TOKENS = 24
 HOT = 1.5

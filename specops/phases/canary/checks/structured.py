@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specops.phases.canary.client import Ask, Pool
+from specops.phases.canary.client import Ask, Call, Pool, Reply
 from specops.phases.canary.pair import Check, Pair, Side, of_each, trouble
-from specops.phases.canary.reply import Call, Reply
 
 TOKENS = 96
 SCHEMA: dict[str, Any] = {

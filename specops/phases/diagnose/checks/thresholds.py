@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from specops.phases.ab.settings import AbSettings
+from specops.phases.ab.visits import AbSettings
 from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
 from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 

@@ -13,8 +13,8 @@ from specops.net import is_loopback
 from specops.phases.diagnose.collectors import live, run_folder
 from specops.phases.diagnose.collectors.live import NO_PROMETHEUS, PrometheusPool, ScrapedPool
 from specops.phases.diagnose.observations import Observations
+from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.yardsticks import left_out, version_of
 from specops.progress import Progress
 from specops.prometheus.api import Api
 
