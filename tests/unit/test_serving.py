@@ -16,6 +16,9 @@ from calling import specops
 
 from specops.launch.command_files import command_of, judge
 from specops.serving import ENGINES, USUAL, Startable, parameter, tables
+from specops.serving.llamacpp.builds import table as builds_of_llamacpp
+from specops.serving.sglang.releases import table as releases_of_sglang
+from specops.serving.vllm.versions import table as versions_of_vllm
 
 SPECOPS = Path(__file__).parents[2] / "specops"
 EXCEPTIONS = {
@@ -235,3 +238,18 @@ def test_a_request_parameter_has_the_name_that_the_engine_gives_it() -> None:
     assert parameter("repetition_penalty", series) == "repeat_penalty"
     assert parameter("repetition_penalty", USUAL) == "repetition_penalty"
     assert parameter("presence_penalty", series) == "presence_penalty"
+
+
+def test_the_guides_table_of_engines_has_the_versions_of_the_lints_tables() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "configure.md").read_text(encoding="utf-8")
+    judged = versions_of_vllm().judged
+    releases, builds = releases_of_sglang().versions, builds_of_llamacpp().builds
+    ranges = {
+        "vllm": (str(judged[0]), str(judged[-1])),
+        "sglang": (releases[0], releases[-1]),
+        "llamacpp": (f"b{builds[0]}", f"b{builds[-1]}"),
+    }
+    rows = {row.split("`")[1]: row for row in guide.splitlines() if row.startswith(("| `", "| [`"))}
+    for engine, (oldest, newest) in ranges.items():
+        assert f"{oldest} to {newest}" in rows[engine]
+    assert rows.keys() >= ENGINES.keys() - {"endpoint"}
