@@ -223,3 +223,4 @@ def test_its_metrics_are_found_where_it_has_them(monkeypatch) -> None:
 
 def test_the_registry_has_it() -> None:
     assert ENGINES["trtllm"].title == "TensorRT-LLM"
+    assert ENGINES["trtllm"].refused.keys() == {"min_p", "logit_bias"}

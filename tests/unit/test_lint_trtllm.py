@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import trtllm_table
 
 from specops.launch.command_files import commands_in, judge
+from specops.serving import Command
 from specops.serving.argv import Judged
 from specops.serving.trtllm.releases import Version, table
 
@@ -378,3 +381,38 @@ def test_the_table_is_read_from_a_releases_sources(tmp_path, monkeypatch) -> Non
                       "Eagle3": ["eagle_choices", "sa_config"]},
         },
     }  # fmt: skip
+
+
+NUMBERS = st.integers(-3, 40) | st.floats()
+SCALARS = st.none() | st.booleans() | NUMBERS | st.text(max_size=4)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3),
+    max_leaves=4,
+)
+NEWEST = table().release()
+SPECULATIVE = sorted({*NEWEST.base, *(key for own in NEWEST.types.values() for key in own)})
+CONFIGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "speculative_config": VALUES
+        | st.dictionaries(st.sampled_from(["decoding_type", *SPECULATIVE]), VALUES, max_size=5)
+        | st.fixed_dictionaries(
+            {"decoding_type": st.sampled_from(sorted(NEWEST.types))},
+            optional=dict.fromkeys(SPECULATIVE, VALUES),
+        ),
+        "cuda_graph_config": VALUES,
+        "kv_cache_dtype": VALUES,
+        "kv_cache_config": VALUES,
+        "backend": VALUES,
+    },
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=CONFIGS, version=st.sampled_from([str(one) for one in table().versions]))
+def test_any_content_of_the_file_is_judged(content, version) -> None:
+    text = yaml.safe_dump(content)
+    command = Command("x", "trtllm", ("trtllm-serve", "m", "--config", "c"), files={"c": text})
+    found = judge(command, version)
+    assert found.version == version

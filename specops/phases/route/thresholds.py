@@ -133,7 +133,8 @@ def _unsupported(rollout: Rollout, measured: _Measured) -> list[dict[str, str]]:
     if rollout.route.unsupported is not None:
         known = dict.fromkeys(rollout.route.unsupported, IN_THE_FILE)
     elif ENGINES[pool.engine].opaque:  # any engine may answer; the standard pool loses nothing but speed
-        known = {name: why for engine in ENGINES.values() for name, why in engine.refused.items()}
+        engines = reversed(ENGINES.values())  # of two reasons, the first engine's
+        known = {name: why for engine in engines for name, why in engine.refused.items()}
     else:
         known = dict(ENGINES[pool.engine].refused)
     for name, source in measured.unsupported.items():

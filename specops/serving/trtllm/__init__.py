@@ -29,6 +29,8 @@ METHODS: dict[Kind, str] = {
     "suffix": "SA",
 }
 
+_REFUSED = "TensorRT-LLM refuses it where it speculates"
+
 
 def served(pair: ServedPair) -> str:
     draft = f", speculative_model: {pair.draft}" if pair.draft else ""
@@ -72,6 +74,9 @@ ENGINE = Engine(
     about="specops configures trtllm-serve",
     settings=TrtllmPool,
     namings={"trtllm": CURRENT},
+    # Since 1.3, in the sampler of one-model speculation. It refuses penalties too, unless the settings have
+    # enable_penalty: that depends on the pool, and the canary finds it.
+    refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,
     speculation_flags=(),
     drafts=DRAFTS,

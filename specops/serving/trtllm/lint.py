@@ -228,7 +228,7 @@ def decoding_type(given: Given, release: Release) -> Iterator[Found]:
             why = "without it the server does not know how to draft, and does not start"
             yield Found(Finding("error", at, why, f"one of {', '.join(sorted(release.types))}"))
         return
-    if type_ in release.types or is_unknown(type_):
+    if str(type_) in release.types or is_unknown(type_):
         return
     why = f"TensorRT-LLM {release} has no such type"
     meant = CALLED.get(str(type_).lower())
@@ -276,7 +276,7 @@ def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
 def needed(given: Given, release: Release) -> Iterator[Found]:
     """What a decoding type cannot do without."""
     said = given.speculation
-    if said is None or said.get("decoding_type") not in release.types:
+    if said is None or str(said.get("decoding_type")) not in release.types:
         return
     type_ = said["decoding_type"]
     named = any(name in said for name in ("speculative_model", "speculative_model_dir", *RENAMED))
@@ -329,7 +329,7 @@ def together(given: Given, release: Release) -> Iterator[Found]:
     schedule, length = said.get("draft_len_schedule"), said.get("max_draft_len")
     at = _key(SPECULATIVE, "draft_len_schedule")
     if isinstance(schedule, dict) and schedule:
-        sizes = {int(size): drafts for size, drafts in schedule.items() if str(size).isdigit()}
+        sizes = {int(size): drafts for size, drafts in schedule.items() if str(size).isdecimal()}
         if old and 1 not in sizes:
             yield Found(Finding("error", at, "up to 1.2 it must say the draft length of batch size 1"))
         elif sizes and length is not None and sizes[min(sizes)] != length:
