@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
-from specops.cli.output import Table, print_json, print_text
+from specops.cli.output import Table, name_rollout, print_json, print_text
 from specops.cli.progress import progress
 from specops.errors import Exit, UsageError
 from specops.results import Result, write
@@ -165,11 +166,12 @@ def shared_options(
                 "out": given.pop("out", None),
                 "writes_answer": kind is AnswerOption,
             }
+            path = given.pop("rollout") if on_rollout else given.get("rollout")
+            name_rollout(_place(path, shared["out"] if kind is FolderOption else None))
             if on_rollout:
                 from specops.config import load
 
-                shared["path"] = given.pop("rollout")
-                shared["file"] = load(shared["path"])
+                shared |= {"path": path, "file": load(path)}
             call = first.annotation(**shared)
             answer = function(call, **given)
             if answer is not None:
@@ -189,6 +191,14 @@ def shared_options(
         return called
 
     return decorate
+
+
+def _place(rollout: Any, folder: Path | None) -> str | None:
+    """The arguments that name the rollout file, and the run folder where `--out` gives one; None without a
+    rollout file."""
+    if not isinstance(rollout, Path):
+        return None
+    return shlex.join([str(rollout), *(["--out", str(folder)] if folder is not None else [])])
 
 
 FLAGS = {"as_json": JsonFlag, "quiet": QuietFlag, "debug": DebugFlag}

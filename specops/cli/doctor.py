@@ -40,13 +40,12 @@ def doctor(
     from specops.phases.doctor.examine import examine, result
 
     checks = examine(base_url, prometheus, file)
-    return Answer(result(checks), _page(checks, rollout))
+    return Answer(result(checks), _page(checks))
 
 
-def _page(checks: Sequence[Check], rollout: Path | None) -> Iterator[str]:
+def _page(checks: Sequence[Check]) -> Iterator[str]:
     width = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:4}  {check.name:{width}}  {check.found}"
         if check.fix and check.status != "ok":
-            fix = check.fix.replace("ROLLOUT", str(rollout)) if rollout else check.fix
-            yield f"{'':4}  {'':{width}}  fix: {fix}"
+            yield f"{'':4}  {'':{width}}  fix: {check.fix}"

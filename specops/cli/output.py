@@ -33,6 +33,10 @@ STYLES = {word: style for style, words in VERDICTS.items() for word in words}
 STATE = re.compile(rf"(?<=\s)({'|'.join(sorted(STYLES, key=len, reverse=True))})(?=\s\s|$)")
 """A verdict in its column: between spaces, with two spaces or nothing after it."""
 
+PLACEHOLDER = re.compile(r"\bROLLOUT\b")
+"""Stands for the rollout file in commands and sentences that are made where its path is not known."""
+_rollout: str | None = None
+
 COMMAND = re.compile(r"\b(specops|pip|vllm|docker|kubectl|curl|python) ")
 """A line with a command to paste stays whole, however long."""
 
@@ -41,11 +45,23 @@ _GLUE = "\x00"
 """A space at which no line may break, while it is folded."""
 
 
+def name_rollout(place: str | None) -> None:
+    """Print `place`, the arguments that name the rollout file, for the placeholder from now on. None leaves
+    the placeholder."""
+    global _rollout
+    _rollout = place
+
+
+def named(text: str) -> str:
+    """The text with the rollout file of this command in it."""
+    return text if _rollout is None else PLACEHOLDER.sub(lambda _: _rollout or "", text)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
     colour = terminal and "NO_COLOR" not in os.environ
-    for line in "\n".join(lines).split("\n"):
+    for line in named("\n".join(lines)).split("\n"):
         for piece in folded(line, width) if terminal else [line]:
             typer.echo(coloured(piece) if colour else piece)
 
@@ -125,7 +141,7 @@ def _print_table(table: Table) -> None:
     for number, column in enumerate(table.columns):
         drawn.add_column(column, justify="right" if number else "left", no_wrap=not console.is_terminal)
     for row in table.rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(named, row))
     console.print(drawn)
 
 
@@ -146,6 +162,7 @@ class Failure(TypedDict):
 def print_failure(message: str, hint: str | None, code: int, *, as_json: bool) -> None:
     """`error: sentence`, then `hint: what to do`, on stderr. As JSON, `{"error", "hint", "code"}` on stdout:
     a program that reads the answer there gets one document, whether the command succeeds or fails."""
+    message, hint = named(message), named(hint) if hint else hint
     if as_json:
         print_json(Failure(error=message, hint=hint, code=code))
         return

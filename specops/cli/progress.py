@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from specops.cli.output import named
 from specops.progress import PhaseState, Progress, Silent
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class _Terminal:
         self._work.request(seconds, chunks)
 
     def note(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(named(text))
 
     def _render(self) -> Group:
         from rich.console import Group
@@ -259,7 +260,7 @@ class _Lines:
     def note(self, text: str) -> None:
         with self._lock:
             self._said = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
+            print(named(text), file=sys.stderr, flush=True)
 
     def _speak_up(self) -> None:
         while not self._ended.wait(max(0.05, LINE_EVERY_S - (time.monotonic() - self._said))):

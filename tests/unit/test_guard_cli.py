@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import getpass
+import json
 from pathlib import Path
 
 import pytest
 import yaml
+from calling import specops
+from printed_commands import in_prose, problem
 from typer.testing import CliRunner
 
 from specops.cli.app import app
+from specops.cli.output import name_rollout
+from specops.cli.progress import progress
 from specops.errors import EnvironmentFailure, Exit, UsageError
-from specops.guard.journal import FILE, read
+from specops.guard.journal import FILE, Entry, Evidence, Journal, read
+from specops.guard.lock import locked
+from specops.guard.policy import Rules, decide
+from specops.guard.state import Evaluation, State
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 
@@ -20,8 +28,13 @@ ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": 
 def rollout(tmp_path: Path) -> Path:
     path = tmp_path / "rollout.yaml"
     pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
+    addresses = {"prometheus": "http://127.0.0.1:1"}
     actions = [{"kind": "flag_file", "path": str(tmp_path / "flag")}]
-    path.write_text(yaml.safe_dump({"rollout": "r", "pools": pools, "guard": {"actions": actions}}))
+    path.write_text(
+        yaml.safe_dump(
+            {"rollout": "r", "pools": pools, "addresses": addresses, "guard": {"actions": actions}}
+        )
+    )
     return path
 
 
@@ -62,3 +75,38 @@ def test_a_user_without_a_name_can_override(rollout, tmp_path, monkeypatch) -> N
     override = read(tmp_path / "guard" / FILE).state.override
     assert override is not None
     assert override.by.startswith("uid ")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_hint_names_the_rollout_file_of_the_command(
+    rollout: Path, tmp_path: Path, apart: bool, as_json: bool
+) -> None:
+    """The lock of the guard does not know which file it is of; the command line does."""
+    file = rollout.rename(tmp_path / "my rollout.yaml")
+    folder = tmp_path / "elsewhere" if apart else tmp_path / "runs" / "r"
+    words = ["guard", "once", str(file), *(["--out", str(folder)] if apart else [])]
+    with locked(folder / "guard"):
+        done = specops(*words, *(["--json"] if as_json else []))
+    assert done.returncode == Exit.ENVIRONMENT
+    hint = json.loads(done.stdout)["hint"] if as_json else done.stderr.splitlines()[-1]
+    (shown,) = in_prose(hint)
+    assert shown.words == ["guard", "status", *words[2:]]
+    assert problem(shown.words) is None
+
+
+def test_status_and_notes_name_the_rollout_file(rollout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal(rollout.parent / "runs" / "r" / "guard" / FILE)
+    held = decide(
+        State(mode="held", percent=0), Evaluation(ts=1.0, verdict="healthy", reason="r"), 1.0, Rules()
+    )
+    journal.append(Entry(ts=1.0, id=1, verdict="healthy", evidence=Evidence(why=held.why), state=held.state))
+    said = specops("guard", "status", str(rollout)).stdout
+    assert f"specops guard override {rollout} none --why WHY" in said
+    name_rollout("a.yaml")
+    try:
+        with progress() as shown:
+            shown.note("run specops guard status ROLLOUT")
+    finally:
+        name_rollout(None)
+    assert capsys.readouterr().err == "run specops guard status a.yaml\n"
