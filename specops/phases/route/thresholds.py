@@ -153,6 +153,8 @@ class _Paid:
     """Whether it did not pay at a heavier load that was measured."""
 
     source: str
+    traffic_class: str | None = None
+    """None: all classes together."""
 
 
 class _Measured:
@@ -200,7 +202,10 @@ class _Measured:
     def max_in_flight(self) -> dict[str, Any] | None:
         """The limit of a class that was not compared: the lowest limit of the compared classes."""
         known = [self._paid(name) for name in self.compared]
-        return self._carried(min(known, key=lambda paid: paid.streams) if known else self.swept)
+        if not known:
+            return self._carried(self.swept)
+        among = f", the lowest of {len(known)} classes" if len(known) > 1 else ""
+        return self._carried(min(known, key=lambda paid: paid.streams), among)
 
     def max_in_flight_of(self, name: str) -> dict[str, Any] | None:
         """The limit of a compared class; None if it equals `max_in_flight`."""
@@ -217,9 +222,9 @@ class _Measured:
             return compared
         return swept
 
-    def _carried(self, paid: _Paid | None) -> dict[str, Any] | None:
+    def _carried(self, paid: _Paid | None, among: str = "") -> dict[str, Any] | None:
         """The limit of one router: the streams at which a replica surely pays, times replicas, over
-        routers."""
+        routers. `among` says of what it is the lowest."""
         if paid is None:
             return None
         replicas = len(servers(self.rollout, "speculative"))
@@ -229,7 +234,8 @@ class _Measured:
         limit = max(1, paid.streams * replicas // routers)
         paying = count(paid.streams, "stream")
         servers_by_router = f"× {count(replicas, 'replica')} / {count(routers, 'router')}"
-        why = f"{paid.source}: pays up to {paying}, {servers_by_router}"
+        of = f"{paid.traffic_class} " if paid.traffic_class else ""
+        why = f"{paid.source}: {of}pays up to {paying}{among if of else ''}, {servers_by_router}"
         return sourced(limit, why)
 
     def _ab(self, result: Result, path: str, source: str) -> None:
@@ -255,7 +261,7 @@ class _Measured:
             streams = max((level.concurrency for level in at if level.concurrency is not None), default=None)
             if streams is not None:
                 heavier = any(number is not None and number > streams for number in measured)
-                self.compared[name] = _Paid(streams, heavier, source)
+                self.compared[name] = _Paid(streams, heavier, source, name)
         if not self.compared:
             self.notes.append(f"{path} was measured at rates, which do not limit requests in flight")
 
