@@ -310,7 +310,7 @@ def _incident(random: np.random.Generator, count: int, interval: int) -> Inciden
     return Incident(
         began=random.integers(2 * 3600 // interval, 4 * 3600 // interval, count),
         slower=np.where(exactly, 1.2, random.uniform(1.2, 2.0, count)),
-        seen_in_acceptance=random.random(count) < 0.5,
+        shown_by_acceptance=random.random(count) < 0.5,
     )
 
 

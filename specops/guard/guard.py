@@ -37,6 +37,10 @@ Observe = Callable[[float, float | None, Row | None], Evaluation]
 the row of bad evaluations so far."""
 
 
+STEP_S = 1.0
+"""Of the clock, from which on it was set: what is less is slewed, or the time between two readings."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """The capacity gate's answer before traffic is moved to the standard pool."""
@@ -77,7 +81,9 @@ class Guard:
         rollout: str = "",
         notifications: Sequence[Notification] = (),
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
     ) -> None:
+        """`steady`: seconds that pass however `clock` is set; without it a step of the clock is time."""
         self.rules = rules
         self.dry_run = dry_run
         self.tally = Tally()
@@ -89,6 +95,8 @@ class Guard:
         self._rollout = rollout
         self._notifications = tuple(notifications)
         self._clock = clock
+        self._steady = steady
+        self._offset = clock() - steady() if steady is not None else 0.0
         action = journal.standing.last_action
         self._outcome = action.result.outcome if action is not None and action.result is not None else None
 
@@ -134,7 +142,7 @@ class Guard:
 
     def turn(self, alerts: Sequence[str] = ()) -> Entry:
         """One evaluation and what follows. `alerts` are recorded with it, and have no other effect."""
-        now, state = self._clock(), self.state
+        now, state = self._now()
         self._read()
         began = time.monotonic()
         evaluation = self._evaluation(now)
@@ -150,26 +158,40 @@ class Guard:
     def pin(self, override: Override) -> Entry | None:
         """Apply a person's override. None where exactly this one holds already, and the targets confirm
         it."""
-        now = self._clock()
+        now, state = self._now()
         self._read()
         if (
-            self.state.override == override
+            state.override == override
             and override.left_s is None
-            and not self._must_act(self.state.target_percent)
+            and not self._must_act(state.target_percent)
         ):
             return None
         capacity = (
             self._ask_gate().reason if override.pool == "standard" else None
         )  # only recorded: a person decides
-        return self._carry_out(pin(self.state, override, now, self.rules), now, capacity=capacity)
+        return self._carry_out(pin(state, override, now, self.rules), now, capacity=capacity)
 
     def release(self, by: str, why: str) -> Entry:
         """End an override: the guard decides again."""
-        now = self._clock()
+        now, state = self._now()
         self._read()
         readings = [reading.percent for reading in self.readings if reading.percent is not None]
-        decision = release(self.state, by, why, now, self.rules, min(readings, default=None))
+        decision = release(state, by, why, now, self.rules, min(readings, default=None))
         return self._carry_out(decision, now)
+
+    def _now(self) -> tuple[float, State]:
+        """The time, and the state. Where the clock was set since the last call, the state's times move along:
+        that is not time that passed."""
+        now, state = self._clock(), self.state
+        if self._steady is None:
+            return now, state
+        offset = now - self._steady()
+        step, self._offset = offset - self._offset, offset
+        if abs(step) < STEP_S:
+            return now, state
+        times = {"at": state.at, "counted_at": state.counted_at}
+        moved = {name: ts + step for name, ts in times.items() if ts is not None}
+        return now, state.model_copy(update=moved)
 
     def _read(self) -> None:
         self.readings = self._switch.read()

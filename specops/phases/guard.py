@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -115,6 +116,7 @@ def guarding(
             dry_run=dry_run,
             rollout=rollout.rollout,
             notifications=notifications(rollout.guard.actions),
+            steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),  # counts on while the host is suspended
         )
         yield guard, lock
 

@@ -359,7 +359,8 @@ def looked_back(
     plan: Criteria, short: dict[str, float], longer: dict[str, float], windows: float
 ) -> Evaluation:
     """The last window and a longer one, of a pool that takes 1.4 times the baseline's."""
-    back = Window(windows * plan.window_s, seen(**{**SLOWER, **longer}))
+    n = windows * short.get("tpot_n", 400.0)
+    back = Window(windows * plan.window_s, seen(**{**SLOWER, "tpot_n": n, "e2e_n": n, **longer}))
     return evaluate(plan, seen(**{**SLOWER, **short}), 1000.0, back)
 
 
@@ -393,7 +394,7 @@ QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(12
         (TWO, MANY, 32, "bad", False),  # the longer window shows that the standard pool is not slow
         (TWO, standard_of(120, 1.4), 32, "healthy", True),
         (TWO, standard_of(120, 1.4), 64, "healthy", True),
-        (TWO, standard_of(30, 1.27), 32, "healthy", True),  # slower than it, and not surely
+        (TWO, standard_of(30, 1.35), 32, "healthy", True),  # slower than it, and not surely
         # The last window contradicts: a fault of both that has just begun.
         (standard_of(2, 1.4), MANY, 32, "healthy", True),
         (standard_of(2, 1.28), MANY, 32, "healthy", False),
@@ -401,9 +402,9 @@ QUIET, TWO, MANY = standard_of(0, math.nan), standard_of(2, 1.0), standard_of(12
         (TWO, {**MANY, "standard_sampled": 1 - 0.5 / 32, "standard_covered": 1 - 0.5 / 32}, 32, "bad", False),
         (TWO, {**MANY, "standard_sampled": 1 - 0.6 / 32}, 32, "healthy", False),
         (TWO, {**MANY, "standard_covered": 1 - 0.6 / 32}, 32, "healthy", False),
-        # Few in five hours is no traffic; the same in less is not.
+        # Surely less than 1% of the requests is no traffic; the same number beside fewer requests is not.
         (TWO, standard_of(15, 1.0), 64, "bad", False),
-        (TWO, standard_of(5, 1.0), 63, "healthy", False),
+        (TWO, standard_of(5, 1.0), 3, "healthy", False),
         (TWO, standard_of(5, 1.4), 64, "healthy", True),
         (standard_of(2, 1.28), standard_of(5, 1.0), 64, "healthy", False),
         # None in one window may be chance.
@@ -430,10 +431,48 @@ def test_a_standard_pool_with_little_traffic_is_compared_over_longer(
 
 def test_a_window_that_is_long_for_its_own_traffic_is_compared_as_well(plan: Criteria) -> None:
     few = {"finished": 10.0, "drafted": 600.0, "tpot_n": 10.0, "e2e_n": 10.0}
-    for standard, verdict in ((MANY, "bad"), (TWO, "healthy"), (QUIET, "bad"), (standard_of(9, 1.0), "bad")):
-        windows = 64 if standard["standard_tpot_n"] == 9 else 8
+    for standard, windows, verdict in (
+        (MANY, 8, "bad"),
+        (TWO, 8, "healthy"),
+        (QUIET, 8, "healthy"),  # none beside 80 requests may be chance
+        (QUIET, 64, "bad"),
+        (standard_of(9, 1.0), 64, "healthy"),  # 1.4% of the requests
+    ):
         found = looked_back(plan, few, standard, windows)
         assert found.verdict == verdict, standard
+
+
+@pytest.mark.parametrize("n", [20.0, 400.0])  # too few to judge one window alone, and enough
+def test_a_fault_of_both_that_few_requests_of_the_standard_pool_missed_is_not_speculation_s(
+    plan: Criteria, n: float
+) -> None:
+    """Both became 2.5 times slower a third of the longer window ago; most of the standard pool's 20 requests
+    came before, by chance."""
+
+    def ours(times: float, windows: float) -> dict[str, float]:
+        token, count = 0.026 * times, n * windows
+        of = dict.fromkeys(("finished", "tpot_n", "e2e_n"), count) | {"drafted": 65 * count}
+        return {"tpot": token, "e2e": 0.1 + token * 100, **of}
+
+    short = seen(**{**standard_of(1, 1.0), **ours(2.3, 1)})
+    for mean, verdict in ((1.4, "healthy"), (2.3, "bad")):  # it is as slow all the time: not by chance
+        long = seen(**{**standard_of(20, 1.0), **ours(mean, 8)})
+        found = evaluate(plan, short, 1000.0, Window(8 * plan.window_s, long))
+        assert found.verdict == verdict, found.reason
+
+
+@pytest.mark.parametrize(("share", "n", "verdict"), [(0.02, 40.0, "healthy"), (0.001, 400.0, "bad")])
+def test_the_baseline_decides_alone_only_beside_a_standard_pool_that_is_surely_unused(
+    plan: Criteria, share: float, n: float, verdict: str
+) -> None:
+    """That 320 requests are beside none of a standard pool with 2% may be chance; in 64 windows 0.1%
+    of the requests is no traffic."""
+    windows = 8 if share == 0.02 else 64
+    ours = {**SLOWER, "finished": n, "drafted": 65 * n, "tpot_n": n, "e2e_n": n}
+    theirs = QUIET if share == 0.02 else standard_of(share * n * windows, 1.0)
+    longer = theirs | dict.fromkeys(("finished", "tpot_n", "e2e_n"), n * windows)
+    found = looked_back(plan, {**ours, **QUIET}, longer, windows)
+    assert found.verdict == verdict, found.reason
 
 
 def test_what_a_longer_window_confirmed_says_so(plan: Criteria) -> None:

@@ -169,3 +169,11 @@ def test_arrays_are_judged_as_floats_are(windows: list[tuple[float, float, float
         for a, b in zip(shares.tolist(), n.tolist(), strict=True)
     ]
     assert one_by_one == accepted.tolist()
+
+
+def test_the_upper_end_of_a_count_is_that_of_its_poisson_distribution() -> None:
+    tail = 3.2e-5  # of a normal distribution beyond 4 standard errors
+    for count in (0, 1, 5, 40):
+        mean = float(noise.most_of(float(count)))
+        below = sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1))
+        assert tail / 2 < below < tail * 2, (count, mean, below)

@@ -52,7 +52,7 @@ class World:
         monkeypatch.setattr(switching, "WAIT_S", 0.0)
         self.a, self.b = Router("a"), Router("b")
         self.path = folder / FILE
-        self.now = 0.0
+        self.now = self.passed = 0.0
         self.verdicts: Iterator[str] = iter(())
         self.gate = Gate(reason="it carries it")
         self.guard = self.started()
@@ -68,14 +68,18 @@ class World:
             gate=lambda: self.gate,
             dry_run=dry_run,
             clock=lambda: self.now,
+            steady=lambda: self.passed,
         )
 
     def see(self, *verdicts: str) -> Entry:
         self.verdicts = iter(verdicts)
         for _ in verdicts:
-            self.now += 60
+            self.wait(60)
             entry = self.guard.turn()
         return entry
+
+    def wait(self, seconds: float) -> None:
+        self.now, self.passed = self.now + seconds, self.passed + seconds
 
     @property
     def percents(self) -> list[int]:
@@ -110,7 +114,7 @@ def test_where_requests_fail_all_move_whatever_the_capacity(world, signal: str, 
     world.gate = Gate(reason="no", floor=40)
     world.guard._observe = lambda now, *_: seen("bad", signal).model_copy(update={"ts": now})
     for _ in range(3):
-        world.now += 60
+        world.wait(60)
         world.guard.turn()
     assert world.percents == [left, left]
 
@@ -119,7 +123,7 @@ def test_both_pools_slow_is_told_and_nothing_is_switched(world) -> None:
     slow = Evaluation(ts=60.0, verdict="unknown", reason="both pools are slow", both_slow=True)
     world.guard._observe = lambda now, *_: slow
     for _ in range(5):
-        world.now += 60
+        world.wait(60)
         world.guard.turn()
     assert world.percents == [100, 100]
     assert f"{series.GUARD_BOTH_SLOW} 1.0" in GuardMetrics(world.guard).render().decode()
@@ -238,7 +242,8 @@ def test_it_looks_back_to_the_last_switch_or_to_its_beginning(world) -> None:
         return Evaluation(ts=now, verdict="bad", reason="r")
 
     world.guard._observe = observe
-    for world.now in (60.0, 120.0, 180.0, 240.0):
+    for _ in range(4):
+        world.wait(60)
         world.guard.turn()
     assert asked == [None, 60.0, 60.0, 180.0]
 
@@ -317,3 +322,58 @@ def test_what_can_be_set_by_steps() -> None:
     by_percent = flag | {"body": {"percent": "{percent}"}}
     assert Rules.of(Section.model_validate({"actions": [file, by_percent]})).steps == (5, 25, 50)
     assert Rules.of(Section.model_validate({"actions": [file, flag]})).steps == ()
+
+
+STEPS = (-86400.0, -90.0, 90.0, 86400.0)
+"""Seconds that the clock of this host is set by."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_override_lasts_as_long_as_it_was_given_however_the_clock_is_set(world, step: float) -> None:
+    """A step of the clock is not time that passed; time without a guard is."""
+    world.see("healthy")
+    world.guard.pin(PIN.model_copy(update={"left_s": 600.0}))
+    world.see("healthy")
+    world.now += step
+    world.see(*["healthy"] * 8)
+    assert world.percents == [0, 0], "9 of 10 minutes passed"
+    world.see("healthy")
+    assert world.percents == [100, 100]
+    again = world.started()
+    assert again.state == world.guard.state
+
+
+def test_an_override_s_time_runs_while_no_guard_does(world) -> None:
+    world.see("healthy")
+    world.guard.pin(PIN.model_copy(update={"left_s": 600.0}))
+    world.wait(601)
+    world.guard = world.started()
+    world.see("healthy")
+    assert world.percents == [100, 100]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_clock_that_is_set_switches_nothing_and_ends_no_cool_down(world, step: float) -> None:
+    world.see("healthy", "healthy")
+    world.now += step
+    world.see("healthy", "no_data", "healthy")
+    assert (world.percents, world.a.sets) == ([100, 100], 0)
+    world.see("bad", "bad", "bad")
+    assert world.percents == [0, 0], "three bad ones in a row are three, whatever the clock says"
+    world.now += step
+    world.see("healthy")
+    assert world.percents == [0, 0], "one of the two minutes of its cool-down"
+    world.see("healthy")
+    assert world.percents == [30, 30]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_one_dip_is_one_bad_evaluation_however_the_clock_is_set_in_it(world, step: float) -> None:
+    """Alerts make it evaluate at once, and evaluations less than half an interval apart count once."""
+    world.see("bad")
+    for _ in range(3):
+        world.now += step
+        world.wait(1)
+        world.verdicts = iter(["bad"])
+        world.guard.turn(("an alert",))
+    assert (world.guard.state.bad_in_a_row, world.percents) == (1, [100, 100])

@@ -191,6 +191,13 @@ def wilson_low(share: Numbers, n: Numbers, z: float = Z) -> Numbers:
     return np.asarray((centre - half) / (1 + z * z / n))
 
 
+def most_of(count: Numbers, z: float = Z) -> Numbers:
+    """Upper end, at `z` standard errors, of the mean that a Poisson `count` of requests was drawn from; by
+    Wilson and Hilferty."""
+    above = np.asarray(count, dtype=float) + 1
+    return np.asarray(above * (1 - 1 / (9 * above) + z / (3 * np.sqrt(above))) ** 3)
+
+
 def _error_of(share: Numbers, n: Numbers) -> Numbers:
     """Standard error of a share, one success and one failure added: never zero."""
     n = np.maximum(n, 1.0)

@@ -26,6 +26,9 @@ in that time, and only one of them shows it."""
 MOSTLY = 0.5
 """Of a longer window's scrapes: those that may be missing where it shows no request of the standard pool."""
 
+FASTEST = 0.5
+"""Times the baseline's latency: the least that a pool that pays is taken to have had before it changed."""
+
 MIXED = 0.25
 """Standard deviation over the mean, of requests of which some came before a fault of both pools began, and
 some after. It may be twice that, for a part of one window."""
@@ -37,8 +40,15 @@ FURTHER = (2, 4, 8, 16, 32, 64)
 """Windows to look back on where one has too little traffic: of five minutes, ten minutes to five hours."""
 
 QUIET_OVER = 8
-"""Windows without any request, after which the standard pool has no traffic to compare with. One window alone
-may have none by chance."""
+"""Windows without any request, at least, after which the standard pool has no traffic to compare with. One
+window alone may have none by chance; see also `UNUSED`."""
+
+UNUSED = 0.01
+"""Requests of the standard pool for each of the speculative pool: with surely fewer it has no traffic to
+compare with, and the baseline decides alone."""
+
+ROOM = 1.5
+"""Times the windows that would have enough requests to tell so, since there may have been fewer earlier."""
 
 DECIDING: tuple[Signal, ...] = ("acceptance", "tpot", "e2e")
 """That few requests fail does not show that speculation pays: errors alone are never healthy."""
@@ -87,6 +97,12 @@ class Judgement:
 
     windows: Numbers = 1.0
     """That `beside` and `standard` are of, looked back on together."""
+
+    beside_n: Numbers = np.nan
+    """Requests of which the ratio `beside` is as well known as a mean is of so many."""
+
+    beside_cv: Numbers = np.nan
+    """Of one of these: standard deviation over the mean."""
 
     slower: NDArray[np.bool_] | bool = False
     """Surely slower than the standard pool is, each over its own expected latency."""
@@ -213,13 +229,17 @@ def _beside_standard(
     open_ = bad & ~quiet & ~surely
     least = noise.least_requests(cv, 0.0, regression)
     needed = _windows_to_compare(least, both_n, known_to, beside)
-    needed = np.where(quiet, QUIET_OVER, needed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        to_tell = ROOM * np.divide(noise.most_of(0.0), UNUSED * np.nan_to_num(judged.n))
+    needed = np.where(quiet, np.maximum(to_tell, QUIET_OVER), needed)
     return replace(
         judged,
         codes=np.where(open_, UNKNOWN, judged.codes).astype(np.int8),
         beside=np.where(compared, beside, np.nan),
         standard=np.where(compared, low, np.nan),
         standard_n=np.where(there & ~quiet, n, np.nan),
+        beside_n=both_n,
+        beside_cv=cv,
         slower=np.asarray(surely),
         compare_over=np.where(bad & (quiet | (compared & ~surely & ~slow)), needed, 0.0),
         both_slow=np.asarray(open_ & slow),
@@ -243,22 +263,25 @@ def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows
 
     - bad where the speculative pool is surely slower there, and what the short window has of the standard
       pool does not contradict;
-    - bad where the standard pool had no request there, or fewer than `LEAST` in the most windows that are
-      looked back on, which do not contradict: then it has no traffic to compare with;
+    - bad where the standard pool surely has less than `UNUSED` of the requests, and those that it has do not
+      contradict; or none in the most windows that are looked back on. It has no traffic to compare with then;
     - else unknown; both slow where the longer window shows that.
 
-    A fault of both pools that has just begun is in the same part of both longer windows, so it does not look
-    like a regression there. A gap in the standard pool's samples could hide that part, so little of them may
-    be missing (`MISSING`).
+    A fault of both pools that has just begun is in the same part of both longer windows. Few requests of the
+    standard pool may miss that part by chance, which `_spread_over_time` allows for. A gap in the standard
+    pool's samples could hide it, so little of them may be missing (`MISSING`).
     """
     few = short.codes == NO_TRAFFIC
     compares = np.greater(np.where(few, longer.compare_over, short.compare_over), 0)
-    agrees = few | _may_be_slower(criteria, short)
+    compares |= few & (longer.codes == BAD) & np.asarray(longer.slower)
+    agrees = np.less(short.n, noise.LEAST) | _may_be_slower(criteria, short)
     none = np.isnan(longer.standard_n)
-    hardly_any = ~np.isnan(longer.standard) & np.less(longer.standard_n, noise.LEAST)
-    alone = none | (hardly_any & (windows >= FURTHER[-1]) & agrees & _may_be_slower(criteria, longer))
+    hardly_any = ~np.isnan(longer.standard) & agrees & _may_be_slower(criteria, longer)
+    alone = (none | hardly_any) & (_unused(longer) | (none & (windows >= FURTHER[-1])))
     stopped = ~few & np.isnan(short.beside)  # its requests of before were not of the same time
-    bad = alone | (np.asarray(longer.slower) & agrees & ~stopped)
+    spread = _spread_over_time(short, longer)
+    slower = (longer.codes != NO_DATA) & _surely_slower(criteria, longer, spread)
+    bad = alone | (slower & agrees & ~stopped)
     slow = ~bad & np.asarray(longer.both_slow)
     compared = np.where(bad, BAD, UNKNOWN)
     return replace(
@@ -270,6 +293,32 @@ def with_longer(criteria: Criteria, short: Judgement, longer: Judgement, windows
         standard_n=np.where(compares, longer.standard_n, short.standard_n),
         windows=np.where(compares, windows, short.windows),
     )
+
+
+def _spread_over_time(short: Judgement, longer: Judgement) -> Numbers:
+    """Standard deviation over the mean of the longer window's latency over time, had it changed once, to what
+    the short one has. The standard pool's few requests are of random moments of that time.
+
+    Of a share p of the time at b and the rest at a, the mean m: (b - a)^2 p (1 - p) = (b - m) (m - a).
+    """
+    now, mean = np.asarray(short.low), np.asarray(longer.low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.sqrt(np.abs(now - mean) * np.maximum(mean - FASTEST, 0.0)) / mean
+    return np.where(np.isfinite(found), found, 2 * MIXED)
+
+
+def _surely_slower(criteria: Criteria, judged: Judgement, spread: Numbers) -> NDArray[np.bool_]:
+    """Whether the pool is slower than the standard pool beyond noise. Requests of a pool vary by `spread`
+    over time, in addition to what they vary by in the baseline."""
+    regression = criteria.regression.value - 1
+    known_to = noise.margin(judged.beside_n, np.hypot(judged.beside_cv, spread), 0.0, regression)
+    enough = np.greater_equal(np.nan_to_num(judged.standard_n), noise.LEAST)
+    return np.asarray(enough & np.greater(judged.beside, 1 + known_to))
+
+
+def _unused(judged: Judgement) -> NDArray[np.bool_]:
+    """Whether the standard pool surely has less than `UNUSED` of the speculative pool's requests."""
+    return np.asarray(np.less_equal(noise.most_of(np.nan_to_num(judged.standard_n)), UNUSED * judged.n))
 
 
 def _may_be_slower(criteria: Criteria, judged: Judgement) -> NDArray[np.bool_]:
