@@ -166,7 +166,7 @@ def shared_options(
                 "out": given.pop("out", None),
                 "writes_answer": kind is AnswerOption,
             }
-            path = given.pop("rollout") if on_rollout else given.get("rollout")
+            path: Any = given.pop("rollout") if on_rollout else given.get("rollout")
             name_rollout(_place(path, shared["out"] if kind is FolderOption else None))
             if on_rollout:
                 from specops.config import load
