@@ -44,7 +44,7 @@ import uvloop
 from grpc import aio
 
 from specops.edge.batching import Batching
-from specops.edge.destination import OPTIONS as CLIENT
+from specops.edge.connection import OPTIONS as CLIENT
 from specops.edge.link import Proposal, Verdict
 from specops.edge.quantised import WHOLE, Quantised, joined
 from specops.edge.server import OPTIONS as SERVER

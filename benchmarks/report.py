@@ -87,7 +87,7 @@ def differ(url: str, week: Any) -> tuple[int, int]:
     from a_week import BEFORE, END, HOUR, NAME
     from recounted import Recount
 
-    from specops.phases.report import counter_increase
+    from specops.phases.report import prometheus_data
     from specops.phases.report.prometheus_data import counters_of
     from specops.prometheus.api import Api
     from specops.serving.vllm.metrics import CURRENT as VLLM
@@ -97,7 +97,7 @@ def differ(url: str, week: Any) -> tuple[int, int]:
     for pool in ("standard", "speculative"):
         labels = {"specops_rollout": NAME, "specops_pool": pool}
         names = counters_of(VLLM)
-        ours = counter_increase.read(api, names, labels, BEFORE, (END - BEFORE) // HOUR)
+        ours = prometheus_data.read_increases(api, names, labels, BEFORE, (END - BEFORE) // HOUR)
         for name in names:
             theirs = truth.hourly(name, BEFORE, END, specops_pool=pool)
             for one, other in zip(ours[name].hourly, theirs, strict=True):

@@ -38,7 +38,7 @@ def diagnose(
     from datetime import UTC, datetime
 
     from specops import results
-    from specops.phases.diagnose.collectors.gather import gather
+    from specops.phases.diagnose.collectors import gather
     from specops.phases.diagnose.diagnose import FILE, diagnose
 
     symptoms = _symptoms(symptom or [])

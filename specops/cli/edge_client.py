@@ -105,8 +105,8 @@ def client_maker(
     """What makes the client, wherever it is called; what is wrong with the options is said at once."""
     with extra("edge", "draft here"):
         from specops.edge.client import open_client
+        from specops.edge.connection import Destination
         from specops.edge.depth import parse_depth
-        from specops.edge.destination import Destination
         from specops.edge.fallback import Fallback
         from specops.edge.settings import Drafting
     fallbacks = {

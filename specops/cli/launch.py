@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
+from specops.phases.capacity import AGAIN
 from specops.phases.commands import Commands
 from specops.phases.launch import COMPOSE, RENDERED, Rendered, RenderedPool
 from specops.phases.measurement import checked
-from specops.phases.throughput import AGAIN
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 from specops.serving import Judged

@@ -8,9 +8,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.page_figures import figures, reused
+from specops.cli.ab_page import caches, lengths, measured, tails
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
+from specops.phases.ab.report import Report, read
 from specops.phases.commands import Commands
 from specops.phases.playbook import Skipped, Step, Walk
 from specops.phases.playbook.walk import following_walk
@@ -18,13 +19,15 @@ from specops.phases.run_page import INDEX
 from specops.phases.run_page.conclusion import (
     SKIPPED,
     STATES,
+    challenger_of,
     decision,
     decision_line,
     failed_gate,
     failure,
     phase_reason,
 )
-from specops.render.figures import count
+from specops.render.figures import NONE, aligned, count, milliseconds
+from specops.results import Result
 
 WIDTH = 100
 """Of the page in a file or a pipe. On a narrower terminal it is the terminal's."""
@@ -105,3 +108,58 @@ def _wrapped(text: str, head: str, below: str) -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
+
+
+# --- what was measured: both pools by load ----------------------------------------------------
+
+MEASURES: dict[Phase, tuple[str, ...]] = {
+    "baseline": ("standard",),
+    "ab": ("standard", "speculative"),
+    "canary": ("standard", "speculative"),
+}
+"""The pools whose figures a phase measures."""
+
+
+def figures(walk: Walk) -> list[str]:
+    """The comparison's where there is one, else the baseline's."""
+    compared, baseline = walk.step("ab"), walk.step("baseline")
+    if compared is not None:
+        return _compared(read(compared.result, str(compared.path)))
+    return aligned(list(_baseline(baseline.result))) if baseline is not None else []
+
+
+def _baseline(result: Result) -> Iterator[list[str]]:
+    for level in result.data["by_concurrency"]:
+        rate = level["over_repeats"]["tokens_per_sec"]
+        yield [
+            "  measured",
+            "standard",
+            count(level["concurrency"], "stream"),
+            f"TTFT {milliseconds(level['ttft_ms']['p50'])}",
+            f"TPOT {milliseconds(level['tpot_ms']['p50'])}",
+            f"p95 {milliseconds(level['tpot_ms']['p95'])}",
+            f"E2E {milliseconds(level['e2e_ms']['p50'])}",
+            f"{rate['estimate']:.0f} tok/s" if rate else NONE,
+            f"{level['failed']} of {level['requests']} failed" if level["failed"] else "",
+        ]
+
+
+def _compared(report: Report) -> list[str]:
+    found = report.challengers[challenger_of(report)]
+    return [
+        *aligned([row for arm, levels in report.arms.items() for row in measured(arm, levels)]),
+        *(f"  tail      {line}" for line in tails(report)),
+        *(f"  lengths   {line}" for line in lengths(found)),
+        *(f"  cache     {line}" for line in caches(found)),
+        *(f"  drift     {drift.message}" for drift in report.drift if drift.flagged),
+    ]
+
+
+def reused(walk: Walk, rollout: Rollout) -> Iterator[str]:
+    """When a running server was measured: a new configuration under its address shows in no hash."""
+    for step in walk.steps:
+        when = f"{step.result.created:%Y-%m-%d %H:%M} UTC"
+        for name in MEASURES.get(step.phase, ()) if step.reused else ():
+            at = getattr(rollout.pools, name).endpoint
+            if at is not None:
+                yield f"{at.base_url} as it was on {when} ({step.phase}); --fresh measures it again"

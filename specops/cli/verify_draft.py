@@ -11,9 +11,9 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
 from specops.errors import UsageError
-from specops.phases.verify_draft.findings import Finding
 from specops.phases.verify_draft.guide import Guide
 from specops.phases.verify_draft.memory import Memory, ModelMemory, gib
+from specops.phases.verify_draft.pair import Finding
 from specops.render.figures import NONE, aligned, bar, count, milliseconds, percent, sentence, times
 from specops.results import Result
 from specops.serving import ENGINES, ServedPair

@@ -14,9 +14,8 @@ import torch
 
 from specops.edge.client_metrics import ClientState, EdgeCounters
 from specops.edge.client_sessions import Stage, Talk, Talks, derived
-from specops.edge.connection import connect
+from specops.edge.connection import Destination, connect
 from specops.edge.depth import Draft
-from specops.edge.destination import Destination
 from specops.edge.drafting import Copied, Drafts, Grown
 from specops.edge.fallback import Fallback
 from specops.edge.link import Link, tokenizer_digest

@@ -4,9 +4,8 @@ settings.py          what is measured and how: endpoint, decoding, load, objecti
 workload.py          prompt sets, from files of four formats
 arrivals.py          levels of load, send instants, the cap on requests a second, when to stop
 http1.py             framing of HTTP/1.1 (pure); connection.py: sockets with the kernel's timestamps
-client.py            one streamed request after another
+client.py            one streamed request after another; exceptions as failures, failures as errors
 answer.py            from the bytes of a stream to chunks, text, tokens and failures (pure)
-transport_errors.py  exceptions as failures, and failures as errors for a person
 metrics.py           one request as observed, and its figures (pure)
 runner.py            drives one cell: every prompt once, at one level
 record.py            a cell, and how it is stored in a result

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from specops import results
 from specops.engine.load import Pair
 from specops.engine.planner import offline_acceptance
-from specops.engine.planner.acceptance_rates import GREEDY, RULES
-from specops.engine.planner.offline_acceptance import Rates
+from specops.engine.planner.offline_acceptance import GREEDY, RULES, Rates
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 

@@ -11,11 +11,10 @@ from specops.errors import FileError
 from specops.load import counters, summary, validity
 from specops.load.answer import CountTokens, Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
-from specops.load.client import DEFAULT_MAX_TOKENS, Client
+from specops.load.client import DEFAULT_MAX_TOKENS, Client, endpoint_error
 from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
 from specops.load.settings import BaselineSettings
-from specops.load.transport_errors import endpoint_error
 from specops.load.workload import PromptSet, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress

@@ -1,27 +1,220 @@
 """The capacity gate: if everything falls back to the standard pool, does it carry the load?
 
-What a standard server was measured to do at the highest load that still meets the SLO, times the servers,
-less the headroom, against the rollout file's peak. It fails closed: what was not measured, or measured
-of something else, does not pass.
+What one standard server was measured to carry, at the highest load that still meets the SLO, times the
+servers, less the headroom, against the rollout file's peak. It fails closed: what was not measured, or was
+measured of something else, does not pass.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.config import Peak, Rollout
-from specops.phases.throughput import Measured, Rate, Unmeasured, measured
+from specops import results
+from specops.config import Peak, Rollout, Slo
+from specops.errors import SpecopsError
+from specops.load.record import Spread
+from specops.load.summary import by_level
+from specops.phases.inputs import settings_of, unlike
+from specops.phases.measurement import checked
+from specops.phases.sweep.plan import STANDARD, measurements_of
+from specops.results import Result
 
-Answer = Literal["yes", "no", "undecided"]
-UNITS = {"requests_per_s": "requests/s", "tokens_per_s": "tokens/s"}
+AGAIN = "measure it: specops run ROLLOUT --only baseline"
 
 
 class _Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rate(_Stored):
+    """A throughput with the ends of its 95% interval over repeats; of one repeat it has none."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    """Repeats."""
+
+    def times(self, factor: float) -> Rate:
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Rate(estimate=self.estimate * factor, low=low, high=high, n=self.n)
+
+
+class Measured(_Stored):
+    """One standard server, or what answers at the pool's address, at the highest load up to which each load
+    measured meets the SLO."""
+
+    source: str
+    sha256: str
+    created: str
+    processor: str | None
+    """Of the machine that drove the load; of the embedded engine it is the server's too."""
+
+    concurrency: int
+    above: str | None
+    """Why the next load measured does not count; None where there is none."""
+
+    requests_per_s: Rate | None
+    tokens_per_s: Rate | None
+
+
+class Unmeasured(_Stored):
+    """There is nothing to count on: why, and what would change it."""
+
+    why: str
+    hint: str
+
+
+def measured(rollout: Rollout, folder: Path) -> Measured | Unmeasured:
+    """What the run folder says of the rollout's standard pool as it is now: baseline.json, else sweep.json.
+
+    The machine that drove the load may be another; of the embedded engine it is the server's too.
+    """
+    baseline = _found(_of_baseline, rollout, folder / "baseline.json")
+    if isinstance(baseline, Measured) or not (folder / "sweep.json").exists():
+        return baseline
+    sweep = _found(_of_sweep, rollout, folder / "sweep.json")
+    if isinstance(sweep, Measured):
+        return sweep
+    return Unmeasured(why=f"{baseline.why}; {sweep.why}", hint=baseline.hint)
+
+
+def _found(
+    read: Callable[[Rollout, Result, Path], list[_Level] | str], rollout: Rollout, path: Path
+) -> Measured | Unmeasured:
+    if not path.exists():
+        return Unmeasured(why=f"there is no {path}", hint=AGAIN)
+    try:
+        result = results.read(path)
+        levels = read(rollout, result, path)
+    except SpecopsError as error:  # damaged, or of models that cannot be read any more
+        return Unmeasured(why=error.message, hint=error.hint or AGAIN)
+    if isinstance(levels, str):
+        return Unmeasured(why=f"{path} does not count: {levels}", hint=AGAIN)
+    return _highest(levels, rollout, result, path)
+
+
+def _of_baseline(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+    if result.phase != "baseline":
+        return f"it is a result of {result.phase}"
+    if result.verdict != "yes":
+        return result.reason
+    what = unlike(rollout, result)
+    if what is not None:
+        return f"{what} changed since"
+    return checked(_Levels, result.data, f"{path} is damaged: data").by_concurrency
+
+
+def _of_sweep(rollout: Rollout, result: Result, path: Path) -> list[_Level] | str:
+    """The sweep's K = 0, where its cells are what a baseline's are: all prompts, as the rollout asks them."""
+    if rollout.pools.standard.own is not None:
+        return "it does not say which model files its standard had"
+    if result.phase != "sweep":
+        return f"it is a result of {result.phase}"
+    what = unlike(rollout, result)
+    if what is not None:
+        return f"{what} changed since"
+    requested = settings_of(rollout, rollout.pools.standard)
+    stored = measurements_of(result, str(path))
+    if any(failure.setting == STANDARD for failure in stored.failed):
+        return "its standard failed, though it was measured at times"
+    swept = [
+        one
+        for one in stored.cells
+        if one.setting == STANDARD and one.temperature == requested.temperature and one.cell.complete
+    ]
+    if len({one.length for one in swept}) > 1:
+        return "it has the prompts in classes of length, each alone"
+    levels = {"by_concurrency": by_level([one.cell for one in swept])}
+    return checked(_Levels, levels, f"{path} is damaged: data").by_concurrency
+
+
+class _Ends(BaseModel):
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+class _Rates(BaseModel):
+    requests_per_sec: _Ends | None
+    tokens_per_sec: _Ends | None
+
+
+class _Level(BaseModel):
+    concurrency: int | None
+    requests: int
+    failed: int
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_with_retries_ms: Spread
+    over_repeats: _Rates
+
+
+class _Levels(BaseModel):
+    by_concurrency: list[_Level]
+
+
+def _highest(levels: Sequence[_Level], rollout: Rollout, result: Result, path: Path) -> Measured | Unmeasured:
+    best: _Level | None = None
+    above = None
+    for level in sorted(levels, key=lambda level: level.concurrency or 0):
+        above = _too_much(level, rollout.slo, rollout.measure.max_error_share)
+        if above is not None:
+            break
+        best = level
+    if best is None or best.concurrency is None:
+        hint = "a server that fails at the lowest load has no capacity to count on: fix it, or ease the slo"
+        return Unmeasured(why=above or f"{path} has no level of concurrency", hint=hint)
+    rates = best.over_repeats
+    return Measured(
+        source=str(path),
+        sha256=results.sha256(path),
+        created=f"{result.created:%Y-%m-%d %H:%M} UTC",
+        processor=result.environment.get("processor"),
+        concurrency=best.concurrency,
+        above=above,
+        requests_per_s=_rate(rates.requests_per_sec),
+        tokens_per_s=_rate(rates.tokens_per_sec),
+    )
+
+
+def _rate(ends: _Ends | None) -> Rate | None:
+    return None if ends is None else Rate(estimate=ends.estimate, low=ends.low, high=ends.high, n=ends.n)
+
+
+def _too_much(level: _Level, slo: Slo | None, max_error_share: float) -> str | None:
+    """Why this load does not count: too many failures, or a p95 that misses the SLO or is not known."""
+    at = f"at {level.concurrency} stream{'s' if level.concurrency != 1 else ''}"
+    if level.failed > max_error_share * level.requests:
+        return f"{level.failed} of {level.requests} requests failed {at}"
+    for name, spread, bound in _bounds(level, slo):
+        if spread.p95 is None:
+            missing = spread.missing.get("p95", "it was not measured")
+            return f"the p95 of {name} {at} is not known ({missing})"
+        if spread.p95 > bound:
+            return f"the p95 of {name} {at} is {spread.p95:.0f} ms, and the slo {bound:g} ms"
+    return None
+
+
+def _bounds(level: _Level, slo: Slo | None) -> Iterator[tuple[str, Spread, float]]:
+    bounds: Mapping[str, Any] = slo.model_dump() if slo else {}
+    for name, spread in (
+        ("ttft", level.ttft_ms),
+        ("tpot", level.tpot_ms),
+        ("e2e", level.e2e_with_retries_ms),
+    ):
+        if bounds.get(f"{name}_ms") is not None:
+            yield name.upper(), spread, bounds[f"{name}_ms"]
+
+
+Answer = Literal["yes", "no", "undecided"]
+UNITS = {"requests_per_s": "requests/s", "tokens_per_s": "tokens/s"}
 
 
 class Demand(_Stored):

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from specops import results, stats
 from specops.engine import Sampling
 from specops.engine.load import Pair
-from specops.engine.planner import acceptance_rates, offline_acceptance
+from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
 from specops.load.workload import load_prompts
@@ -260,7 +260,7 @@ class _Measuring:
                 rates[name].append(found)
                 self.progress.advance()
         rates[EVERYTHING] = [rate for found in rates.values() for rate in found]
-        rules = {GREEDY: acceptance_rates.GREEDY, STOCHASTIC: acceptance_rates.SAMPLED[0]}
+        rules = {GREEDY: offline_acceptance.GREEDY, STOCHASTIC: offline_acceptance.SAMPLED[0]}
         return {
             decoding: {
                 name: [_mean(values) for values in zip(*(rate[rule] for rate in found), strict=True)]

@@ -1,7 +1,7 @@
 """`bench verifiers`: what each verifier accepts of the very same trees, for any pair on disk.
 
 The pair decodes the user's prompts at T = 1. Before the tree of a step is verified, the mean number of tokens
-that each verifier would accept of it is computed from the two models' distributions (acceptance_rates.py).
+that each verifier would accept of it is computed from the two distributions (offline_acceptance.py).
 So verifiers that differ by a hundredth of a token are ordered reliably. Each verifier also verifies the tree
 once, which counts its accepted tokens and takes its time.
 
@@ -24,7 +24,7 @@ from specops import results
 from specops.engine import Engine, Sampling
 from specops.engine.drafters import make_drafter
 from specops.engine.load import Pair
-from specops.engine.planner import acceptance_rates
+from specops.engine.planner import offline_acceptance
 from specops.engine.rng import Chance, Dice
 from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import best_verifier, make_verifier
@@ -168,7 +168,7 @@ class _Observed:
         if len(tree) > 1:
             rows = [p[node] for node in range(len(tree))]
             self.records.expected.append(
-                [1 + acceptance_rates.EXPECTED_NODES[v.name](tree, rows) for v in self.verifiers]
+                [1 + offline_acceptance.EXPECTED_NODES[v.name](tree, rows) for v in self.verifiers]
             )
             counted = []
             for verifier in self.verifiers:
@@ -216,7 +216,7 @@ def _can_draw(pair: Pair, tree: str, draw: Draw) -> bool:
 def _ranked(
     pair: Pair, tree: str, draw: Draw, prompts: list[Prompt], settings: VerifierSettings, progress: Progress
 ) -> OfTree:
-    rules = [make_verifier(name) for name in acceptance_rates.EXPECTED_NODES]
+    rules = [make_verifier(name) for name in offline_acceptance.EXPECTED_NODES]
     observed = _Observed(draw, [v for v in rules if draw in v.lossless_for], Dice(settings.seed))
     room = min(pair.positions, settings.prompt_tokens + settings.tokens)
     engine = pair.engine(tree, room, draw=draw, verifier=observed, max_batch=settings.continuations)

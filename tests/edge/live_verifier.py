@@ -14,7 +14,7 @@ from live import DEADLINE, Live
 
 from specops.edge.client import open_client
 from specops.edge.client_metrics import edge_series
-from specops.edge.destination import Destination
+from specops.edge.connection import Destination
 from specops.edge.fallback import Fallback
 from specops.edge.link import tokenizer_digest
 from specops.edge.server import ServiceSettings, VerifyServer

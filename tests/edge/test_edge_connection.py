@@ -15,10 +15,9 @@ pytest.importorskip("grpc", reason="needs the edge extra")
 from drawn_nodes import put_together
 from scripted_verifier import DEADLINE, ScriptedVerifier, description
 
-from specops.edge import connection, destination
+from specops.edge import connection
 from specops.edge import verification_pb2 as pb
-from specops.edge.connection import Backoff, Connection, connect
-from specops.edge.destination import Destination
+from specops.edge.connection import Backoff, Connection, Destination, connect
 from specops.edge.link import Down, Event, Pong, Proposal, Turn, Up, Verdict
 from specops.edge.relay import relay
 from specops.engine.request import Sampling
@@ -156,9 +155,9 @@ def test_a_path_that_goes_silent_is_left(verifier: Any, linked: Any, monkeypatch
     """No end comes of it, and no error: only what is not answered tells."""
     quick = [
         (name, 500 if name in ("grpc.keepalive_time_ms", "grpc.http2.ping_timeout_ms") else value)
-        for name, value in destination.OPTIONS
+        for name, value in connection.OPTIONS
     ]
-    monkeypatch.setattr(destination, "OPTIONS", quick)
+    monkeypatch.setattr(connection, "OPTIONS", quick)
     server = verifier()
     with relay(server.port, delay_s=0.0) as path:
         link = linked(path.port)

@@ -15,8 +15,7 @@ import grpc
 import trustme
 from scripted_verifier import description, scripted
 
-from specops.edge.connection import connect
-from specops.edge.destination import Destination, reason
+from specops.edge.connection import Destination, connect, reason
 from specops.edge.relay import relay
 from specops.errors import EndpointError, FileError, UsageError
 

@@ -21,8 +21,8 @@ from test_sampling import target_distribution
 from tiny_models import Pair, drain, tokens_of
 
 from specops.edge.client import open_client
+from specops.edge.connection import Destination
 from specops.edge.depth import Included
-from specops.edge.destination import Destination
 from specops.edge.link import Proposal
 from specops.edge.settings import Drafting
 from specops.engine.drafters import Autoregressive

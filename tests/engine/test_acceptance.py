@@ -9,7 +9,7 @@ import torch
 from enumeration import Script, distribution_of
 from torch import Tensor
 
-from specops.engine.planner import acceptance_rates
+from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw, TokenTree, Topology
 from specops.engine.verifiers.multi_step import MultiStep
 from specops.engine.verifiers.naive import Naive
@@ -41,9 +41,9 @@ def enumerated(verifier: Verifier, draw: Draw, p: Tensor, q: Tensor, width: int)
 @pytest.mark.parametrize(
     ("rate", "verifier", "draw"),
     [
-        (acceptance_rates.multi_step_iid, MultiStep(), Draw.IID),
-        (acceptance_rates.naive_iid, Naive(), Draw.IID),
-        (acceptance_rates.naive_top, Naive(), Draw.DETERMINISTIC),
+        (offline_acceptance.multi_step_iid, MultiStep(), Draw.IID),
+        (offline_acceptance.naive_iid, Naive(), Draw.IID),
+        (offline_acceptance.naive_top, Naive(), Draw.DETERMINISTIC),
     ],
 )
 def test_exact_rates(rate: Callable[[Tensor, Tensor, int], Tensor], verifier: Verifier, draw: Draw) -> None:
@@ -61,7 +61,7 @@ def test_without_replacement_is_unbiased() -> None:
     p, q = random_distributions(2, 1), random_distributions(3, 1)
     count = 4000
     generator = torch.Generator().manual_seed(0)
-    rates = acceptance_rates.multi_step_without_replacement(
+    rates = offline_acceptance.multi_step_without_replacement(
         p.expand(count, -1), q.expand(count, -1), WIDTHS, generator
     )
     for width in range(1, WIDTHS + 1):
@@ -74,14 +74,14 @@ def test_without_replacement_is_unbiased() -> None:
 def test_identical_distributions_are_always_accepted() -> None:
     p = random_distributions(4, 8)
     generator = torch.Generator().manual_seed(0)
-    assert acceptance_rates.multi_step_iid(p, p, 2).min() > 1 - 1e-12
-    assert acceptance_rates.multi_step_without_replacement(p, p, 2, generator).min() > 1 - 1e-12
+    assert offline_acceptance.multi_step_iid(p, p, 2).min() > 1 - 1e-12
+    assert offline_acceptance.multi_step_without_replacement(p, p, 2, generator).min() > 1 - 1e-12
 
 
 def test_greedy_counts_the_targets_choice_among_the_drafts_best() -> None:
     p = torch.tensor([[0.1, 0.6, 0.3], [0.8, 0.1, 0.1]])
     q = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]])
-    assert acceptance_rates.greedy(p, q, 3).tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert offline_acceptance.greedy(p, q, 3).tolist() == [[0, 1, 1], [1, 1, 1]]
 
 
 def test_given_the_token_that_came_out() -> None:
@@ -104,7 +104,7 @@ def test_given_the_token_that_came_out() -> None:
     # An accepted child is followed by a bonus token, which the outcome leaves out: the first token decides.
     for token in range(VOCAB):
         tokens = torch.full((count,), token)
-        found = acceptance_rates.multi_step_of(
+        found = offline_acceptance.multi_step_of(
             p.expand(count, -1), q.expand(count, -1), tokens, WIDTHS, generator
         )
         for rank in range(WIDTHS):
@@ -115,4 +115,4 @@ def test_given_the_token_that_came_out() -> None:
 
 def test_greedy_given_the_token() -> None:
     q = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.02, 0.08]])
-    assert acceptance_rates.greedy_of(q, torch.tensor([1, 2]), 2).tolist() == [[0, 1], [0, 1]]
+    assert offline_acceptance.greedy_of(q, torch.tensor([1, 2]), 2).tolist() == [[0, 1], [0, 1]]

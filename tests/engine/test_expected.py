@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specops.engine.drafters import make_drafter
 from specops.engine.heads.draft_model import ModelGrower
-from specops.engine.planner import acceptance_rates
+from specops.engine.planner import offline_acceptance
 from specops.engine.request import Sampling
 from specops.engine.tree import Draw, TokenTree
 from specops.engine.verifiers import make_verifier
@@ -31,7 +31,7 @@ def trees_of(spec: str, draw: Draw) -> list[TokenTree]:
     return [tree for tree, _ in drafted(drafter, Sampling(temperature=1.0), REPEATS)[::7]]
 
 
-@pytest.mark.parametrize("rule", acceptance_rates.EXPECTED_NODES)
+@pytest.mark.parametrize("rule", offline_acceptance.EXPECTED_NODES)
 @pytest.mark.parametrize("draw", [Draw.IID, Draw.WITHOUT_REPLACEMENT], ids=lambda draw: draw.name.lower())
 @pytest.mark.parametrize("spec", SPECS)
 def test_tree_by_tree(spec: str, draw: Draw, rule: str) -> None:
@@ -41,7 +41,7 @@ def test_tree_by_tree(spec: str, draw: Draw, rule: str) -> None:
         rows = target_rows(tree, p, REPEATS)
         counts = distribution_of(partial(_accepted, verifier, tree, rows))
         mean = sum(count * weight for count, weight in counts.items())
-        assert acceptance_rates.EXPECTED_NODES[rule](tree, rows) == pytest.approx(mean, abs=1e-12)
+        assert offline_acceptance.EXPECTED_NODES[rule](tree, rows) == pytest.approx(mean, abs=1e-12)
 
 
 def _accepted(verifier: Verifier, tree: TokenTree, rows: Tensor, chance: Script) -> int:
@@ -55,6 +55,6 @@ def test_distributions_with_zeros(support: int) -> None:
     p = random_table(0, support=3 - support)
     for tree, _ in drafted(drafter, Sampling(temperature=1.0)):
         rows = target_rows(tree, p)
-        for rule, mean in acceptance_rates.EXPECTED_NODES.items():
+        for rule, mean in offline_acceptance.EXPECTED_NODES.items():
             counts = distribution_of(partial(_accepted, make_verifier(rule), tree, rows))
             assert mean(tree, rows) == pytest.approx(sum(n * w for n, w in counts.items()), abs=1e-12)

@@ -15,9 +15,8 @@ from sweeping import run as sweep
 from specops import results
 from specops.config import Rollout
 from specops.phases import playbook
-from specops.phases.capacity import capacity
+from specops.phases.capacity import Measured, Unmeasured, capacity, measured
 from specops.phases.sweep.spec import spec_of
-from specops.phases.throughput import Measured, Unmeasured, measured
 from specops.progress import Silent
 from specops.serving.endpoint import EndpointPool
 

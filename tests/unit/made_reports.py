@@ -11,8 +11,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from made_monitoring import rollout
 
-from specops.phases.report.counter_increase import Floats, Increases
-from specops.phases.report.prometheus_data import Gauge, PoolData, PrometheusData, counters_of
+from specops.phases.report.prometheus_data import (
+    Floats,
+    Gauge,
+    Increases,
+    PoolData,
+    PrometheusData,
+    counters_of,
+)
 from specops.phases.report.report import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS

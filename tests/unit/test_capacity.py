@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specops.config import Peak
-from specops.phases.capacity import Capacity, gate
-from specops.phases.throughput import Measured, Rate, Unmeasured
+from specops.phases.capacity import Capacity, Measured, Rate, Unmeasured, gate
 
 
 def rate(low: float | None, estimate: float, high: float | None, n: int = 3) -> Rate:

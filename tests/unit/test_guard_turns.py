@@ -21,9 +21,8 @@ from specops.guard.service import GuardMetrics
 from specops.guard.signals.observation import Row
 from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
-from specops.phases.capacity import Capacity, Demand
+from specops.phases.capacity import Capacity, Demand, Rate
 from specops.phases.guard import blind, gate, guarding
-from specops.phases.throughput import Rate
 from specops.prometheus import series
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}

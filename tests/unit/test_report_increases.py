@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.phases.report import counter_increase
-from specops.phases.report.counter_increase import Increases, differences, rises
+from specops.phases.report import prometheus_data
 from specops.phases.report.pools import ratio
+from specops.phases.report.prometheus_data import Increases, differences, rises
 from specops.prometheus.api import Series
 
 HOUR = 3600
@@ -77,7 +77,7 @@ def counters(draw: Any) -> list[tuple[float, float]]:
 @given(counters())
 def test_by_the_ends_of_hours_it_is_what_the_samples_say(samples: list[tuple[float, float]]) -> None:
     prometheus: Any = Remembered(samples)
-    read = counter_increase.read(prometheus, ["counted_total"], {}, 0, HOURS)["counted_total"]
+    read = prometheus_data.read_increases(prometheus, ["counted_total"], {}, 0, HOURS)["counted_total"]
     rows = read.rows if read.labels else np.full((1, HOURS), np.nan)
     np.testing.assert_array_equal(rows[0], by_hour(samples))
 
@@ -85,19 +85,19 @@ def test_by_the_ends_of_hours_it_is_what_the_samples_say(samples: list[tuple[flo
 def test_samples_are_asked_for_only_where_the_ends_do_not_tell() -> None:
     steady = [(float(at), float(at)) for at in range(-1800, HOURS * HOUR, 600)]
     prometheus: Any = Remembered(steady)
-    counter_increase.read(prometheus, ["counted_total"], {}, 0, HOURS)
+    prometheus_data.read_increases(prometheus, ["counted_total"], {}, 0, HOURS)
     assert prometheus.asked_raw == 0
     again: Any = Remembered([(at, value - 9000 if at > 9000 else value) for at, value in steady])
-    counter_increase.read(again, ["counted_total"], {}, 0, HOURS)
+    prometheus_data.read_increases(again, ["counted_total"], {}, 0, HOURS)
     assert again.asked_raw == 1
 
 
 def test_a_long_window_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [(float(at), float(at % 7000)) for at in range(-1800, HOURS * HOUR, 600)]
     whole, parts = (Remembered(samples) for _ in range(2))
-    expected = counter_increase.read(whole, ["counted_total"], {}, 0, HOURS)["counted_total"]  # type: ignore[arg-type]
-    monkeypatch.setattr(counter_increase, "POINTS_AT_ONCE", 2)
-    found = counter_increase.read(parts, ["counted_total"], {}, 0, HOURS)["counted_total"]  # type: ignore[arg-type]
+    expected = prometheus_data.read_increases(whole, ["counted_total"], {}, 0, HOURS)["counted_total"]  # type: ignore[arg-type]
+    monkeypatch.setattr(prometheus_data, "POINTS_AT_ONCE", 2)
+    found = prometheus_data.read_increases(parts, ["counted_total"], {}, 0, HOURS)["counted_total"]  # type: ignore[arg-type]
     np.testing.assert_array_equal(found.rows, expected.rows)
     assert found.labels == expected.labels
 

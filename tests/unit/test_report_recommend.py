@@ -19,10 +19,9 @@ from specops.guard.journal import Entry, Evidence
 from specops.guard.state import State
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report import assembly
-from specops.phases.report.counter_increase import Increases
 from specops.phases.report.delivery import read
 from specops.phases.report.document import document
-from specops.phases.report.prometheus_data import Gauge, PrometheusData, counters_of
+from specops.phases.report.prometheus_data import Gauge, Increases, PrometheusData, counters_of
 from specops.phases.report.report import Report
 from specops.render.report.markdown import markdown
 from specops.results import Result

@@ -14,8 +14,7 @@ from safetensors.numpy import save_file
 
 from specops.checkpoints import templates, tokenizer
 from specops.errors import ModelError
-from specops.phases.verify_draft.findings import Finding
-from specops.phases.verify_draft.pair import VerifySettings
+from specops.phases.verify_draft.pair import Finding, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
 from specops.results import Result

@@ -7,7 +7,6 @@ planner.py             the tree of the next step, with hysteresis and a budget f
 warm_up.py             the cost model's first measurement
 step_costs.py          offline: the time of a step's parts, measured with a few trees
 offline_acceptance.py  offline: acceptance along the target's own text, and replays of trees on it
-acceptance_rates.py    acceptance computed from distributions, instead of counted
 
 Only the warm-up and the offline measurements need torch: the planner's time is what steps took, so that a
 simulation decides as a server does.

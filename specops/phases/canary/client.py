@@ -15,8 +15,8 @@ import aiohttp
 from specops.load import counters
 from specops.load.answer import Failure, events, well_formed
 from specops.load.arrivals import Pace
+from specops.load.client import endpoint_error, failure_of
 from specops.load.settings import NO_KEY, Endpoint
-from specops.load.transport_errors import endpoint_error, failure_of
 from specops.load.workload import Prompt
 from specops.net import is_loopback
 from specops.prometheus.exposition import NoData, Scrape, series_of

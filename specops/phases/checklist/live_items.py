@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specops.guard.journal import FILE as JOURNAL
 from specops.guard.switch import decided
+from specops.phases.capacity import AGAIN
 from specops.phases.capacity import capacity as gate
 from specops.phases.checklist.evidence import Decided, Evidence, Look, Open
 from specops.phases.guard import GUARD, standing
@@ -15,7 +16,6 @@ from specops.phases.monitor.check import check
 from specops.phases.monitor.render import Rendered
 from specops.phases.route.render import CONF, NGINX, Routed
 from specops.phases.route.thresholds import rules
-from specops.phases.throughput import AGAIN
 from specops.progress import Silent
 from specops.prometheus import exposition
 

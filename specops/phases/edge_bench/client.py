@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any, Protocol
 
 from specops.edge.client import EdgeEngine
-from specops.edge.connection import Connection, connect
-from specops.edge.destination import Destination
+from specops.edge.connection import Connection, Destination, connect
 from specops.edge.link import Down, Link, Refused, Turn, Verdict
 from specops.edge.settings import Drafting
 from specops.engine.models.model import Model

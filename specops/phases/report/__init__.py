@@ -1,7 +1,6 @@
 """Phase 7, review: what speculation did over a window, from the metrics that Prometheus stored.
 
-prometheus_data.py   all queries to Prometheus; everything after it is pure
-counter_increase.py  exact hourly increases of counters
+prometheus_data.py   all queries to Prometheus, with exact hourly increases of counters; the rest is pure
 pools.py             a pool: acceptance, latencies, load, KV cache; traffic classes; GPUs
 events.py            gaps in the scrapes, alerts that fired, fall-backs of the guard
 comparison.py        speed-up against the baseline at equal load, savings, drift

@@ -15,8 +15,7 @@ from specops.guard import journal
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
-from specops.phases.report.counter_increase import Floats
-from specops.phases.report.prometheus_data import PoolData, PrometheusData, query
+from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusData, query
 from specops.phases.report.report import Fallback, Missing, Report, Saved, Times, Window
 from specops.progress import Progress
 from specops.prometheus.api import Api

@@ -22,9 +22,8 @@ from specops.economics import StepCost
 from specops.errors import SpecopsError
 from specops.phases.ab import report as ab_report
 from specops.phases.monitor.thresholds import Figure
-from specops.phases.report.counter_increase import Floats
 from specops.phases.report.pools import divided, extremes, hours, increases, load, ratio, sums
-from specops.phases.report.prometheus_data import PoolData
+from specops.phases.report.prometheus_data import Floats, PoolData
 from specops.phases.report.report import Acceptance, Day, Drift, Saved, Speedup, SpeedupOf, Window
 from specops.prometheus.promql import LATENCIES, Latency
 from specops.render.prometheus.alerts import MIN_REQUESTS

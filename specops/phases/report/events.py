@@ -15,8 +15,7 @@ import numpy as np
 
 from specops.guard.journal import Entry
 from specops.guard.state import FULL
-from specops.phases.report.counter_increase import Floats
-from specops.phases.report.prometheus_data import Gauge
+from specops.phases.report.prometheus_data import Floats, Gauge
 from specops.phases.report.report import Fallback, Gap, Incident, Window
 
 LONGER = 2.5

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specops.phases.report.counter_increase import Floats, Increases
 from specops.phases.report.events import gaps, servers
-from specops.phases.report.prometheus_data import Gauge, PoolData, PrometheusData
+from specops.phases.report.prometheus_data import Floats, Gauge, Increases, PoolData, PrometheusData
 from specops.phases.report.report import (
     HOUR_S,
     Acceptance,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specops.config import Rollout
-from specops.phases.report import counter_increase
-from specops.phases.report.counter_increase import Floats, Increases
 from specops.phases.report.report import HOUR_S, Window
 from specops.progress import Progress
 from specops.prometheus import api as prometheus
@@ -30,6 +30,163 @@ from specops.prometheus.series import (
     exposed,
 )
 from specops.serving import Drafts, Series
+
+# --- exact hourly increases of counters -------------------------------------------------------
+# PromQL's increase() extrapolates, so it is not used. The increase between two samples that follow each
+# other is their difference; where the second is smaller, the counter was reset, and it is the second; the
+# first sample of a series counts nothing. It belongs to the hour in which the second lies, so what happened
+# in a gap belongs to the hour that ends it.
+#
+# In an hour that follows one with samples, and with no reset in the two, that is the difference of the last
+# values of both. Only elsewhere are the samples themselves queried.
+
+WITHIN_THE_HOUR = f"{HOUR_S * 1000 - 1}ms"
+"""Before Prometheus 3 a range has both its ends, and a sample on the hour would be of two hours."""
+
+POINTS_AT_ONCE = 2000
+"""Of one series: Prometheus answers 11,000 at most."""
+
+HOURS_AT_ONCE = 6
+"""Of samples: an answer stays of a size that a proxy lets through."""
+
+Floats = NDArray[np.float64]
+Key = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Increases:
+    """Hourly increases of one counter: one row for each of its series."""
+
+    labels: tuple[Mapping[str, str], ...]
+    rows: Floats
+    """[series, hours]; NaN where there is no sample: nothing is known, which is not 0."""
+
+    def only(self, **labels: str) -> Increases:
+        """The series that have `labels`."""
+        which = [n for n, own in enumerate(self.labels) if labels.items() <= own.items()]
+        return Increases(tuple(self.labels[n] for n in which), self.rows[which])
+
+    def by(self, label: str) -> dict[str, Increases]:
+        values = sorted({own.get(label, "") for own in self.labels})
+        return {value: self.only(**{label: value}) for value in values if value}
+
+    def during(self, hours: slice) -> Increases:
+        return Increases(self.labels, self.rows[:, hours])
+
+    @property
+    def hourly(self) -> Floats:
+        """Of all series together; NaN in an hour of which none has a sample."""
+        known = ~np.isnan(self.rows)
+        return np.where(known.any(axis=0), np.where(known, self.rows, 0.0).sum(axis=0), np.nan)
+
+    @property
+    def total(self) -> float | None:
+        """None where there is no sample at all."""
+        return None if np.isnan(self.rows).all() else float(np.nansum(self.rows))
+
+
+def no_increases(hours: int) -> Increases:
+    return Increases((), np.empty((0, hours)))
+
+
+def read_increases(
+    api: Api, names: Sequence[str], labels: Mapping[str, str], start: int, hours: int
+) -> dict[str, Increases]:
+    """Of the counters `names` with `labels`, over `hours` from `start`; what there is not has no rows."""
+    which = _any_of(names, labels)
+    # The hour before the first says from which value that one starts.
+    last = _hourly(api, f"last_over_time({which}[{WITHIN_THE_HOUR}])", start, hours + 1)
+    reset = {key: np.zeros(hours, dtype=bool) for key in last}
+    # By name, since resets() drops it.
+    for name in sorted({value for key in last for label, value in key if label == "__name__"}):
+        query = f"resets({name}{selector(labels)}[2h]) > 0"
+        for unnamed, row in _hourly(api, query, start + HOUR_S, hours).items():
+            key = unnamed | {("__name__", name)}
+            if key in reset:
+                reset[key] = ~np.isnan(row)
+    rows = {key: differences(last[key], reset[key]) for key in last}
+    for span in list(_unclear(rows.values())):
+        for one in api.raw(which, start + span.start * HOUR_S, start + span.stop * HOUR_S):
+            key = _key(one.labels)
+            if key in rows:
+                _fill(rows[key], one, last[key], span, start)
+    for row in rows.values():
+        row[np.isinf(row)] = np.nan  # a series whose samples went between two questions
+    return {name: _named(name, rows, hours) for name in names}
+
+
+def differences(last: Floats, reset: NDArray[np.bool_]) -> Floats:
+    """Hour for hour: the increase; NaN where there is no sample; infinite where only the samples can tell.
+
+    `last` has one more: the last value in each hour, from the one before the first; NaN where there is none.
+    `reset` says whether there was a reset in an hour, or from the hour before to it.
+    """
+    before, after = last[:-1], last[1:]
+    difference = after - before
+    unclear = ~np.isnan(after) & (np.isnan(before) | reset | (difference < 0))
+    return np.where(unclear, np.inf, difference + np.where(np.isnan(after), np.nan, 0.0))
+
+
+def rises(values: Sequence[float], before: float | None) -> float:
+    """The increase over samples that follow each other, and follow `before`, where there was one."""
+    total, previous = 0.0, before
+    for value in values:
+        if previous is not None:
+            total += value - previous if value >= previous else value
+        previous = value
+    return total
+
+
+def _fill(row: Floats, samples: prometheus.Series, last: Floats, span: range, start: int) -> None:
+    """What was unclear in the hours of `span`, from the samples in them."""
+    for hour in span:
+        if np.isinf(row[hour]):
+            begin = start + hour * HOUR_S
+            values = [v for ts, v in samples.points if begin < ts <= begin + HOUR_S and not math.isnan(v)]
+            earlier = last[: hour + 1]
+            known = earlier[~np.isnan(earlier)]
+            before = float(known[-1]) if known.size else None
+            row[hour] = rises(values, before) if values else np.nan
+
+
+def _unclear(rows: Iterable[Floats]) -> Iterator[range]:
+    """Hours next to each other in which some series' samples are needed, a few at a time."""
+    needed = sorted({int(hour) for row in rows for hour in np.flatnonzero(np.isinf(row))})
+    for _, group in groupby(enumerate(needed), lambda pair: pair[1] - pair[0]):
+        hours = [hour for _, hour in group]
+        for at in range(0, len(hours), HOURS_AT_ONCE):
+            part = hours[at : at + HOURS_AT_ONCE]
+            yield range(part[0], part[-1] + 1)
+
+
+def _hourly(api: Api, expr: str, first: int, count: int) -> dict[Key, Floats]:
+    """Its values at `count` hours from `first`, by series; NaN where it has none."""
+    rows: dict[Key, Floats] = {}
+    for at in range(0, count, POINTS_AT_ONCE):
+        until = min(at + POINTS_AT_ONCE, count) - 1
+        for one in api.range(expr, first + at * HOUR_S, first + until * HOUR_S, HOUR_S):
+            row = rows.setdefault(_key(one.labels), np.full(count, np.nan))
+            points = np.array(one.points)
+            row[np.rint((points[:, 0] - first) / HOUR_S).astype(int)] = points[:, 1]
+    return rows
+
+
+def _any_of(names: Sequence[str], labels: Mapping[str, str]) -> str:
+    """The engines' names have no character that a regular expression would read otherwise."""
+    which = f'__name__=~"{"|".join(names)}"'
+    return f"{{{which},{selector(labels)[1:]}" if labels else f"{{{which}}}"
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return frozenset(labels.items())
+
+
+def _named(name: str, rows: Mapping[Key, Floats], hours: int) -> Increases:
+    ours = [(dict(key), row) for key, row in rows.items() if ("__name__", name) in key]
+    if not ours:
+        return no_increases(hours)
+    return Increases(tuple(labels for labels, _ in ours), np.array([row for _, row in ours]))
+
 
 DAY_S = 24 * HOUR_S
 
@@ -97,7 +254,7 @@ def query(rollout: Rollout, window: Window, api: Api, progress: Progress) -> Pro
     routed = [ROUTE_REQUESTS, ROUTE_FAILOVERS]
     for name in (ROUTE_DURATION, ROUTE_FIRST_BYTE):
         routed += [f"{name}_{part}" for part in ("sum", "count", "bucket")]
-    router = counter_increase.read(api, routed, labels, window.start, window.hours)
+    router = read_increases(api, routed, labels, window.start, window.hours)
     progress.advance()
     long = Window(window.previous.start, window.end, window.zone)
     firing = {"alertstate": "firing"} | labels
@@ -130,11 +287,9 @@ def _scraped_from(api: Api, labels: Mapping[str, str], window: Window) -> float 
 
 def _pool(names: Series, labels: Mapping[str, str], window: Window, api: Api) -> PoolData:
     before = window.previous
-    counters = counter_increase.read(
-        api, counters_of(names), labels, before.start, before.hours + window.hours
-    )
+    counters = read_increases(api, counters_of(names), labels, before.start, before.hours + window.hours)
     histograms = [f"{getattr(names, latency)}_bucket" for latency in LATENCIES]
-    buckets = counter_increase.read(api, histograms, labels, window.start, window.hours)
+    buckets = read_increases(api, histograms, labels, window.start, window.hours)
     which = selector(labels)
     long = Window(before.start, window.end, window.zone)
     return PoolData(
@@ -161,7 +316,7 @@ def counters_of(names: Series) -> list[str]:
 
 def _gauges(api: Api, which: str, window: Window) -> tuple[Gauge, ...]:
     """A day at a time: an answer stays of a size that a proxy lets through."""
-    parts: dict[counter_increase.Key, list[prometheus.Series]] = {}
+    parts: dict[Key, list[prometheus.Series]] = {}
     for begin in range(window.start, window.end, DAY_S):
         for one in api.raw(which, begin, min(begin + DAY_S, window.end)):
             if one.points:

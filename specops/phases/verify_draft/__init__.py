@@ -1,7 +1,6 @@
 """`verify-draft`: a target and a draft, judged from their files before anything is launched.
 
-pair.py         settings, and one of the two checkpoints, each part read when it is needed
-findings.py     one check's finding, its severity, and the verdict of all findings: pure
+pair.py         settings, the two checkpoints, each part read when it is needed, and a check's finding
 differences.py  two tokenizers, part by part and over the same texts; where texts end; chat templates
 engine.py       whether a head fits its target, and how the named engine treats the pair: pure
 memory.py       weights, KV bytes, and the KV blocks lost to the draft; sizes of GPUs

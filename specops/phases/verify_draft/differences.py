@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.templates import Message, Rendered, rendered
 from specops.checkpoints.tokenizer import Tokenizer
-from specops.phases.verify_draft.findings import Finding, Severity
+from specops.phases.verify_draft.pair import Finding, Severity
 
 PLACEHOLDER = re.compile(
     r"[<\[]\|?(reserved_special_token|reserved|unused|extra|placeholder|special|control|dummy)_?\d+\|?[>\]]",

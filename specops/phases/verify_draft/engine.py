@@ -17,8 +17,7 @@ from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor, Weights
 from specops.errors import UsageError
-from specops.phases.verify_draft.findings import Finding, Severity
-from specops.phases.verify_draft.pair import ServingEngine, Side
+from specops.phases.verify_draft.pair import Finding, ServingEngine, Severity, Side
 from specops.serving import ENGINES, DraftSupport
 
 Version = tuple[int, int, int]

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from specops.checkpoints.draft_kind import Draft, Kind
 from specops.checkpoints.model_config import BYTES
 from specops.errors import UsageError
-from specops.phases.verify_draft.findings import Finding
-from specops.phases.verify_draft.pair import Side
+from specops.phases.verify_draft.pair import Finding, Side
 
 BLOCK = 16
 """Tokens of a KV block, vLLM's default."""

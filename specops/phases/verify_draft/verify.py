@@ -17,9 +17,8 @@ from specops.load.workload import PromptSet
 from specops.phases.verify_draft import differences, engine
 from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine import Engine, Treatment
-from specops.phases.verify_draft.findings import Finding, decide, worst
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
-from specops.phases.verify_draft.pair import Side, VerifySettings
+from specops.phases.verify_draft.pair import Finding, Side, VerifySettings, decide, worst
 from specops.progress import Progress
 from specops.results import Result
 from specops.trees import exit_layers

@@ -1,1 +1,139 @@
-"""Collectors: what is observed of a rollout, from its servers and its run folder."""
+"""Collectors: all observations of a rollout, from its servers and its run folder, gathered once.
+
+What cannot be observed gets a reason, and is never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from specops.config import Rollout
+from specops.errors import SpecopsError
+from specops.net import is_loopback
+from specops.phases.diagnose.collectors import live, run_folder
+from specops.phases.diagnose.collectors.live import NO_PROMETHEUS, PrometheusPool, ScrapedPool
+from specops.phases.diagnose.observations import Observations
+from specops.phases.inputs import left_out, version_of
+from specops.phases.monitor.thresholds import measurements
+from specops.progress import Progress
+from specops.prometheus.api import Api
+
+NO_REQUESTS = "--no-requests: no request was sent"
+BY_PROMETHEUS = ("live", "standard", "switched", "earlier", "names")
+
+
+def gather(
+    rollout: Rollout, folder: Path, now: datetime, progress: Progress, *, requests: bool = True
+) -> Observations:
+    """`requests`: whether a few streamed ones may be sent to the speculative pool."""
+    unfit = left_out(rollout, folder, version_of(rollout))
+    known = measurements(rollout, folder, unfit)
+    collector = _Collector()
+    servers = live.servers(rollout)
+    progress.start("reading the run folder", 0)
+    collector.at("baseline", lambda: run_folder.baseline(known))
+    collector.at("compared", lambda: run_folder.compared(folder, unfit.get("ab")))
+    collector.at("swept", lambda: run_folder.swept(rollout, folder, known, unfit.get("sweep")))
+    collector.at("drafts", lambda: run_folder.drafts(folder))
+    collector.at("canary", lambda: run_folder.canary(folder))
+    collector.at("fall_backs", lambda: run_folder.fall_backs(folder, now))
+    collector.at("deployed", lambda: run_folder.deployed(rollout))
+    collector.at("lint", lambda: run_folder.lint(rollout))
+    collector.at("logged", lambda: run_folder.logged(folder))
+    collector.at("gpu", lambda: _gpu(rollout, servers))
+    progress.start("observing the servers", 0)
+    _collect_live(rollout, servers, collector, requests=requests)
+    return Observations(
+        rollout=rollout.rollout,
+        branches=known.branches,
+        classes={
+            one.name: one.model_dump(mode="json", exclude_defaults=True) for one in rollout.route.classes
+        },
+        missing=collector.missing,
+        **collector.observed,
+    )
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.observed: dict[str, Any] = {}
+        self.missing: dict[str, str] = {}
+
+    def at(self, part: str, see: Callable[[], object]) -> None:
+        """Store what `see` returns; a sentence is the reason why there is nothing."""
+        try:
+            found = see()
+        except SpecopsError as error:
+            found = error.message
+        if isinstance(found, str):
+            self.missing[part] = found
+        else:
+            self.observed[part] = found
+            self.missing.pop(part, None)
+
+
+def _collect_live(
+    rollout: Rollout, servers: list[str] | str, collector: _Collector, *, requests: bool
+) -> None:
+    """The stream's requests are traffic between two scrapes of /metrics, where there is no other."""
+    scraping = _scraping(servers)
+    if isinstance(servers, str):
+        collector.missing["stream"] = servers
+    elif not requests:
+        collector.missing["stream"] = NO_REQUESTS
+    else:
+        first = servers[0]
+        collector.at("stream", lambda: live.stream(rollout, first))
+    url = rollout.addresses.prometheus
+    if url is None:
+        collector.missing |= dict.fromkeys(BY_PROMETHEUS, NO_PROMETHEUS)
+    else:
+        _collect_from(rollout, url, collector)
+    if "live" not in collector.observed:
+        reason = collector.missing["live"]
+        collector.at("live", lambda: scraping if isinstance(scraping, str) else scraping.live())
+        if "live" in collector.missing:
+            collector.missing["live"] = f"{reason}; {collector.missing['live']}"
+
+
+def _scraping(servers: list[str] | str) -> ScrapedPool | str:
+    if isinstance(servers, str):
+        return servers
+    try:
+        return ScrapedPool(servers)
+    except SpecopsError as error:
+        return error.message
+
+
+def _collect_from(rollout: Rollout, url: str, collector: _Collector) -> None:
+    try:
+        api = Api(url)
+    except SpecopsError as error:  # a token or headers in the environment that are none
+        collector.missing |= dict.fromkeys(BY_PROMETHEUS, error.message)
+        return
+    try:
+        pool = PrometheusPool(api, rollout)
+        collector.at("live", pool.live)
+        collector.at("standard", PrometheusPool(api, rollout, "standard").live)
+        collector.at("switched", pool.switched)
+        collector.at("earlier", pool.earlier)
+        collector.at("names", lambda: run_folder.names(rollout, api))
+        if here := collector.missing.get("gpu"):
+            collector.at("gpu", pool.gpu)
+            if "gpu" in collector.missing:
+                collector.missing["gpu"] = f"{here}; {collector.missing['gpu']}"
+    finally:
+        api.close()
+
+
+def _gpu(rollout: Rollout, servers: list[str] | str) -> object:
+    if rollout.pools.speculative.own is not None:
+        return "the embedded engine serves from a CPU"
+    if isinstance(servers, str):
+        return servers
+    if not any(is_loopback(server) for server in servers):
+        return "the speculative pool serves from another machine"
+    return live.gpu()
