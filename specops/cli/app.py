@@ -20,7 +20,7 @@ from specops.errors import Exit, SpecopsError, UsageError
 
 COMMANDS = {
     "Start": {
-        "init": "Write a commented rollout file to start from.",
+        "init": "Write a rollout file to start from.",
         "doctor": "Check this machine, an endpoint, Prometheus or a rollout.",
         "run": "Run every phase, from measuring to a go-live verdict.",
     },

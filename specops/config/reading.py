@@ -18,7 +18,7 @@ from specops.config.rollout import Rollout
 from specops.errors import ConfigError
 from specops.serving import ENGINES
 
-GENERAL_HINT = "`specops init` writes a file in which every key is explained"
+GENERAL_HINT = "`specops init NAME --full` writes a file in which every key is explained"
 
 
 @dataclass(frozen=True, order=True)

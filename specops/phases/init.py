@@ -1,12 +1,16 @@
-"""`init`: a rollout file to start from, commented, or for two endpoints that run already."""
+"""`init`: a rollout file to start from: minimal, for two endpoints or pools of one engine, or commented."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from specops.assets import asset
 from specops.errors import EndpointError, FileError, UsageError
@@ -14,35 +18,122 @@ from specops.load.client import Client
 from specops.load.counters import Observed
 from specops.load.server_identity import probe
 from specops.load.settings import BaselineSettings, checked_base_url
+from specops.phases.verify_draft.pair import ServingEngine, VerifySettings
+from specops.phases.verify_draft.verify import verify
+from specops.progress import Silent
+from specops.serving import ENGINES, OWN, Startable
 
 FILE_NAME = "rollout.yaml"
 PROMPTS = "prompts.json"
 APIS = ("chat", "completions")
 """Of an endpoint, in the order of trial: a model without a chat template has only the second."""
 
-ENDPOINTS = """\
-# Two endpoints that run already. Paths are relative to this file.
-# An API key comes from the environment: SPECOPS_API_KEY. All keys: specops init DIRECTORY
-rollout: {name}                    # results go to runs/{name} beside this file
-prompts: {prompts}              {provenance}
+MINIMAL = """\
+# {about} Paths are relative to this file.
+# All keys, explained: specops init NAME --full
+rollout: {name}  # results go to runs/{name} beside this file
+prompts: {prompts}  {provenance}
 pools:
-  standard:                        # {standard_why}
-    engine: endpoint
-    base_url: {standard_url}
-    model: {standard_model}
-  speculative:                     # {speculative_why}
-    engine: endpoint
-    base_url: {speculative_url}
-    model: {speculative_model}
+  standard:  # {standard_why}
+{standard}
+  speculative:  # {speculative_why}
+{speculative}
 measure:
-  endpoint: {api}
-  concurrency: [1, 4]              # streams at a time
+  endpoint: {api}  # chat, or completions for a model without a chat template
+  concurrency: [1, 4]  # streams at a time
 """
 
 
-def write_rollout(folder: Path) -> Path:
-    """Write the commented `rollout.yaml` into `folder`, which is made if it is missing. Never overwrites."""
-    return _write(folder / FILE_NAME, asset("playbooks", "rollout.template.yaml").read_text(encoding="utf-8"))
+def write_commented(folder: Path) -> Path:
+    """Write a `rollout.yaml` with every key into `folder`, made if it is missing. Never overwrites."""
+    name = _name(folder)
+    text = asset("playbooks", "rollout.template.yaml").read_text(encoding="utf-8")
+    for of_template, ours in (("rollout: first ", f"rollout: {name} "), ("runs/first", f"runs/{name}")):
+        text = text.replace(of_template, ours, 1)
+    return _write(folder / FILE_NAME, text)
+
+
+def write_pools(
+    folder: Path, engine: ServingEngine, target: str | None, draft: str | None, prompts: Path | None
+) -> Path:
+    """Write a minimal `rollout.yaml` for two pools that specops starts; sample prompts too without `prompts`.
+
+    The draft's kind is read from its files, and gives the engine's name of the method. Without a draft, the
+    method copies n-grams of the text; the embedded engine takes the shipped pair without a target. UsageError
+    for a pair that does not fit, or a target that is missing.
+    """
+    _refuse_existing(folder)
+    if target is None and (engine != OWN.name or draft is not None):
+        raise UsageError(
+            f"{ENGINES[engine].title} has no target of its own: --model is missing",
+            hint=f"specops init {folder} --engine {engine} --model FOLDER_OR_HUB_ID",
+        )
+    drafts = ENGINES[engine].drafts
+    assert drafts is not None
+    shipped = target is None
+    method, more = drafts.methods["independent" if shipped else "ngram"], {}
+    if draft is not None:
+        assert target is not None
+        settings = VerifySettings(target=target, draft=draft, engine=engine, allow_degraded=True)
+        found = verify(settings, None, Silent())
+        treatment = found.data["engine"]
+        if found.verdict == "no" or treatment["method"] is None:
+            raise UsageError(
+                f"the draft does not fit the target: {found.reason}",
+                hint=f"specops verify-draft {target} {draft} --engine {engine}",
+            )
+        method, more = treatment["method"], treatment["settings"]
+    startable = ENGINES[engine].settings
+    assert issubclass(startable, Startable)
+    standard, speculative = startable.sections(_place(target), _place(draft), method)
+    speculative["speculation"] |= more
+    return _write_minimal(
+        folder,
+        prompts,
+        about=f"Two pools that specops starts, and stops when they are measured: {ENGINES[engine].title}.",
+        api="completions" if shipped else "chat",
+        pools=({"engine": engine} | standard, {"engine": engine} | speculative),
+        why=("without speculation", f"the same, with {Path(draft).name if draft else method}"),
+    )
+
+
+def _place(model: str | None) -> str | None:
+    """A folder or file by its full path: in a rollout file paths are relative to that file."""
+    return str(Path(model).resolve()) if model is not None and Path(model).exists() else model
+
+
+def _refuse_existing(folder: Path) -> None:
+    if (folder / FILE_NAME).exists():
+        raise _exists(folder / FILE_NAME)
+
+
+def _write_minimal(
+    folder: Path,
+    prompts: Path | None,
+    *,
+    about: str,
+    api: str,
+    pools: tuple[dict[str, Any], dict[str, Any]],
+    why: tuple[str, str],
+) -> Path:
+    samples = prompts is None and not (folder / PROMPTS).exists()
+    standard, speculative = (
+        textwrap.indent(yaml.safe_dump(pool, sort_keys=False, width=200).rstrip(), "    ") for pool in pools
+    )
+    text = MINIMAL.format(
+        about=about,
+        name=_name(folder),
+        prompts=PROMPTS if prompts is None else prompts.resolve(),
+        provenance="# samples that ship with specops: give prompts of your own" if samples else "",
+        api=api,
+        standard=standard,
+        standard_why=why[0],
+        speculative=speculative,
+        speculative_why=why[1],
+    )
+    if samples:
+        _write(folder / PROMPTS, asset("playbooks", "embedded", PROMPTS).read_text(encoding="utf-8"))
+    return _write(folder / FILE_NAME, "\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
 @dataclass(frozen=True)
@@ -53,7 +144,7 @@ class Pair:
     why: tuple[str, str]
 
 
-def write_rollout_of(folder: Path, base_urls: Sequence[str], prompts: Path | None) -> Path:
+def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None) -> Path:
     """Write a minimal `rollout.yaml` for two endpoints into `folder`, with sample prompts without `prompts`.
 
     The endpoints are sent a few short requests. UsageError if they are one server or if both speculate;
@@ -64,26 +155,21 @@ def write_rollout_of(folder: Path, base_urls: Sequence[str], prompts: Path | Non
             f"init needs two endpoints, not {len(base_urls)}",
             hint="give --base-url twice, once for each pool",
         )
-    if (folder / FILE_NAME).exists():
-        raise _exists(folder / FILE_NAME)
-    samples = prompts is None and not (folder / PROMPTS).exists()
+    _refuse_existing(folder)
     pair = asyncio.run(_pair([_checked(url) for url in base_urls]))
     standard, speculative = pair.endpoints
-    text = ENDPOINTS.format(
-        name=_name(folder),
-        prompts=PROMPTS if prompts is None else prompts.resolve(),
-        provenance="# samples that ship with specops: give prompts of your own" if samples else "",
+    return _write_minimal(
+        folder,
+        prompts,
+        about="Two endpoints that run already. An API key comes from the environment: SPECOPS_API_KEY.",
         api=standard.endpoint,
-        standard_url=standard.base_url,
-        standard_model=_quoted(standard.model),
-        standard_why=pair.why[0],
-        speculative_url=speculative.base_url,
-        speculative_model=_quoted(speculative.model),
-        speculative_why=pair.why[1],
+        pools=(_running(standard), _running(speculative)),
+        why=pair.why,
     )
-    if samples:
-        _write(folder / PROMPTS, asset("playbooks", "embedded", PROMPTS).read_text(encoding="utf-8"))
-    return _write(folder / FILE_NAME, "\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+
+
+def _running(at: BaselineSettings) -> dict[str, Any]:
+    return {"engine": "endpoint", "base_url": at.base_url, "model": at.model}
 
 
 async def _pair(base_urls: Sequence[str]) -> Pair:
@@ -141,11 +227,6 @@ def _checked(url: str) -> str:
 def _name(folder: Path) -> str:
     """Of the rollout: the folder's, with what a name of a rollout cannot hold replaced."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-_") or "rollout"
-
-
-def _quoted(text: str) -> str:
-    """As a YAML string, where it could be read as something else."""
-    return text if re.fullmatch(r"[A-Za-z][\w./-]*", text) else "'" + text.replace("'", "''") + "'"
 
 
 def _write(path: Path, text: str) -> Path:

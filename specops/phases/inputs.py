@@ -45,7 +45,7 @@ def settings_of(rollout: Rollout, pool: Pool) -> BaselineSettings:
         reason = first["msg"].removeprefix("Value error, ")
         raise ConfigError(
             f"the rollout cannot be measured: {where}: {reason}",
-            hint=f"change {where} in the rollout file; `specops init` writes one with every key explained",
+            hint=f"change {where} in the rollout file; `specops init NAME --full` explains every key",
         ) from None
 
 

@@ -33,6 +33,12 @@ class ConfiguredPool(Startable):
     DRAFT: ClassVar[str]
     """The setting of `speculation` that names the draft, where the method has one."""
 
+    METHOD: ClassVar[str]
+    """The setting of `speculation` that names the method."""
+
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {}
+    """Settings with which two servers fit on one device, and repeated prompts are not faster."""
+
     version: str | None = None
     program: Program
     arguments: Arguments = Field(
@@ -43,6 +49,14 @@ class ConfiguredPool(Startable):
     )
     speculation: Section | None = None
     start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
+
+    @classmethod
+    def sections(
+        cls, target: str | None, draft: str | None, method: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        standard = {cls.TARGET: target, **cls.SIDE_BY_SIDE}
+        speculation = {cls.METHOD: method} | ({cls.DRAFT: draft} if draft else {})
+        return standard, standard | {"speculation": speculation}
 
     @abstractmethod
     def at_k(self, k: int) -> dict[str, object]:

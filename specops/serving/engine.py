@@ -274,6 +274,19 @@ class Pool(Section):
 class Startable(Pool):
     """A pool whose servers specops can start, describe in a script, and put into a container."""
 
+    @classmethod
+    def sections(
+        cls, target: str | None, draft: str | None, method: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fewest settings, without `engine`, of a standard pool and of one that speculates by `method`,
+        named as in `drafts.methods`. Both fit beside each other on one device, and repeated prompts are not
+        faster. `target` None: the engine's own; `draft` None: the method has none. ConfigError where only a
+        person can write the settings."""
+        raise ConfigError(
+            "could not write such pools: their settings are a person's to write",
+            hint="specops init --full",
+        )
+
     @abstractmethod
     def start(self, port: int, name: str) -> Start:
         """How to start it on `port` of this machine; `name` is its model's where the engine lets specops

@@ -23,7 +23,7 @@ from specops import results
 from specops.config import load
 from specops.errors import EndpointError, Exit
 from specops.phases import PHASES
-from specops.phases.init import write_rollout
+from specops.phases.init import write_commented
 from specops.phases.playbook.phases import drill_inputs
 from specops.phases.playbook.stage import STAGED, missing
 from specops.results import Result
@@ -181,7 +181,7 @@ def test_a_failed_measurement_stops_the_walk_unless_told_to_go_on(written) -> No
 def test_the_file_that_init_writes_runs(tiny_pair, tmp_path) -> None:
     """With its own keys enabled: models and prompts in place of the shipped ones, and less to measure."""
     target, draft = tiny_pair
-    path = write_rollout(tmp_path)
+    path = write_commented(tmp_path)
     text = path.read_text()
     for old, new in (
         ("# prompts: prompts.json", "prompts: prompts.json"),

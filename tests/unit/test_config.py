@@ -16,7 +16,7 @@ from specops.actions import ACTIONS
 from specops.assets import asset
 from specops.config import Rollout, Section, load
 from specops.errors import ConfigError, Exit, FileError, UsageError
-from specops.phases.init import write_rollout
+from specops.phases.init import write_commented
 from specops.phases.inputs import settings_of
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool
@@ -213,7 +213,7 @@ def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path_factory, key, po
 
 
 def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) -> None:
-    path = write_rollout(tmp_path / "new" / "folder")
+    path = write_commented(tmp_path / "new" / "folder")
     assert load(path).rollout == "first"
     text = path.read_text()
     for section in (*Section.__subclasses__(), *ACTIONS):
@@ -247,17 +247,17 @@ def test_the_template_is_valid_with_its_comments_taken_away(tmp_path) -> None:
 
 
 def test_init_never_overwrites(tmp_path) -> None:
-    path = write_rollout(tmp_path)
+    path = write_commented(tmp_path)
     path.write_text("mine")
     with pytest.raises(UsageError, match="exists already"):
-        write_rollout(tmp_path)
+        write_commented(tmp_path)
     assert path.read_text() == "mine"
 
 
 def test_init_into_what_is_no_folder_is_said_with_a_hint(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="could not write") as caught:
-        write_rollout(tmp_path / "file" / "folder")
+        write_commented(tmp_path / "file" / "folder")
     assert caught.value.hint
 
 

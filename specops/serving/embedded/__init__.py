@@ -95,6 +95,14 @@ class EmbeddedPool(Startable):
             )
         return self
 
+    @classmethod
+    def sections(
+        cls, target: str | None, draft: str | None, method: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        standard = {"target": target} if target else {}
+        speculation = ({"draft": draft} if draft else {}) | {"tree": method}
+        return standard, standard | {"speculation": speculation}
+
     def start(self, port: int, name: str) -> Start:
         """On a port of the system's choice, which the server's log announces."""
         words = [sys.executable, "-m", "specops", *arguments(self, name, port=0)]

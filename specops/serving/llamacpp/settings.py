@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
@@ -83,6 +84,8 @@ class LlamacppSettings(ConfiguredPool):
 
     TARGET: ClassVar[str] = "model"
     DRAFT: ClassVar[str] = "model"
+    METHOD: ClassVar[str] = "type"
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {"cache_prompt": False}
 
     engine: Literal["llamacpp"]
     model: ModelFile = Field(description="GGUF file of the target, or hub id USER/REPO[:QUANT].")

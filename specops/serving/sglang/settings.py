@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -60,6 +61,8 @@ class SglangSettings(ConfiguredPool):
 
     TARGET: ClassVar[str] = "model_path"
     DRAFT: ClassVar[str] = "draft_model_path"
+    METHOD: ClassVar[str] = "algorithm"
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {"mem_fraction_static": 0.45, "disable_radix_cache": True}
 
     engine: Literal["sglang"]
     model_path: str = Field(min_length=1, description="Folder or hub id of the target.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -92,6 +93,8 @@ class TrtllmSettings(ConfiguredPool):
 
     TARGET: ClassVar[str] = "model"
     DRAFT: ClassVar[str] = "speculative_model"
+    METHOD: ClassVar[str] = "decoding_type"
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {"free_gpu_memory_fraction": 0.45}
 
     engine: Literal["trtllm"]
     model: Text = Field(description="Folder or hub id of the target.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -110,6 +111,11 @@ class VllmSettings(ConfiguredPool):
 
     TARGET: ClassVar[str] = "model"
     DRAFT: ClassVar[str] = "model"
+    METHOD: ClassVar[str] = "method"
+    SIDE_BY_SIDE: ClassVar[Mapping[str, Any]] = {
+        "gpu_memory_utilization": 0.45,
+        "enable_prefix_caching": False,
+    }
 
     engine: Literal["vllm"]
     model: str = Field(min_length=1, description="Folder or hub id of the target.")

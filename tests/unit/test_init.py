@@ -1,0 +1,94 @@
+"""`specops init` without servers: short files that load, named after their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from calling import specops
+
+from specops.assets import asset
+from specops.config import load
+from specops.phases.inputs import settings_of
+from specops.phases.launch import render
+from specops.progress import Silent
+from specops.serving import ENGINES
+
+TARGET, HEAD = asset("playbooks", "embedded", "target"), asset("playbooks", "embedded", "head")
+STARTED = [name for name, engine in ENGINES.items() if engine.drafts is not None]
+
+
+def written(folder: Path, *words: str) -> tuple[str, object]:
+    done = specops("init", str(folder), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    path = folder / "rollout.yaml"
+    assert done.stdout == f"wrote {path}\nnext: specops run {path}\n"
+    return path.read_text(), load(path)
+
+
+def test_without_options_it_is_short_and_of_the_shipped_pair(tmp_path: Path) -> None:
+    text, file = written(tmp_path / "my chat")
+    assert len(text.splitlines()) <= 40
+    assert file.rollout == "my-chat"
+    assert file.measure.endpoint == "completions"
+    assert file.pools.speculative.speculates
+    assert not file.pools.standard.speculates
+    assert "samples that ship with specops" in text
+    assert settings_of(file, file.pools.standard).prompt_set().provenance()["samples"]
+
+
+def test_full_has_every_key_and_the_folders_name(tmp_path: Path) -> None:
+    text, file = written(tmp_path / "chat", "--full")
+    assert len(text.splitlines()) > 200
+    assert file.rollout == "chat"
+    assert "runs/first" not in text
+
+
+@pytest.mark.parametrize("engine", STARTED)
+def test_every_engine_has_a_short_file_that_loads_and_renders(tmp_path: Path, engine: str) -> None:
+    text, file = written(tmp_path / "x", "--engine", engine, "--model", str(TARGET))
+    assert len(text.splitlines()) <= 40
+    assert [pool.engine for pool in (file.pools.standard, file.pools.speculative)] == [engine] * 2
+    assert [pool.speculates for pool in (file.pools.standard, file.pools.speculative)] == [False, True]
+    result = render(file, tmp_path / "x", Silent())
+    assert result.summary["errors"] == 0, result.data["pools"]
+
+
+def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
+    for engine, setting in (("embedded", "tree: chain:3"), ("vllm", "method: eagle")):
+        done = specops("init", str(tmp_path / engine), "--engine", engine, "--model", str(TARGET),
+                       "--draft", str(HEAD))  # fmt: skip
+        if done.returncode == 0:
+            assert setting in (tmp_path / engine / "rollout.yaml").read_text()
+        else:
+            assert done.returncode == 2
+            assert f"hint: specops verify-draft {TARGET} {HEAD} --engine {engine}" in done.stderr
+    assert load(tmp_path / "embedded" / "rollout.yaml").pools.speculative.speculation.draft == HEAD
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--engine", "vllm"), "vLLM has no target of its own: --model is missing"),
+        (("--draft", "x"), "--model is missing"),
+        (("--engine", "nope"), "could not use --engine 'nope': expected "),
+        (("--engine", "command"), "could not use --engine 'command': expected "),
+        (("--full", "--engine", "vllm"), "--full takes no other option"),
+        (("--base-url", "http://h:1/v1", "--engine", "vllm"), "--base-url and --engine are two kinds"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    done = specops("init", str(tmp_path / "x"), *words)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert says in error
+    assert hint.startswith("hint: ")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_file_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "rollout.yaml").write_text("mine")
+    for words in ((), ("--full",), ("--engine", "vllm", "--model", "m")):
+        assert specops("init", str(tmp_path), *words).returncode == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["rollout.yaml"]
+    assert (tmp_path / "rollout.yaml").read_text() == "mine"
