@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -246,3 +247,36 @@ def test_an_address_that_cannot_be_had_is_told(tmp_path, listen) -> None:
     assert done.returncode == 3
     assert "could not listen on" in done.stderr
     assert holder(up.run / "guard") is None
+
+
+def test_overrides_that_come_during_an_action_are_carried_out_one_after_the_other(tmp_path: Path) -> None:
+    """Three at once through a guard whose switch takes a second, and one that ends by itself."""
+    log = tmp_path / "log"
+    set_, read = (tmp_path / name for name in ("set.sh", "read.sh"))
+    set_.write_text(f"echo begin $1 >> {log}; sleep 1; echo end $1 >> {log}\n")
+    read.write_text(f"grep end {log} | tail -1 | cut -d' ' -f2 | grep . || echo 100\n")
+    action = {"kind": "command", "set": ["sh", str(set_), "{percent}"], "read": ["sh", str(read)]}
+    addresses = {"routers": [], "prometheus": f"http://127.0.0.1:{free_port()}"}
+    up = deployment(tmp_path / "up", addresses=addresses, guard={"interval_s": 2, "actions": [action]})
+    with running_guard(up):
+        held = holder(up.run / "guard")
+        assert held is not None
+        pins = [{"pool": pool, "by": pool, "why": "so"} for pool in ("standard", "speculative", "standard")]
+        with ThreadPoolExecutor(3) as threads:
+            answers = list(threads.map(lambda pin: post(f"{up.guard_url}/override", pin, held.token), pins))
+        assert [code for code, _ in answers] == [200, 200, 200]
+        entries = [entry for entry in history(up.run / "guard" / FILE) if entry.state.override is not None]
+        last = entries[-1].state
+        assert last.override is not None
+        wait_until(lambda: up.status().unconfirmed is None, "the last one to be confirmed", 30)
+        assert up.status().state.override == last.override
+        brief = {"pool": "standard", "by": "ada", "why": "so", "minutes": 0.05}
+        assert post(f"{up.guard_url}/override", brief, held.token)[0] == 200
+        wait_until(lambda: up.status().state.override is None, "its three seconds to end", 30)
+        wait_until(lambda: up.status().unconfirmed is None, "what follows", 30)
+    lines = log.read_text().splitlines()
+    begun = lines[::2]
+    assert lines == [line for one in begun for line in (one, one.replace("begin", "end"))], (
+        "never two at once"
+    )
+    assert lines[-1] == "end 100", "the guard is on, and hands traffic back when an override ends"
