@@ -17,6 +17,7 @@ from calling import specops
 from specops.launch.command_files import command_of, judge
 from specops.serving import ENGINES, USUAL, Startable, parameter, tables
 from specops.serving.llamacpp.builds import table as builds_of_llamacpp
+from specops.serving.program import version_behind
 from specops.serving.sglang.releases import table as releases_of_sglang
 from specops.serving.vllm.versions import table as versions_of_vllm
 
@@ -238,6 +239,13 @@ def test_a_request_parameter_has_the_name_that_the_engine_gives_it() -> None:
     assert parameter("repetition_penalty", series) == "repeat_penalty"
     assert parameter("repetition_penalty", USUAL) == "repetition_penalty"
     assert parameter("presence_penalty", series) == "presence_penalty"
+
+
+def test_a_program_says_which_version_of_a_package_it_runs() -> None:
+    called = ["env", "A=1", sys.executable, "-m", "some.server"]
+    assert version_behind(called, ("not-there", "pytest")) == pytest.__version__
+    assert version_behind(called, ("not-there",)) is None
+    assert version_behind(["no-such-program", "serve"], ("pytest",)) is None
 
 
 def test_the_guides_table_of_engines_has_the_versions_of_the_lints_tables() -> None:

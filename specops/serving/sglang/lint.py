@@ -18,6 +18,7 @@ from specops.section import SECRET_FLAGS
 from specops.serving import correction, known_issues
 from specops.serving.argv import Arity, Call, Command, CommandLine, Finding, Judged, Words, is_unknown
 from specops.serving.correction import by_level, settled
+from specops.serving.program import version_behind
 from specops.serving.sglang.command import EAGLE_FAMILY
 from specops.serving.sglang.releases import Release, parse, table
 
@@ -246,10 +247,11 @@ def judge(command: Command, requested: str | None) -> Judged:
 def _version(command: Command, requested: str | None) -> tuple[str, str]:
     """The release that the command is judged for, and why."""
     known, version = table(), requested or command.version
-    newest = known.newest.version
+    newest, source = known.newest.version, "as requested" if requested else "as the image's tag says"
     if version is None:
-        return newest, "the newest known: no version was given"
-    source = "as requested" if requested else "as the image's tag says"
+        version, source = version_behind(command.words, ("sglang",)), "as the program says"
+    if version is None:
+        return newest, "the newest known: no version was given, and the program is not on this machine"
     try:
         numbers = parse(version)
     except ConfigError:

