@@ -6,10 +6,10 @@ import signal
 import sys
 import traceback
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
 from specops import __version__
@@ -112,10 +112,8 @@ class Specops(TyperGroup):
         formatter.write(EXIT_CODES)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        from typer._click.shell_completion import CompletionItem
-
         found = [
-            CompletionItem(name, help=summary)
+            SimpleNamespace(value=name, type="plain", help=summary)  # what Typer reads of a completion
             for name, summary in SUMMARIES.items()
             if name.startswith(incomplete)
         ]
@@ -151,7 +149,13 @@ def _root(
 ) -> None: ...
 
 
-def _usage_error(error: ClickException) -> UsageError:
+def _is_help(error: typer.TyperException) -> bool:
+    """Whether a group was called without a command: then Typer raises its help."""
+    context = getattr(error, "ctx", None)
+    return context is not None and error.format_message() == context.get_help()
+
+
+def _usage_error(error: typer.TyperException) -> UsageError:
     """In the form of all errors: `Missing option '--by'.` becomes `missing option '--by'`."""
     said = error.format_message().rstrip(".").replace("Value error, ", "")
     context = getattr(error, "ctx", None)
@@ -176,12 +180,12 @@ def main() -> None:
             code = error.exit_code
         elif isinstance(error, typer.Abort):
             code = 128 + signal.SIGINT
-        elif isinstance(error, NoArgsIsHelpError):
-            typer.echo(error.format_message(), err=True)
+        elif isinstance(error, typer.TyperException):
             code = Exit.USAGE
-        elif isinstance(error, ClickException):
-            code = Exit.USAGE
-            output.print_error(_usage_error(error), as_json=as_json)
+            if _is_help(error):
+                typer.echo(error.format_message(), err=True)
+            else:
+                output.print_error(_usage_error(error), as_json=as_json)
         else:
             output.print_unexpected(error, as_json=as_json)
             code = Exit.ENVIRONMENT

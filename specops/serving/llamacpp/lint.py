@@ -10,11 +10,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 from specops.section import SECRET_FLAGS
-from specops.serving import known_issues
+from specops.serving import correction, known_issues
 from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words, is_unknown
+from specops.serving.correction import by_level, settled
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.command import K_OF_DRAFTS, K, N
 
@@ -22,8 +23,6 @@ DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-re
 TYPE = "--spec-type"
 TYPE_NEEDED = 9873
 """From this build of the table on, a draft model without a type is loaded and not used."""
-ROUNDS = 4
-"""A fix may bring something else to light."""
 
 
 class _Image(Call):
@@ -58,10 +57,7 @@ class Given(Words):
 Fix = Callable[[Given], Given]
 
 
-class Found(NamedTuple):
-    finding: Finding
-    fix: Fix | None = None
-    """Changes the command line so that it is not found again; None: a person has to."""
+Found: TypeAlias = correction.Found[Given]
 
 
 def _found(
@@ -329,31 +325,16 @@ RULES: tuple[Callable[[Given, Build], Iterator[Found]], ...] = (
 def lint(words: Sequence[str], build: Build) -> list[Finding]:
     """Errors first. What it does not say is no error: llama-server decides."""
     given = Given.parse(words)
-    found, _ = _fixed(given, build)
+    found, _ = settled(given, build, RULES)
     found += known_issues.findings("llamacpp", str(build.requested), given, CALL)
-    order = ("error", "warning", "note")
-    both = dict.fromkeys([*joined(words), *found])
-    return sorted(both, key=lambda finding: order.index(finding.level))
+    return by_level([*joined(words), *found])
 
 
 def corrected(words: Sequence[str], build: Build) -> list[str] | None:
     """The words with all that a rule can fix; None where there was nothing."""
     given = Given.parse(words)
-    _, fixed = _fixed(given, build)
+    _, fixed = settled(given, build, RULES)
     return None if fixed == given and not list(joined(words)) else fixed.words()
-
-
-def _fixed(given: Given, build: Build) -> tuple[list[Finding], Given]:
-    findings: list[Finding] = []
-    for _ in range(ROUNDS):
-        found = [entry for rule in RULES for entry in rule(given, build)]
-        findings += [entry.finding for entry in found]
-        before = given
-        for entry in found:
-            given = entry.fix(given) if entry.fix is not None else given
-        if given == before:
-            break
-    return findings, given
 
 
 def judge(command: Command, requested: str | None) -> Judged:
