@@ -21,6 +21,7 @@ from specops.cli.options import (
     names,
     whole_numbers,
 )
+from specops.defaults import CONFIDENCE, REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def ab(
         int | None,
         typer.Option(help="Times that the evidence is looked at; it stops once decided. 4; abba-restart: 1."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of all intervals of a kind together.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Of all intervals of a kind together.")] = CONFIDENCE,
     endpoint: EndpointOption = "chat",
     api_key_env: ApiKeyOption = None,
     prompts: PromptsOption = None,
@@ -68,7 +69,7 @@ def ab(
     seed: Annotated[int, typer.Option(help="Of order and sampling.")] = 0,
     ignore_eos: IgnoreEosFlag = False,
     max_tokens: MaxTokensOption = None,
-    timeout: TimeoutOption = 120.0,
+    timeout: TimeoutOption = REQUEST_TIMEOUT_S,
     max_rps: MaxRpsOption = None,
     max_error_share: Annotated[
         float, typer.Option(help="An arm with more failures than this share has failed.")

@@ -25,6 +25,7 @@ from specops.cli.options import (
     whole_numbers,
 )
 from specops.cli.output import Table
+from specops.defaults import REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def baseline(
     seed: Annotated[int, typer.Option(help="Of order, arrivals and sampling.")] = 0,
     ignore_eos: IgnoreEosFlag = False,
     max_tokens: MaxTokensOption = None,
-    timeout: TimeoutOption = 120.0,
+    timeout: TimeoutOption = REQUEST_TIMEOUT_S,
     stall: Annotated[float, typer.Option(help="Seconds of silence within an answer.")] = 30.0,
     retries: Annotated[int, typer.Option(help="After 429, 503 and a refused connection; counted.")] = 2,
     max_rps: MaxRpsOption = None,

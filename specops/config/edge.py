@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
+from specops.defaults import CONCURRENCY
 from specops.section import Section
 
 
@@ -78,7 +79,7 @@ class Edge(Section):
     rtt_ms: float = Field(
         default=15.0, ge=0.0, allow_inf_nan=False, description="Of the link between edge and server."
     )
-    clients: list[PositiveInt] = Field(default=[1, 4], min_length=1, description="At a time.")
+    clients: list[PositiveInt] = Field(default=list(CONCURRENCY), min_length=1, description="At a time.")
     batching: Batching = Field(
         default="dynamic",
         description="dynamic: a step takes the rounds that are there; static:N[:WAIT_MS]: it waits for N.",

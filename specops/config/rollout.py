@@ -14,6 +14,7 @@ from specops.config.guard import Guard
 from specops.config.monitor import Monitor
 from specops.config.pools import Pools
 from specops.config.route import Route
+from specops.defaults import CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S
 from specops.section import ExistingPath, Section, Tree
 
 SPAN = r"^[1-9][0-9]{0,3}[hdw]$"
@@ -148,7 +149,7 @@ class Measure(Section):
         default="chat", description="The OpenAI route that is measured."
     )
     concurrency: list[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=[1, 4], min_length=1, description="Streams at a time, one level after the other."
+        default=list(CONCURRENCY), min_length=1, description="Streams at a time, one level after the other."
     )
     repeats: int = Field(default=2, ge=1, description="Times that each prompt is sent at each level.")
     warmup: int = Field(default=4, ge=0, description="Requests before each level that are not counted.")
@@ -160,7 +161,7 @@ class Measure(Section):
     tokenizer: ExistingPath | None = Field(
         default=None, description="A tokenizer.json, to count tokens where the server reports no usage."
     )
-    timeout_s: float = Field(default=60.0, gt=0.0, description="Longest time for one request.")
+    timeout_s: float = Field(default=REQUEST_TIMEOUT_S, gt=0.0, description="Longest time for one request.")
     max_error_share: float = Field(
         default=0.05, ge=0.0, lt=1.0, description="More failed requests than this: the verdict is no."
     )
@@ -182,7 +183,7 @@ class Ab(Section):
     )
     looks: int = Field(default=4, ge=1, le=20, description="Times that it may end early, once decided.")
     confidence: float = Field(
-        default=0.95, gt=0.5, lt=0.999, description="Of all its intervals of a kind together."
+        default=CONFIDENCE, gt=0.5, lt=0.999, description="Of all its intervals of a kind together."
     )
     length_margin: float = Field(
         default=0.03,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from specops import results
 from specops.assets import asset
+from specops.defaults import REQUEST_TIMEOUT_S
 from specops.load.answer import tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.metrics import Objectives
@@ -33,7 +34,7 @@ class Endpoint:
     kind: EndpointKind = "chat"
     api_key: str = NO_KEY
     connect_s: float = 10.0
-    timeout_s: float = 120.0
+    timeout_s: float = REQUEST_TIMEOUT_S
     """From the sending of a request to the end of its answer."""
 
     stall_s: float = 30.0
@@ -139,7 +140,7 @@ class BaselineSettings(BaseModel):
 
     ignore_eos: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
-    timeout_s: Positive = 120.0
+    timeout_s: Positive = REQUEST_TIMEOUT_S
     stall_s: Positive = 30.0
     retries: int = Field(default=2, ge=0)
     max_rps: Positive | None = None

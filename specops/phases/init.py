@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from specops.assets import asset
+from specops.defaults import CONCURRENCY
 from specops.errors import EndpointError, FileError, UsageError
 from specops.load.client import Client
 from specops.load.counters import Observed
@@ -40,7 +41,7 @@ pools:
 {speculative}
 measure:
   endpoint: {api}  # chat, or completions for a model without a chat template
-  concurrency: [1, 4]  # streams at a time
+  concurrency: {concurrency}  # streams at a time
 """
 
 
@@ -126,6 +127,7 @@ def _write_minimal(
         prompts=PROMPTS if prompts is None else prompts.resolve(),
         provenance="# samples that ship with specops: give prompts of your own" if samples else "",
         api=api,
+        concurrency=list(CONCURRENCY),
         standard=standard,
         standard_why=why[0],
         speculative=speculative,

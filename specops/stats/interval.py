@@ -15,7 +15,9 @@ from functools import cache
 
 import numpy as np
 
-LEVEL = 0.95
+from specops.defaults import CONFIDENCE
+
+LEVEL = CONFIDENCE
 """The confidence of an interval where nothing else is said."""
 
 

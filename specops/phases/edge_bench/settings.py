@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from specops.assets import asset
-from specops.config import Ab, Edge, Rollout, StandIn
+from specops.config import Edge, Rollout, StandIn
+from specops.defaults import CONFIDENCE
 from specops.edge.cost import Prices
 from specops.engine.heads import needs_target
 from specops.errors import ConfigError
@@ -79,7 +80,7 @@ class EdgeBenchSettings(BaseModel):
     max_batch: int = 8
     prices: Prices | None = None
     currency: str = "USD"
-    confidence: float = Ab.model_fields["confidence"].default
+    confidence: float = CONFIDENCE
 
     def recorded(self) -> dict[str, Any]:
         """As a result keeps it: models by name, since their hashes are among its inputs."""

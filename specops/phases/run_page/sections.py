@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.assets import asset
+from specops.defaults import CONFIDENCE
 from specops.errors import FileError
 from specops.load.arrivals import Level
 from specops.load.record import Row, Spread
@@ -130,7 +131,7 @@ def _said(row: Ratio) -> str:
 
 
 def _confidence(run: RunFolder) -> str:
-    return f"{run.results['ab'].settings.get('confidence', 0.95):.0%}"
+    return f"{run.results['ab'].settings.get('confidence', CONFIDENCE):.0%}"
 
 
 def _stops(run: RunFolder, found: Challenger) -> Iterator[str]:

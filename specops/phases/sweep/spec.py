@@ -19,7 +19,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import results
-from specops.config import Ab, Pool, Rollout, Sweep
+from specops.config import Pool, Rollout, Sweep
+from specops.defaults import CONFIDENCE
 from specops.errors import ConfigError, UsageError
 from specops.load.answer import token_counter
 from specops.load.settings import BaselineSettings
@@ -117,7 +118,7 @@ class SweepSpec:
     """How requests are sent; `repeats` counts where there is no budget."""
 
     budget_min: float | None = None
-    confidence: float = Ab().confidence
+    confidence: float = CONFIDENCE
     margins: AbSettings = field(default_factory=AbSettings)
     """The margins of `ab`: of lengths, failures and TTFT."""
 
