@@ -57,7 +57,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-def write_commented(
+def write_rollout(
     folder: Path, standard: dict[str, Any], speculative: dict[str, Any], **sections: Any
 ) -> Path:
     prompts = [
@@ -84,7 +84,7 @@ def fake_rollout(folder: Path, *ks: int) -> Path:
     def pool(k: str) -> dict[str, Any]:
         return {"engine": "command", "command": f"{sys.executable} {script} {{port}} {k} {folder}"}
 
-    return write_commented(folder, pool("0"), pool("{k}"), sweep={"k": list(ks)})
+    return write_rollout(folder, pool("0"), pool("{k}"), sweep={"k": list(ks)})
 
 
 def specops(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -121,7 +121,7 @@ def embedded(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("embedded")
     pool = {"engine": "embedded", "target": str(tiny_pair[0]), "threads": 1}
     speculation = {"draft": str(tiny_pair[1]), "tree": "chain:3"}
-    path = write_commented(folder, pool, pool | {"speculation": speculation}, sweep={"k": [2]})
+    path = write_rollout(folder, pool, pool | {"speculation": speculation}, sweep={"k": [2]})
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EMBEDDED_FORK_SERVER", raising=False)  # forked servers share memory
         done = specops("sweep", path, "--out", folder, "--plot", folder / "sweep.svg", "--json", "--quiet")

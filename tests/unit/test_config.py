@@ -51,7 +51,7 @@ def read(tmp_path: Path):
 
 def test_a_good_file_is_read_and_the_rest_is_defaults(read, tmp_path) -> None:
     rollout = read(GOOD)
-    assert rollout.rollout == "first"
+    assert rollout.rollout == "folder"
     assert isinstance(rollout.pools.standard, EmbeddedPool)
     assert isinstance(rollout.pools.speculative, EndpointPool)
     assert rollout.measure.concurrency == [1, 8]
@@ -214,7 +214,7 @@ def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path_factory, key, po
 
 def test_the_file_that_init_writes_is_valid_and_speaks_of_every_key(tmp_path) -> None:
     path = write_commented(tmp_path / "new" / "folder")
-    assert load(path).rollout == "first"
+    assert load(path).rollout == "folder"
     text = path.read_text()
     for section in (*Section.__subclasses__(), *ACTIONS):
         for key in section.model_fields:
