@@ -127,6 +127,9 @@ class Chunk:
 class Answer:
     chunks: tuple[Chunk, ...] = ()
     text: str = ""
+    reasoning: int = 0
+    """Characters of the text that are reasoning."""
+
     tokens: int | None = None
     tokens_from: TokensFrom = "unknown"
     finish_reason: str | None = None
@@ -146,6 +149,7 @@ class Answer:
 class _Reading:
     instants: list[float] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
+    reasoning: int = 0
     totals: list[int | None] = field(default_factory=list)  # what usage said with each piece
     usage: int | None = None
     finish_reason: str | None = None
@@ -188,6 +192,7 @@ def read_answer(
     return Answer(
         tuple(map(Chunk, reading.instants, each, map(len, reading.pieces))),
         text,
+        reading.reasoning,
         tokens,
         tokens_from,
         reading.finish_reason,
@@ -231,8 +236,9 @@ def _take(reading: _Reading, event: Event) -> None:
             raise _malformed("a choice is no object", data)
         if choice.get("error"):
             raise _refused(error_message(choice) or data)
-        piece = _output(choice, data)
-        if piece:
+        thought, said = _output(choice, data)
+        if piece := thought + said:
+            reading.reasoning += len(thought)
             reading.instants.append(at)
             reading.pieces.append(piece)
             reading.totals.append(usage)
@@ -244,10 +250,10 @@ def _take(reading: _Reading, event: Event) -> None:
             reading.ends_without_text = not piece
 
 
-def _output(choice: dict[str, Any], data: str) -> str:
-    """What the event adds to the output: reasoning, text and tool calls, in the order of one chunk."""
+def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
+    """What the event adds to the output: reasoning; text and tool calls in the order of one chunk."""
     if "text" in choice:
-        parts = [choice["text"]]
+        parts = [None, choice["text"]]
     else:
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
@@ -263,7 +269,8 @@ def _output(choice: dict[str, Any], data: str) -> str:
                 parts += [function.get("name"), function.get("arguments")]
     if not all(part is None or isinstance(part, str) for part in parts):
         raise _malformed("output that is no text", data)
-    return "".join(part for part in parts if part)
+    thought, *said = (part or "" for part in parts)
+    return thought, "".join(said)
 
 
 def _completion_tokens(body: dict[str, Any]) -> int | None:
@@ -317,6 +324,8 @@ def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]]) -> Failure 
         return Failure("aborted", f"the server ended the answer with {reading.finish_reason} {after}")
     if not reading.done and reading.finish_reason is None:
         return Failure("cut", "the stream ended without a finish reason or [DONE]")
+    if reading.pieces and reading.finish_reason is None:
+        return Failure("cut", "the answer ended without a finish reason")
     ended_at_once = reading.finish_reason is not None and bool(reading.usage)  # its token has no text
     if not reading.pieces and not ended_at_once:
         return Failure("empty", "the answer has no output")

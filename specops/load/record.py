@@ -109,6 +109,9 @@ class Row(_Record):
     tokens_from: TokensFrom
     finish_reason: str | None
     text: str
+    reasoning: int = 0
+    """Characters of the text that are reasoning."""
+
     error: str | None
     detail: str | None
     missing: dict[str, str] = Field(default_factory=dict)
@@ -142,6 +145,7 @@ class Row(_Record):
             tokens_from=answer.tokens_from,
             finish_reason=answer.finish_reason,
             text=answer.text,
+            reasoning=answer.reasoning,
             error=answer.failure.kind if answer.failure else None,
             detail=answer.failure.detail if answer.failure else None,
             missing={name: reason for name, reason in reasons.items() if reason},

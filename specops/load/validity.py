@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,15 @@ def is_stock(rows: Sequence[Row]) -> list[bool]:
         if row.error is None and len(row.text) >= STOCK_LENGTH:
             prompts[row.text].add(row.prompt)
     return [row.error is None and len(prompts.get(row.text, ())) > 1 for row in rows]
+
+
+_LOOP = re.compile(r"(.{1,80}?)\1{2,}", re.DOTALL)
+
+
+def loops(text: str) -> bool:
+    """Whether over half of `text` is one passage of up to 80 characters, three times in a row or more."""
+    longest = max((len(found[0]) for found in _LOOP.finditer(text)), default=0)
+    return len(text) >= STOCK_LENGTH and 2 * longest > len(text)
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,49 @@ def overcounted(cells: Collection[CellRecord], limits: Mapping[str, int]) -> Dou
         f"as {found[0].tokens} of at most {limits[found[0].prompt]}: TPOT and tokens/s rest on its count",
         len(found) / len(rows),
         COUNT_ADVICE,
+    )
+
+
+def unanswered(cells: Collection[CellRecord]) -> str | None:
+    """The sentence on answers that are reasoning and nothing else; None where there are none."""
+    rows = [row for cell in cells for row in cell.rows]
+    found = sum(map(no_answer, rows))
+    if not found:
+        return None
+    return (
+        f"{found} of {len(rows)} requests got reasoning and no answer: raise max_tokens, or repair the "
+        "server's reasoning parser"
+    )
+
+
+def filtered(cells: Collection[CellRecord]) -> str | None:
+    """The sentence on answers that a content filter ended; None where there are none."""
+    rows = [row for cell in cells for row in cell.rows]
+    found = sum(map(is_filtered, rows))
+    return f"{found} of {len(rows)} answers were ended by a content filter" if found else None
+
+
+def is_filtered(row: Row) -> bool:
+    """Whether a content filter ended the answer."""
+    return row.error is None and row.finish_reason == "content_filter"
+
+
+def no_answer(row: Row) -> bool:
+    """Whether all of the output is reasoning."""
+    return row.error is None and 0 < row.reasoning == len(row.text)
+
+
+def limited(cells: Collection[CellRecord], limits: Mapping[str, int]) -> str | None:
+    """The sentence on answers that ended at the length limit below their `max_tokens`, which `limits` has by
+    prompt; None where there are none."""
+    rows = [row for cell in cells for row in cell.rows if row.error is None]
+    found = [row for row in rows if row.finish_reason == "length"]
+    found = [row for row in found if row.tokens is not None and row.tokens < limits[row.prompt] - 1]
+    if not found:
+        return None
+    return (
+        f"{len(found)} of {len(rows)} answers end with finish_reason length below max_tokens, such as after "
+        f"{found[0].tokens} of {limits[found[0].prompt]} tokens: the server has a lower limit of its own"
     )
 
 

@@ -171,7 +171,12 @@ class _Run:
         remarks += [f"at {level}, {said}" for level, said in self._slow_tails()]
         left_out = repeated_sentence(self.prompts.repeated, len(self.prompts.prompts))
         doubts = [*filter(None, self._doubts()), *validity.cached(self.cells)]
-        remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts)) if said]
+        noted = (
+            validity.unanswered(self.cells),
+            validity.filtered(self.cells),
+            validity.limited(self.cells, self._limits()),
+        )
+        remarks += [said for said in (left_out, *noted, *(doubt.sentence for doubt in doubts)) if said]
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:
@@ -189,16 +194,19 @@ class _Run:
             return self._result("undecided", f"{unsteady}{also}")
         return self._result("yes", f"measured {requests} requests in {count(len(self.cells), 'cell')}{also}")
 
-    def _doubts(self) -> list[validity.Doubt | None]:
-        limits = {
+    def _limits(self) -> dict[str, int]:
+        """The `max_tokens` of each prompt."""
+        return {
             prompt.id: self.settings.max_tokens or prompt.max_tokens or DEFAULT_MAX_TOKENS
             for prompt in self.prompts.prompts
         }
+
+    def _doubts(self) -> list[validity.Doubt | None]:
         miscounted = self.endpoint.get("miscount")
         return [
             validity.stock(self.cells),
             validity.undercounted(self.cells),
-            validity.overcounted(self.cells, limits),
+            validity.overcounted(self.cells, self._limits()),
             validity.Doubt(miscounted, 1.0, validity.COUNT_ADVICE) if miscounted else None,
         ]
 

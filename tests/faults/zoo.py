@@ -40,6 +40,9 @@ FailureKind = Literal[
     "error_json",  # {"object": "error"} as JSON with status 200, no stream
     "html",  # a page with status 200, as a proxy sends it
     "empty",  # a whole answer without text
+    "unended",  # the answer ends at half with [DONE], and no finish_reason or usage
+    "silent_end",  # the same without [DONE]
+    "filtered",  # finish_reason content_filter at half of the tokens
     "hang",  # silence for `ms` before the first byte
     "stall",  # silence for `ms` in the middle of the answer
 ]
@@ -84,6 +87,9 @@ class Server:
     drift: tuple[tuple[int, float], ...] = ()
     """(requests, factor): between two points the factor is interpolated; beyond the ends it stays."""
 
+    wake: tuple[int, float] = (0, 1.0)
+    """(requests, factor): so many requests after those of another server take `factor` times as long."""
+
     burst_s: float = 0.0
     burst_share: float = 0.0
     """Every `burst_s` seconds the speed is drawn again: 1 or 1 + `burst_share` times as long."""
@@ -116,6 +122,12 @@ class Server:
     sampled_sd: float = 0.15
     """The same, for requests with a temperature above 0; their words are random too."""
 
+    loops: bool = False
+    """Its answers to sampled requests repeat two words, which the prompt decides."""
+
+    cap: int = 0
+    """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
+
     unsteady: float = 0.0
     """Share of greedy answers that part from the prompt's own answer at a random token."""
 
@@ -141,6 +153,9 @@ class Server:
     stock: float = 0.0
     """Share of the prompts that get one answer of 9 tokens, to the letter."""
 
+    reasoning: bool = False
+    """All of the answer is sent as reasoning_content, and no content."""
+
     logprobs: bool = False
     """A request that does not stream gets log-probabilities, which say that every token is sure."""
 
@@ -150,6 +165,15 @@ class Server:
     usage: Literal["own", "last_text", "null", "zero", "none", "every"] = "own"
     """Where completion_tokens is sent: in a chunk of its own, with the last text, as null, as 0, never, or
     as a running total with every chunk."""
+
+    copies: int = 1
+    """Each chunk is sent so many times, as by a broken proxy."""
+
+    comments: int = 0
+    """So many comments, which keep a connection alive, are sent before each chunk."""
+
+    role_first: bool = False
+    """A chunk with the role and no text is sent as soon as the request is there."""
 
     usage_factor: float = 1.0
     """completion_tokens is this many times the number of tokens."""
@@ -185,6 +209,8 @@ def server_of(fields_: Body) -> Server:
     for name in ("tokens", "length_classes"):
         if name in found:
             found[name] = tuple(found[name])
+    if "wake" in found:
+        found["wake"] = (found["wake"][0], found["wake"][1])
     found["drift"] = tuple((count, factor) for count, factor in found.get("drift", ()))
     found["faults"] = tuple(
         Fault(**{**fault, "classes": tuple(fault.get("classes", ()))}) for fault in found.get("faults", ())
@@ -198,6 +224,9 @@ class Clock:
     def __init__(self) -> None:
         self._last: object = None
         self._in_visit = 0
+        self.since_another = 0
+        """Requests of the present server since the last one of another."""
+
         self.visit = 0
         self.answered: dict[str, int] = {}
         """By prompt, of servers that share a cache."""
@@ -206,6 +235,7 @@ class Clock:
         if server is not self._last or self._in_visit >= visit_requests:
             self.visit += 1
             self._in_visit = 0
+        self.since_another = 1 + (self.since_another if server is self._last else 0)
         self._last = server
         self._in_visit += 1
 
@@ -215,6 +245,7 @@ def event(payload: Any) -> bytes:
 
 
 DONE = event("[DONE]")
+COMMENT = b": keep-alive\n\n"
 PAGE = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
 STARTS = itertools.count(1_700_000_000)
 WORDS = [
@@ -278,6 +309,9 @@ class Keeper:
         words = answer.words
         if temperature > 0 or knobs.random_greedy:
             words = [rng.choice(WORDS) for _ in words]
+            if knobs.loops and temperature > 0:
+                two = random.Random(prompt).sample(WORDS, 2)
+                words = [two[at % 2] for at in range(len(words))]
         elif knobs.unsteady and rng.random() < knobs.unsteady:
             part = rng.randrange(len(words))
             words = words[:part] + [rng.choice(WORDS) for _ in words[part:]]
@@ -293,11 +327,14 @@ class Keeper:
             words = WORDS[:9]
         if knobs.padding:
             words = words + ["\n"] * round(knobs.padding * len(words))
+        limit = min(limit, knobs.cap or limit)
         return Answer(words[:limit], "length" if len(words) > limit else "stop")
 
     def _of_length(self, words: list[str], length: float) -> list[str]:
         count = int(length + self._rng.random())  # without bias, where the length is no whole number
         more = [self._rng.choice(WORDS) for _ in range(count - len(words))]
+        if self.knobs.loops:
+            more = [words[at % 2] for at in range(len(words), count)]
         return [*words[:count], *more] or words[:1]
 
     def _garbles(self, prompt: str) -> bool:
@@ -323,6 +360,8 @@ class Keeper:
         factor = knobs.class_factors.get(prompt.split(":", 1)[0], 1.0) * self._drifted()
         if self.in_flight > knobs.loaded_above:
             factor *= knobs.loaded_factor
+        if self.clock.since_another <= knobs.wake[0]:
+            factor *= knobs.wake[1]
         if knobs.burst_s:
             period = int(asyncio.get_running_loop().time() / knobs.burst_s)
             factor *= 1 + knobs.burst_share * random.Random(f"{knobs.seed} {period}").randrange(2)
@@ -426,18 +465,26 @@ class Keeper:
         if fault and kind == "hang":
             await asyncio.sleep(fault.ms / 1000)
             began += fault.ms / 1000
-        await _until(began + ttft)
+        if not self.knobs.role_first:
+            await _until(began + ttft)
         # What is in flight is looked at when the first token is there: requests sent together have met.
         answer = self.answer_to(prompt, temperature, limit)
         if kind in ("abort", "finish_error"):
             finish = kind.removeprefix("finish_")
             answer = Answer(answer.words[: max(1, len(answer.words) // 4)], finish)
+        if kind in ("unended", "silent_end", "filtered"):
+            finish = "content_filter" if kind == "filtered" else ""
+            answer = Answer(answer.words[: max(1, len(answer.words) // 2)], finish)
         if kind == "empty":
             answer = Answer([])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         if self.knobs.closing == "fin":
             response.headers["Connection"] = "keep-alive"
         await response.prepare(request)
+        if self.knobs.role_first:
+            await response.write(
+                event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+            )
         half = len(answer.words) // 2
         instant = began + ttft
         for at, words, piece in self._chunks(answer, body):
@@ -455,8 +502,9 @@ class Keeper:
                     told = message if kind == "error_object" else {"error": message}
                     await response.write(event(told) + DONE)
                     return response
-            await response.write(piece)
-        await response.write(self._end(answer, body))
+            await response.write(COMMENT * self.knobs.comments + piece * self.knobs.copies)
+        ending = {"unended": DONE, "silent_end": b""}.get(kind)
+        await response.write(self._end(answer, body) if ending is None else ending)
         await response.write_eof()
         self.answered[prompt] = self.answered.get(prompt, 0) + 1
         self.generated += len(answer.words)
@@ -472,7 +520,9 @@ class Keeper:
             piece = words[start : start + size]
             start += len(piece)
             last = start >= len(words)
-            payload = _payload("".join(piece), answer.finish if last else None, body)
+            payload = _payload("".join(piece), (answer.finish or None) if last else None, body)
+            if knobs.reasoning:
+                payload["choices"][0]["delta"] = {"reasoning_content": "".join(piece)}
             if knobs.usage == "every" or (knobs.usage == "last_text" and last):
                 payload["usage"] = self._usage(start)
             elif knobs.usage == "null":

@@ -113,6 +113,18 @@ def test_a_finish_reason_ends_an_answer_as_well_as_done() -> None:
     assert read(stream(CHAT, CHUNKS, done=False)).failure is None
 
 
+def test_done_after_text_without_a_finish_reason_is_an_answer_cut_off() -> None:
+    cut = Failure("cut", "the answer ended without a finish reason")
+    assert read([delta(content="a"), DONE]).failure == cut
+
+
+def test_reasoning_is_counted_apart_from_the_answer() -> None:
+    ended = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    thought = [delta(reasoning_content="hm, "), delta(reasoning="so")]
+    assert read([*thought, delta(content="yes"), ended]).reasoning == len("hm, so")
+    assert read([*thought, ended]).reasoning == len(read([*thought, ended]).text)
+
+
 def test_done_without_its_blank_line_is_done() -> None:
     assert read([*stream(CHAT, CHUNKS)[:-1], b"data: [DONE]"]).failure is None
 
@@ -279,7 +291,8 @@ def test_an_error_in_the_stream_is_a_failure_in_its_own_words(fault: bytes, endi
 def test_fields_beside_an_answer_are_no_error() -> None:
     beside = {"error": None, "message": "", "detail": None}
     usage = event({"usage": {"completion_tokens": 1}, "message": "done"})
-    assert read([event({"choices": [{"text": "a"}]} | beside), usage, DONE]).failure is None
+    answer = event({"choices": [{"text": "a", "finish_reason": "stop"}]} | beside)
+    assert read([answer, usage, DONE]).failure is None
 
 
 def test_a_page_in_place_of_an_answer() -> None:

@@ -50,6 +50,13 @@ def test_an_arm_of_which_some_requests_hang_or_fail_never_deploys(what, every, p
     assert f"{count} of {2 * prompts} requests {happened}" in found.reason
 
 
+def test_refusals_of_the_standard_are_no_speed_of_the_challenger() -> None:
+    waits = {"e2e_with_retries_ms": 300.0, "retries": 1}
+    found = judged(visits(1.0, prompts=96, answer=nth(2, waits, "standard")))
+    assert (found.summary["deploy"], found.verdict) == ([], "undecided")
+    assert "but only because of requests that failed or were refused (1.00×" in found.reason
+
+
 def test_a_share_that_is_surely_higher_is_a_no_and_one_that_may_be_is_undecided() -> None:
     sure = judged(visits(2.0, prompts=96, answer=nth(10, FAILED)))
     assert sure.verdict == "no"

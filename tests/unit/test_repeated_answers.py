@@ -30,6 +30,8 @@ class MadeRow:
     ttft_ms: float | None = 10.0
     tpot_ms: float | None = 5.0
     e2e_ms: float = 100.0
+    reasoning: int = 0
+    finish_reason: str = "stop"
 
 
 @dataclass
@@ -101,6 +103,75 @@ def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
         visits(2.0, prompts=32, answer=lambda visit, prompt, at: {"text": APOLOGY}), temperature=0.7
     )
     assert both.verdict == "yes", both.reason
+
+
+def everywhere(arm: str, **fields: Any) -> Any:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        made = {"text": "the answer to {}, in words"} | (fields if visit.arm == arm else {})
+        return made | {"text": made["text"].format(prompt)}
+
+    return answer
+
+
+UNLIKE_THE_STANDARDS = [
+    ({"text": "{0} and " * 9}, "got an answer that repeats one passage"),
+    ({"text": "let me think of {:<6}", "reasoning": 22}, "got reasoning and no answer"),
+    ({"finish_reason": "content_filter"}, "got an answer that a content filter ended"),
+]
+
+
+@pytest.mark.parametrize(("fields", "says"), UNLIKE_THE_STANDARDS)
+def test_answers_that_are_none_never_deploy(fields: dict[str, Any], says: str) -> None:
+    found = judged(visits(2.0, prompts=32, answer=everywhere("draft", **fields)), temperature=0.7)
+    assert (found.verdict, found.summary["deploy"]) == ("no", [])
+    assert f"64 of 64 requests {says} and 0 of 64 of the standard's" in found.reason
+
+
+@pytest.mark.parametrize(("fields", "says"), UNLIKE_THE_STANDARDS)
+def test_what_both_arms_answer_alike_is_no_evidence(fields: dict[str, Any], says: str) -> None:
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return everywhere(visit.arm, **fields)(visit, prompt, at)
+
+    both = judged(visits(2.0, prompts=32, answer=answer), temperature=0.7)
+    assert both.verdict == "yes", both.reason
+    assert says not in both.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("the same. " * 3, True),
+        ("it begins well, then " + "on and " * 4, True),
+        ("it begins well and it goes well for long, then " + "on and " * 3, False),
+        ("the same. " * 2, False),
+        ("no " * 6, False),
+        ("an answer in which no passage comes again at once", False),
+        ("", False),
+    ],
+)
+def test_a_loop_is_most_of_an_answer(text: str, found: bool) -> None:
+    assert validity.loops(text) is found
+
+
+def test_a_baseline_names_answers_that_are_not_what_was_requested() -> None:
+    limits = {"p0": 64, "p1": 64}
+
+    def said(**fields: Any) -> list[str | None]:
+        rows = [MadeCell(0, [MadeRow("p0", "own text"), MadeRow("p1", "a text", **fields)])]
+        return [validity.unanswered(rows), validity.filtered(rows), validity.limited(rows, limits)]
+
+    assert said() == [None, None, None]
+    unanswered = said(reasoning=6)[0]
+    assert unanswered is not None
+    assert unanswered.startswith("1 of 2 requests got reasoning and no answer: raise max_tokens")
+    assert said(reasoning=5) == [None, None, None]
+    assert said(finish_reason="content_filter")[1] == "1 of 2 answers were ended by a content filter"
+    limited = said(finish_reason="length", tokens=32)[2]
+    assert limited is not None
+    assert limited.startswith("1 of 2 answers end with finish_reason length below max_tokens")
+    assert "after 32 of 64 tokens" in limited
+    for tokens in (63, 64, None):
+        assert said(finish_reason="length", tokens=tokens)[2] is None
 
 
 def test_a_baseline_names_repeats_that_come_from_a_cache() -> None:

@@ -25,7 +25,7 @@ from specops import stats
 from specops.load.arrivals import Level
 from specops.load.record import Row, positive
 from specops.load.summary import SLOW
-from specops.load.validity import is_stock
+from specops.load.validity import is_filtered, is_stock, loops, no_answer
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, ordered, pair_up
 from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.stats import Interval, Taken
@@ -34,8 +34,9 @@ LATE = 3
 """More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A
 request over `SLOW` times counts like one that failed."""
 
-Kind = Literal["failed", "slow", "late", "stock"]
-"""stock: the answer is, to the letter, the arm's answer to another prompt."""
+Kind = Literal["failed", "slow", "late", "stock", "looped", "unanswered", "filtered"]
+"""stock: the answer is, to the letter, the arm's answer to another prompt. looped: most of it is one passage
+over and over. unanswered: it is reasoning and nothing else. filtered: a content filter ended it."""
 
 
 class Counted(BaseModel):
@@ -88,6 +89,9 @@ _WORDS: dict[Kind, str] = {
     "slow": f"took over {SLOW:g}× the median",
     "late": f"took over {LATE}× the median",
     "stock": "got the same answer as another prompt",
+    "looped": "got an answer that repeats one passage",
+    "unanswered": "got reasoning and no answer",
+    "filtered": "got an answer that a content filter ended",
 }
 
 
@@ -114,7 +118,7 @@ class Requests:
         if kind == "stock":
             found = list(zip(*(is_stock([pair[arm] for pair in self.pairs]) for arm in (0, 1)), strict=True))
         else:
-            happened = _failed if kind == "failed" else self._over(SLOW if kind == "slow" else LATE)
+            happened = _HAPPENED.get(kind) or self._over(SLOW if kind == "slow" else LATE)
             found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
         only_standard = sum(ours and not theirs for ours, theirs in found)
         only_challenger = sum(theirs and not ours for ours, theirs in found)
@@ -154,6 +158,18 @@ def waited(row: Row) -> float:
 
 def _failed(row: Row) -> bool:
     return row.error is not None
+
+
+def _looped(row: Row) -> bool:
+    return row.error is None and loops(row.text)
+
+
+_HAPPENED: dict[Kind, Callable[[Row], bool]] = {
+    "failed": _failed,
+    "looped": _looped,
+    "unanswered": no_answer,
+    "filtered": is_filtered,
+}
 
 
 def _share(share: float) -> str:

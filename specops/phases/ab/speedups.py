@@ -78,7 +78,8 @@ class Pair:
     """Of its stage; the prompts of a block share noise. None: the prompt shares noise with no other."""
 
     answered: tuple[Taken, ...] | None = None
-    """End to end, of the rounds in which both arms answered; None where those are all rounds."""
+    """End to end, of the rounds in which both arms answered, without refused attempts; None where that is
+    `e2e`."""
 
     characters: tuple[Taken, ...] = ()
     """Of the answers' texts."""
@@ -219,7 +220,7 @@ def pair_up(
         of = {figure: firsts if figure in first_only else both for figure in FIGURES}
         if both:
             name = both[0][0].row.traffic_class
-            answered = tuple(_taken(of["e2e"], lambda row: row.e2e_with_retries_ms))
+            answered = tuple(_taken(of["e2e"], lambda row: row.e2e_ms))
             least = slowest.get((level, name), 0.0)
             found.append(
                 Pair(

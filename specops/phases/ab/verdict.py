@@ -62,6 +62,9 @@ class Checks:
     slow: Counted | None = None
     late: Counted | None = None
     stock: Counted | None = None
+    looped: Counted | None = None
+    unanswered: Counted | None = None
+    filtered: Counted | None = None
     client_bound: str | None = None
 
     @classmethod
@@ -74,18 +77,26 @@ class Checks:
             for visit in visits
             if visit.arm in (standard, challenger) and visit.cell.level == level and visit.cell.client_bound
         )
+        return cls.counted(requests, confidence, next(bound, None))
+
+    @classmethod
+    def counted(cls, requests: Requests, confidence: float, client_bound: str | None) -> Checks:
         return cls(
-            requests.counted("failed", confidence),
-            requests.counted("slow", confidence),
-            requests.counted("late", confidence),
-            requests.counted("stock", confidence),
-            next(bound, None),
+            failures=requests.counted("failed", confidence),
+            slow=requests.counted("slow", confidence),
+            late=requests.counted("late", confidence),
+            stock=requests.counted("stock", confidence),
+            looped=requests.counted("looped", confidence),
+            unanswered=requests.counted("unanswered", confidence),
+            filtered=requests.counted("filtered", confidence),
+            client_bound=client_bound,
         )
 
     def limit(self, decision: Decision, settings: AbSettings) -> Decision:
         """`decision`, unless requests of the challenger failed or were too slow, or the client was."""
         margin = settings.failure_margin
-        for counted in (self.failures, self.slow, self.late, self.stock):
+        of_answers = (self.stock, self.looped, self.unanswered, self.filtered)
+        for counted in (self.failures, self.slow, self.late, *of_answers):
             if counted is not None and counted.surely_more(margin):
                 return Decision(verdict="no", reason=str(counted))
         if self.client_bound is not None:
@@ -99,9 +110,10 @@ class Checks:
                         [decision, Decision(verdict="undecided", reason="", more_prompts=more)]
                     )
                 return Decision(verdict="undecided", reason=reason, more_prompts=more)
-        stock = self.stock
-        if decision.verdict == "yes" and stock is not None and stock.challenger and not stock.standard:
-            return Decision(verdict="undecided", reason=str(stock))
+        for counted in (self.stock, self.unanswered, self.filtered):
+            alone = counted is not None and counted.challenger and not counted.standard
+            if decision.verdict == "yes" and alone:
+                return Decision(verdict="undecided", reason=str(counted))
         return decision
 
 
@@ -297,7 +309,9 @@ def _decided(pairs: Pairs, basis: Basis, confidence: float) -> Decision:
         answered = pairs.ratio("answered", confidence) if basis == "e2e" else speedup
         if answered is None or answered.low <= 1:
             rest = f" ({times(answered)} without them)" if answered else ""
-            return decision("undecided", f"{shown}, but only because of requests that failed{rest}")
+            return decision(
+                "undecided", f"{shown}, but only because of requests that failed or were refused{rest}"
+            )
         return decision("yes", shown)
     more = stats.pairs_needed(speedup)
     takes = f"about {more} more prompts would decide" if more else "a hundred times as many would not decide"

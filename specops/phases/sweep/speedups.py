@@ -99,7 +99,7 @@ class _Answer:
     traffic_class: str
     e2e: float | None
     answered: float | None
-    """End to end, where no request failed."""
+    """End to end, where no request failed, without refused attempts."""
 
     tpot: float | None
     ttft: float | None
@@ -121,7 +121,7 @@ class _Answer:
         return cls(
             rows[0].traffic_class,
             _mean([*taken, *(max(waited(row), failed_ms or 0.0) for row in failed)]),
-            _mean(taken) if not failed else None,
+            _mean(row.e2e_ms for row in good) if not failed else None,
             _mean(row.tpot_ms for row in good),
             _mean(row.ttft_ms for row in good),
             _mean(row.tokens for row in good),

@@ -57,11 +57,8 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
         return Decision(verdict="no", reason=f"other answers: {measured.answers}; {decision.reason}")
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
-    failed = measured.requests.counted("failed", stats.LEVEL)
-    slow = measured.requests.counted("slow", stats.LEVEL)
-    late = measured.requests.counted("late", stats.LEVEL)
-    stock = measured.requests.counted("stock", stats.LEVEL)
-    limited = Checks(failed, slow, late, stock, bound).limit(decision, settings)
+    checks = Checks.counted(measured.requests, stats.LEVEL, bound)
+    limited = checks.limit(decision, settings)
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")
@@ -71,7 +68,9 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     if limited is not decision:
         return limited
     margin = settings.failure_margin
-    more = [str(one) for one in (failed, slow) if one is not None and one.possibly_more(margin)]
+    more = [
+        str(one) for one in (checks.failures, checks.slow) if one is not None and one.possibly_more(margin)
+    ]
     found = more + ([cached] if cached else [])
     return decision.model_copy(update={"reason": "; ".join([decision.reason, *found])}) if found else decision
 
