@@ -61,13 +61,13 @@ def bench(
 
     One pair and the same prompts, over a link with delay.
 
-    Ctrl-C ends it. Finished measurements are printed and stored in --out.
+    Ctrl-C or SIGTERM ends it. Finished measurements are printed and stored in --out.
     """
     from pydantic import ValidationError
 
     from specops.assets import asset
     from specops.config import load
-    from specops.errors import SpecopsError
+    from specops.errors import SpecopsError, Stopped
     from specops.results import Result
 
     with extra("edge", "bench edge drafting"):
@@ -98,9 +98,11 @@ def bench(
     try:
         with call.progress() as shown:
             result = measure(settings, shown, partial.append)
-    except (KeyboardInterrupt, SpecopsError):
+    except (KeyboardInterrupt, SpecopsError) as ended:
         for measured in partial:
             call.give(Answer(measured, page(measured)))
+        if isinstance(ended, KeyboardInterrupt) and partial and call.out is not None:
+            raise Stopped(call.out) from None
         raise
     return Answer(result, page(result))
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+from calling import specops
 
+from specops import results
 from specops.cli.edge_bench import lines, tables
 from specops.edge.cost import Prices
 from specops.phases.edge_bench.figures import figures, summed
 from specops.phases.edge_bench.judging import Comparison, compare, verdict
-from specops.phases.edge_bench.records import Answer, ClientEffort, Lateness, ServerEffort, VisitRecord
+from specops.phases.edge_bench.records import (
+    Answer,
+    ClientEffort,
+    Lateness,
+    ServerEffort,
+    VisitRecord,
+    Visits,
+)
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm, arms_of
+from specops.results import Result
 
 ARMS = arms_of([0, 1], ["adaptive"], [0])
 BARE, PAPER = (arm.name for arm in ARMS if arm.kind == "edge")
@@ -289,3 +302,28 @@ def test_what_an_early_end_left_has_a_page() -> None:
     found = compare(ARMS, visits, PRICES, greedy=True, confidence=0.95)
     assert [table.title for table in tables(found, "USD")] == ["1 client at a time"]
     assert not any("greedy answers" in line for line in lines(found))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_what_was_measured_and_says_where(
+    number: signal.Signals, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits = all_arms({AUTOREGRESSIVE: 0.2}, prompts=1, a_round=1)
+    found = compare(ARMS, visits, PRICES, greedy=True, confidence=0.95)
+    data = found.model_dump(mode="json") | Visits(visits=tuple(visits)).model_dump(mode="json")
+    result = Result(phase="edge-bench", verdict="partial", reason="1 of 4", data=data)
+
+    def stopped(settings: object, progress: object, on_partial: Callable[[Result], None]) -> Result:
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            on_partial(result)
+        raise AssertionError
+
+    monkeypatch.setattr("specops.phases.edge_bench.measure.measure", stopped)
+    out = tmp_path / "edge.json"
+    done = specops("edge", "bench", "--out", str(out))
+    assert done.returncode == code
+    assert f"partial results are in {out}\n" in done.stderr
+    assert "1 client at a time" in done.stdout
+    assert results.read(out).verdict == "partial"
