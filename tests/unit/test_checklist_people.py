@@ -153,6 +153,8 @@ RENDERED = (
         ("0 9 * * 1 root {specops} report make {rollout}", True),
         ("0 9 * * 1 root cd {folder} && {specops} report rollout.yaml", True),
         ("0 9 * * 1 root cd /tmp && {specops} report rollout.yaml", False),
+        ("0 9 * * 1 root cd {bin} && ./specops report {rollout}", True),
+        ("0 9 * * 1 root cd {folder} && ./specops report {rollout}", False),
         ("0 9 * * 1 root {specops} report rollout.yaml", False),  # root's home has none
         ("0 9 * * 1 root nice -n 5 timeout 600 {specops} report {rollout}", True),
         ("0 9 * * 1 root sh -c 'PATH=/bin {specops} report {rollout} | mail ops'", True),
@@ -284,6 +286,19 @@ def test_what_report_schedule_renders_is_found_once_it_is_installed(tmp_path: Pa
         shutil.copy(rendered / unit, tmp_path / "system")
     (wanted / "specops-report-made.timer").symlink_to(tmp_path / "system" / "specops-report-made.timer")
     assert [one.problem for one in found(rollout, places(tmp_path))] == [None, None]
+
+
+def test_what_is_rendered_and_not_installed_is_the_command_that_is_next(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    with pytest.raises(Open) as before:
+        by(look(tmp_path), places(tmp_path))
+    assert before.value.decide is None
+    done = specops("report", "schedule", str(made.path), "--out", str(made.folder), "--quiet")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(Open) as rendered:
+        by(look(tmp_path), places(tmp_path))
+    line = made.folder / "rendered" / "schedule" / "specops-report-made"
+    assert rendered.value.decide == f"cp {line} /etc/cron.d/"
 
 
 def test_a_timer_counts_once_it_is_enabled_and_runs(tmp_path: Path) -> None:
