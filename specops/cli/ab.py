@@ -55,7 +55,9 @@ def ab(
         int | None,
         typer.Option(help="Times that the evidence is looked at; it stops once decided. 4; abba-restart: 1."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of all intervals of a kind together.")] = CONFIDENCE,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence of all intervals of a kind together.")
+    ] = CONFIDENCE,
     endpoint: EndpointOption = "chat",
     api_key_env: ApiKeyOption = None,
     prompts: PromptsOption = None,
@@ -66,7 +68,7 @@ def ab(
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,
     top_p: TopPOption = 1.0,
-    seed: Annotated[int, typer.Option(help="Of order and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of order and sampling.")] = 0,
     ignore_eos: IgnoreEosFlag = False,
     max_tokens: MaxTokensOption = None,
     timeout: TimeoutOption = REQUEST_TIMEOUT_S,

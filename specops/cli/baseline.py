@@ -55,7 +55,7 @@ def baseline(
     warmup: Annotated[int, typer.Option(help="Unmeasured requests before each cell.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.0,
     top_p: TopPOption = 1.0,
-    seed: Annotated[int, typer.Option(help="Of order, arrivals and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of order, arrivals and sampling.")] = 0,
     ignore_eos: IgnoreEosFlag = False,
     max_tokens: MaxTokensOption = None,
     timeout: TimeoutOption = REQUEST_TIMEOUT_S,

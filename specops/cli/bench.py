@@ -156,7 +156,7 @@ def kernels(
     dtype: Annotated[str, typer.Option("--dtype", help="bfloat16, float16 or float32.")] = "bfloat16",
     quick: Annotated[bool, typer.Option("--quick", help="One or two sizes of each kernel.")] = False,
     page: Annotated[
-        Path | None, typer.Option("--page", help="Also add the answer to this Markdown file.")
+        Path | None, typer.Option("--page", help="Markdown file to which the answer is added.")
     ] = None,
 ) -> Answer:
     """Check and time the Triton kernels on this machine's GPU.

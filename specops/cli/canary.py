@@ -38,11 +38,11 @@ def canary(
         Path | None, typer.Argument(help="The rollout file: its pools, prompts and section canary.")
     ] = None,
     standard: Annotated[
-        str | None, typer.Option(help="In its place: the base URL of a server that does not speculate.")
+        str | None, typer.Option(help="Base URL of a server that does not speculate, without a rollout file.")
     ] = None,
-    speculative: Annotated[str | None, typer.Option(help="And of one that does.")] = None,
+    speculative: Annotated[str | None, typer.Option(help="Base URL of the server that speculates.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="What both call the model; left out: the only one that each lists.")
+        str | None, typer.Option(help="Model name on both servers; default: the only one that each lists.")
     ] = None,
     endpoint: EndpointOption = "chat",
     prompts: PromptsOption = None,

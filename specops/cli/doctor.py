@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def doctor(
     call: Call,
     rollout: Annotated[
-        Path | None, typer.Argument(help="Also look at all that this rollout file names, where it is.")
+        Path | None, typer.Argument(help="Rollout file whose programs, files and servers are checked too.")
     ] = None,
     base_url: Annotated[
         str | None,
-        typer.Option("--base-url", help="Also look at this endpoint, such as http://host:8000/v1."),
+        typer.Option("--base-url", help="Endpoint to check too, such as http://host:8000/v1."),
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(help="Also ask this Prometheus, by its root, such as http://host:9090."),
+        typer.Option(help="Prometheus to check too, such as http://host:9090."),
     ] = None,
 ) -> Answer:
     """One line for each check, with its fix. Both pools of a rollout that run already get one short request:

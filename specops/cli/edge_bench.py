@@ -51,7 +51,8 @@ def bench(
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Prompts, spread over the set.")] = 16,
     tokens: Annotated[
-        int | None, typer.Option("--tokens", min=2, help="Of each answer. [default: the file's, or 64]")
+        int | None,
+        typer.Option("--tokens", min=2, help="Tokens of an answer. [default: the file's, or 64]"),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="[default: the file's]")

@@ -77,7 +77,7 @@ AheadOption = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Of these outcomes, those whose next trees are sent before it is known which it is. 0: none.",
+        help="Outcomes whose next trees are sent before the verdict. 0: none.",
     ),
 ]
 
@@ -144,9 +144,9 @@ def chat(
     depth: DepthOption = "adaptive",
     heads: HeadsOption = DEFAULT.heads,
     ahead: AheadOption = DEFAULT.ahead,
-    temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0, help="Temperature; 0: the likeliest token.")] = 0.0,
     top_p: TopPOption = 1.0,
-    seed: Annotated[int | None, typer.Option(min=0, help="For the same answer again.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed, for the same answer again.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 256,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
     threads: ThreadsOption = None,
@@ -330,7 +330,7 @@ def edge_serve(
     ] = 4,
     max_queue: MaxQueueOption = 256,
     served_model_name: Annotated[
-        str | None, typer.Option(help="What clients call the model; default: what the server calls it.")
+        str | None, typer.Option(help="Model name for clients; default: the server's name of it.")
     ] = None,
     threads: ThreadsOption = None,
     grace: GraceOption = 30.0,

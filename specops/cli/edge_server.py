@@ -41,7 +41,7 @@ def verify_server(
         Path | None, typer.Option(help="Folder of the model to verify with; without it, the shipped one.")
     ] = None,
     tree: Annotated[
-        str, typer.Option(help="What the server drafts where a client does not, such as ngram:8 or chain:3.")
+        str, typer.Option(help="Tree that the server drafts where a client does not, such as ngram:8.")
     ] = "none",
     draft: Annotated[Path | None, typer.Option(help="Folder of the draft for that tree.")] = None,
     verifier: Annotated[

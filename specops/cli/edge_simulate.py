@@ -55,8 +55,8 @@ def simulate(
     max_batch: Annotated[
         int | None, typer.Option(min=1, help="Trees of a step. [default: the file's]")
     ] = None,
-    prompt_tokens: Annotated[int, typer.Option(min=0, help="Read before the first token.")] = 0,
-    tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 256,
+    prompt_tokens: Annotated[int, typer.Option(min=0, help="Prompt tokens of each request.")] = 0,
+    tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 256,
     itl_ms: Annotated[
         float | None,
         typer.Option(
@@ -66,16 +66,17 @@ def simulate(
     costs: Annotated[
         Path | None, typer.Option(help="Costs of passes: JSON as data.costs of an answer.")
     ] = None,
-    verify_ms: Annotated[float | None, typer.Option(help="Of a pass of the target.")] = None,
-    verify_token_ms: Annotated[float, typer.Option(min=0, help="More for each token in it.")] = 0.0,
-    draft_ms: Annotated[float | None, typer.Option(help="Of a pass of the draft at the edge.")] = None,
-    server_draft_ms: Annotated[float | None, typer.Option(help="Of one on the server.")] = None,
+    verify_ms: Annotated[float | None, typer.Option(help="Time of a target's pass.")] = None,
+    verify_token_ms: Annotated[float, typer.Option(min=0, help="Time for each token more.")] = 0.0,
+    draft_ms: Annotated[float | None, typer.Option(help="Time of a draft's pass at the edge.")] = None,
+    server_draft_ms: Annotated[float | None, typer.Option(help="Time of a draft's pass, server.")] = None,
     rounds: Annotated[Path | None, typer.Option(help="Rounds that --save-rounds wrote.")] = None,
     acceptance: Annotated[
-        float | None, typer.Option(min=0, max=0.99, help="Of each level; in place of measuring the pair.")
+        float | None,
+        typer.Option(min=0, max=0.99, help="Acceptance of each level, not measured."),
     ] = None,
     hit: Annotated[
-        float, typer.Option(min=0, max=1, help="With --acceptance: rounds that guesses go on from.")
+        float, typer.Option(min=0, max=1, help="Share of rounds that guesses continue, with --acceptance.")
     ] = 0.2,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts over which the pair is measured.")] = 8,
     save_rounds: Annotated[Path | None, typer.Option(help="Keep the rounds that are simulated.")] = None,

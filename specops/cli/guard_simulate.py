@@ -43,7 +43,7 @@ def simulate(
             min=1.01, max=100, help="Made up: in mid-week it takes so many times the standard's latency."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the week that is made up.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic week.")] = 0,
 ) -> Answer:
     """Replay a trace through the guard's rules.
 

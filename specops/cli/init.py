@@ -24,7 +24,7 @@ class Written(TypedDict):
 @shared_options()
 def init(
     call: Call,
-    directory: Annotated[Path, typer.Argument(help="Where to write rollout.yaml.")] = Path(),
+    directory: Annotated[Path, typer.Argument(help="Folder for rollout.yaml.")] = Path(),
     base_url: Annotated[
         list[str] | None,
         typer.Option(help="Endpoint of one pool, such as http://127.0.0.1:8000/v1; give it twice."),

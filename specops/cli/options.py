@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
 TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
 IgnoreEosFlag = Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")]
-MaxTokensOption = Annotated[int | None, typer.Option(help="In place of what each prompt asks for.")]
+MaxTokensOption = Annotated[int | None, typer.Option(help="Tokens at most; default: each prompt's own.")]
 TimeoutOption = Annotated[float, typer.Option(help="Seconds for one request.")]
 MaxRpsOption = Annotated[float | None, typer.Option(help="Never send more requests a second.")]
 ApiKeyOption = Annotated[

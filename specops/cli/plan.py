@@ -38,12 +38,13 @@ def explain(
     ] = None,
     prompts: Annotated[Path | None, typer.Option(help="Prompt set. [default: the shipped]")] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, max=256, help="May be given again. [default: 1 2 4 8 16]")
+        list[int] | None,
+        typer.Option(min=1, max=256, help="Batch size; repeatable. [default: 1 2 4 8 16]"),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=32, help="Of a tree, at most.")] = 16,
-    tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 64,
+    nodes: Annotated[int, typer.Option(min=1, max=32, help="Nodes of a tree at most.")] = 16,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 64,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
-    threads: Annotated[int | None, typer.Option(min=1, help="PyTorch's own by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; PyTorch's own by default.")] = None,
     gap_ms: Annotated[
         float | None, typer.Option(help="Longest step that counts: the gap between two outputs.")
     ] = None,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 Zone = Annotated[
-    str | None, typer.Option("--tz", help="Of days and hours, as Asia/Seoul; default: report.timezone.")
+    str | None,
+    typer.Option("--tz", help="Time zone, such as Asia/Seoul; default: report.timezone."),
 ]
 
 report = typer.Typer(

@@ -49,7 +49,7 @@ def check(
         Path | None, typer.Argument(help="The rollout file: what `route render` would write.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="In its place: the nginx.conf of a rendered folder.")
+        Path | None, typer.Option("--config", help="nginx.conf of a rendered folder, without a rollout file.")
     ] = None,
     cases: Annotated[
         Path | None,
@@ -100,7 +100,7 @@ def explain(
     ] = 0,
     percent: Annotated[
         float | None,
-        typer.Option("--percent", min=0.0, max=100.0, help="Of the switch; default: the rollout file's."),
+        typer.Option("--percent", min=0.0, max=100.0, help="Switch, percent; default: the rollout file's."),
     ] = None,
     remote_addr: Annotated[str, typer.Option("--remote-addr", help="The client's.")] = "127.0.0.1",
     run: RunOption = None,

@@ -46,7 +46,7 @@ def serve(
         Path | None, typer.Option(help="Folder of the draft, a model or heads; or exit:LAYERS.")
     ] = None,
     tree: Annotated[
-        str, typer.Option(help="What is drafted, such as chain:3 or ngram:8; auto: planned as it goes.")
+        str, typer.Option(help="Tree that is drafted, such as chain:3 or ngram:8; auto: planned.")
     ] = "chain:3",
     verifier: Annotated[
         str | None,
@@ -62,10 +62,10 @@ def serve(
     ] = None,
     max_queue: MaxQueueOption = 256,
     served_model_name: Annotated[
-        str | None, typer.Option(help="What clients call the model; default: its folder's name.")
+        str | None, typer.Option(help="Model name for clients; default: its folder's name.")
     ] = None,
     threads: ThreadsOption = None,
-    device: Annotated[str, typer.Option(help="Where target and draft run: cpu, cuda or cuda:1.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device of target and draft: cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     attention: Annotated[
         str, typer.Option(help="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.")

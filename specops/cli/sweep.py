@@ -43,7 +43,7 @@ def sweep(
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(help="Of Ray: ray://HOST:10001, HOST:6379 or local; default: sweep.cluster."),
+        typer.Option(help="Address of Ray: ray://HOST:10001, HOST:6379, local; default: sweep.cluster."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,

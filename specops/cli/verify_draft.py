@@ -49,10 +49,10 @@ def verify_draft(
     measure: Annotated[
         bool, typer.Option("--measure", help="Run the pair on the embedded engine: acceptance and speed-up.")
     ] = False,
-    temperature: Annotated[float, typer.Option(help="Of --measure.")] = 0.0,
-    threads: Annotated[int | None, typer.Option(help="Of --measure; PyTorch's own by default.")] = None,
+    temperature: Annotated[float, typer.Option(help="Temperature of --measure.")] = 0.0,
+    threads: Annotated[int | None, typer.Option(help="Threads of --measure; PyTorch's by default.")] = None,
     guide: Annotated[
-        bool, typer.Option("--guide", help="Which drafts suit TARGET, and how kinds of drafts compare.")
+        bool, typer.Option("--guide", help="List drafts that suit TARGET, and compare kinds of drafts.")
     ] = False,
 ) -> Answer:
     from specops.phases.verify_draft.pair import VerifySettings

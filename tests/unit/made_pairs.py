@@ -179,6 +179,12 @@ def defaults_written_out(dice: random.Random, target: Made, draft: Made) -> None
     draft.model[name] = nothing
 
 
+def trimmed_offsets(dice: random.Random, target: Made, draft: Made) -> None:
+    """Where a token lies in a text; it changes no id."""
+    if draft.tokenizer["pre_tokenizer"]["type"] == "ByteLevel":
+        draft.tokenizer["pre_tokenizer"] = BYTE_LEVEL | {"trim_offsets": True}
+
+
 def config_size(dice: random.Random, target: Made, draft: Made) -> None:
     larger = dice.choice([target, draft])
     larger.config["vocab_size"] += dice.choice([1, 58, 128])

@@ -48,7 +48,7 @@ def test_an_empty_run_folder_leaves_every_item_open(tmp_path: Path) -> None:
 
 def test_with_all_its_evidence_it_may_go_live(complete: Made) -> None:
     result, items = complete.checked()
-    assert (result.verdict, result.reason) == ("yes", "all 14 items are decided: it may go live")
+    assert (result.verdict, result.reason) == ("yes", f"all {len(ITEMS)} items are decided: it may go live")
     assert {name for name, item in items.items() if item.status == "attested"} == set(ATTESTED)
     for item in items.values():
         assert item.evidence
@@ -322,3 +322,10 @@ def test_a_prometheus_that_is_down_leaves_its_items_open(made: Made) -> None:
     _, items = made.checked()
     for name in ("acceptance", "gpu-memory"):
         assert (items[name].status, "nothing listens there" in items[name].found) == ("open", True)
+
+
+def test_the_guide_has_every_item_in_its_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "go-live.md").read_text(encoding="utf-8")
+    places = [page.find(f"| `{item.name}` |") for item in ITEMS]
+    assert [item.name for item, place in zip(ITEMS, places, strict=True) if place < 0] == []
+    assert places == sorted(places)

@@ -108,12 +108,12 @@ def stands(verdict: Any, *, seconds_ago: float = 30.0, **changes: Any) -> Status
         (stands("healthy"), True, "pid 4711, healthy 30 s ago"),
         (stands("bad"), True, "bad 30 s ago"),  # it sees, and acts
         (stands("no_traffic"), True, "no traffic"),
-        (stands("no_data"), False, "blind"),
-        (stands("unknown"), False, "blind"),
+        (stands("no_data"), False, "has no data"),
+        (stands("unknown"), False, "has no data"),
         (stands("healthy", seconds_ago=600), False, "600 s ago"),
-        (stands("healthy", unconfirmed="a router has 100%"), False, "not so: a router has 100%"),
+        (stands("healthy", unconfirmed="a router has 100%"), False, "not in effect: a router has 100%"),
         (stands("healthy", running=None), None, "no guard of this run folder runs"),
-        (stands("healthy", evaluation=None), None, "has looked at nothing yet"),
+        (stands("healthy", evaluation=None), None, "has evaluated nothing yet"),
     ],
 )
 def test_a_guard_counts_while_it_runs_and_sees(

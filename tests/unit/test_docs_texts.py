@@ -11,20 +11,35 @@ import pytest
 from guide_pages import ROOT, blocks, parts
 
 TRANSLATIONS = {
-    ROOT / "README.md": ROOT / "README.ko.md",
-    ROOT / "docs" / "playbook.md": ROOT / "docs" / "ko" / "playbook.md",
+    **dict.fromkeys(sorted(ROOT.glob("README.*.md")), ROOT / "README.md"),
+    **{page: ROOT / "docs" / page.name for page in sorted((ROOT / "docs").glob("*/*.md"))},
 }
+"""By translated page, the English one."""
 
 
 def levels(page: Path) -> list[int]:
     return [len(mark) for mark in re.findall(r"^(#+) ", parts(page)[0], re.MULTILINE)]
 
 
-@pytest.mark.parametrize("page", TRANSLATIONS, ids=lambda page: page.name)
-def test_a_translation_has_the_headings_and_code_of_its_page(page: Path) -> None:
-    translated = TRANSLATIONS[page]
-    assert levels(page) == levels(translated)
-    assert [block.text for block in parts(page)[1]] == [block.text for block in parts(translated)[1]]
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_translation_has_the_headings_tables_and_code_of_its_page(page: Path) -> None:
+    english = TRANSLATIONS[page]
+    assert levels(page) == levels(english)
+    assert rows(page) == rows(english)
+    assert [block.text for block in parts(page)[1]] == [block.text for block in parts(english)[1]]
+
+
+def test_every_language_has_both_pages_and_is_linked() -> None:
+    languages = {page.name.split(".")[1] for page in ROOT.glob("README.*.md")}
+    assert "ko" in languages
+    assert languages == {page.parent.name for page in TRANSLATIONS if page.name == "playbook.md"}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in languages if f"(README.{name}.md)" not in readme] == []
+
+
+def rows(page: Path) -> list[int]:
+    """Columns of each row of its tables, in order."""
+    return [line.count("|") for line in parts(page)[0].splitlines() if line.startswith("|")]
 
 
 def windows(text: str) -> set[str]:
@@ -34,7 +49,7 @@ def windows(text: str) -> set[str]:
 
 
 def test_no_output_stands_in_two_pages() -> None:
-    shown = [block for block in blocks("text") if block.page not in TRANSLATIONS.values()]
+    shown = [block for block in blocks("text") if block.page not in TRANSLATIONS]
     for one, other in itertools.combinations(shown, 2):
         if one.page != other.page:
             assert not windows(one.text) & windows(other.text), f"{one} and {other}"

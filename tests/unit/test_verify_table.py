@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import made_pairs as made
@@ -27,6 +28,7 @@ COMPATIBLE = [
     (made.decoder, NEWEST, "decoder"),
     (made.wrapped, NEWEST, "pre-tokeniser"),
     (made.defaults_written_out, NEWEST, "model"),
+    (made.trimmed_offsets, NEWEST, "pre-tokeniser"),
 ]
 DEGRADED = [
     (made.dropped_merge, NEWEST, "merges"),
@@ -97,6 +99,15 @@ def test_the_verdict_is_the_tables(tmp_path, monkeypatch, change, engine, verdic
             assert findings[check]["verdict"] == verdict
         telling = [found["check"] for found in findings.values() if found["verdict"] == verdict]
         assert all(name in result.reason for name in telling) or verdict in ("compatible", "needs_setting")
+
+
+@pytest.mark.parametrize(("score", "verdict"), [(-2.0, "compatible"), (-3.0, "degraded")])
+def test_unigram_models_are_compared_by_their_scores(score: float, verdict: str) -> None:
+    """Their tokens are compared by id, as all tokens are."""
+    target, draft = (
+        SimpleNamespace(model={"vocab": [[a, -1.0], ["b", b]]}) for a, b in (("a", -2.0), ("A", score))
+    )
+    assert differences._merges(target, draft).verdict == verdict  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("change", "verdict"), [(made.dropped_merge, "yes"), (made.swapped_ids, "no")])

@@ -230,7 +230,7 @@ ITEMS: Sequence[Spec] = (
     ),
     Spec(
         "guard-running",
-        "a guard runs, and sees",
+        "a guard runs and has data",
         by_words("guard run {rollout}"),
         live_items.guard_running,
         "specops",

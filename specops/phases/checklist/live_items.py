@@ -136,14 +136,14 @@ def canary(look: Look) -> Decided:
 
 
 def guard_running(look: Look) -> Decided:
-    """A guard of this run folder runs, looks in time, and sees."""
+    """A guard of this run folder runs, looks in time, and has data."""
     journal = look.folder / GUARD / JOURNAL
     now = standing(look.folder)
     if now.running is None:
         raise Open("no guard of this run folder runs on this machine", *_journal(look, now.decided_at))
     observed = now.evaluation
     if observed is None:
-        raise Open(f"the guard runs (pid {now.running}), and has looked at nothing yet")
+        raise Open(f"the guard runs (pid {now.running}), and has evaluated nothing yet")
     age = look.now.timestamp() - observed.ts
     late = max(300.0, float(LATE_LOOKS * look.rollout.guard.interval_s))
     verdict = observed.verdict.replace("_", " ")
@@ -154,9 +154,9 @@ def guard_running(look: Look) -> Decided:
     if age > late:
         return Decided(False, f"the guard's last look was {age:.0f} s ago (pid {now.running})", evidence)
     if observed.verdict in ("no_data", "unknown"):
-        return Decided(False, f"the guard runs, and is blind: {observed.reason}", evidence)
+        return Decided(False, f"the guard runs and has no data: {observed.reason}", evidence)
     if now.unconfirmed:
-        return Decided(False, f"the guard runs, and what it decided is not so: {now.unconfirmed}", evidence)
+        return Decided(False, f"the guard's decision is not in effect: {now.unconfirmed}", evidence)
     return Decided(True, message, evidence)
 
 
