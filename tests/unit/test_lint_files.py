@@ -220,3 +220,30 @@ def test_any_yaml_is_read_or_refused(tmp_path_factory, node) -> None:
     with suppress(UsageError):
         for command in commands_in(path):
             judge(command, "0.33.0")
+
+
+def test_another_file_that_has_a_version_is_no_file_of_flags(tmp_path) -> None:
+    path = tmp_path / "dependabot.yml"
+    path.write_text("version: 2\nupdates: [{package-ecosystem: pip, directory: /}]\n")
+    with pytest.raises(UsageError, match="no command"):
+        commands_in(path)
+
+
+def test_a_date_in_a_file_of_flags_is_read(tmp_path) -> None:
+    path = tmp_path / "vllm.yaml"
+    path.write_text("model: org/m\nseed: 1\nhf_overrides: {released: 2026-08-21}\n")
+    [command] = commands_in(path)
+    assert '{"released": "2026-08-21"}' in command.words
+
+
+def test_yaml_that_a_script_writes_with_variables_is_not_called_broken(tmp_path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text(
+        "cat > extra.yml << EOF\nmax_batch_size: 8\ntorch_compile_config:\n"
+        "    capture_num_tokens: [${TOKENS%, }]\nno_such_key: 1\nEOF\n"
+        "trtllm-serve org/m --backend pytorch --extra_llm_api_options=extra.yml\n"
+    )
+    [command] = commands_in(path)
+    found = {one.flag: one.level for one in judge(command).findings}
+    assert "extra.yml" not in found
+    assert "no_such_key" in found, "the rest is judged"

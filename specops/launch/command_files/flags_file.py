@@ -55,6 +55,6 @@ def _engine(document: dict[str, Any]) -> str | None:
             return name
     flags = [words_of(str(key), None)[0] for key in document]
     for name, line in command_lines().items():
-        if flags and line.flag is not None and 2 * sum(map(line.flag, flags)) >= len(flags):
+        if flags and line.flag is not None and 2 * sum(map(line.flag, flags)) > len(flags):
             return name
     return None

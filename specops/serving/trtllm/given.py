@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from specops.serving.argv import Arity, Call, Words
+from specops.serving.argv import UNKNOWN, Arity, Call, Words, is_unknown
 from specops.serving.trtllm.releases import table
 
 CONFIGS = ("--config", "--extra_llm_api_options")
@@ -57,8 +58,10 @@ class Given(Words):
         if text is None:
             return given
         try:
-            content = yaml.safe_load(text)
+            content = _loaded(text)
         except yaml.YAMLError as error:
+            if is_unknown(text):  # a script writes it, and a variable may hold a piece of the YAML
+                return given
             return replace(given, broken=str(error).splitlines()[0])
         if not isinstance(content, dict):
             return replace(given, broken="it is no mapping")
@@ -122,3 +125,11 @@ def file_of(given: Given, files: Mapping[str, str]) -> str | None:
         return files[name]
     last = PurePosixPath(name).name
     return next((text for key, text in files.items() if PurePosixPath(key).name == last), None)
+
+
+def _loaded(text: str) -> Any:
+    """YAML. A variable whose own braces or colons are none of YAML's is a text."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return yaml.safe_load(UNKNOWN.sub(lambda found: json.dumps(found[0]), text))
