@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 
 from specops import __version__
 from specops.cli import output
+from specops.cli.call import run_pages
 from specops.cli.interruption import resume_hint, sigterm_as_ctrl_c
-from specops.cli.run_pages import run_pages
 from specops.errors import Exit, SpecopsError, UsageError
 
 COMMANDS = {

@@ -31,6 +31,37 @@ if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.phases.commands import Commands
     from specops.progress import Progress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from specops import results
+
+if TYPE_CHECKING:
+    from specops.phases.run_page.document import PageUpdates
+
+
+@contextmanager
+def run_pages() -> Iterator[None]:
+    """Within the block a written result renews the page of its run folder. A failure is a note on stderr."""
+    updates: PageUpdates | None = None
+
+    def renew(path: Path, result: Result) -> None:
+        nonlocal updates
+        if updates is None:  # most commands write no result
+            from specops.phases.run_page.document import PageUpdates
+
+            updates = PageUpdates(lambda text: print(f"note: {text}", file=sys.stderr))
+        updates(path, result)
+
+    results.listeners.append(renew)
+    try:
+        yield
+    finally:
+        results.listeners.remove(renew)
+        if updates is not None:
+            updates.flush()
+
 
 Settings = TypeVar("Settings", bound=BaseModel)
 

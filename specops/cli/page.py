@@ -1,4 +1,4 @@
-"""The last page of a run: the answer, a line for each phase, what was measured, and the next command."""
+"""The last page of a run, and what was measured as it shows it: the answer, the phases, the next command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab_page import caches, lengths, measured, tails
+from specops.cli.ab import caches, lengths, measured, tails
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import Report, read

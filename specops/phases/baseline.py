@@ -8,7 +8,7 @@ from typing import Any
 
 from specops import results, stats
 from specops.errors import FileError
-from specops.load import counters, summary, validity
+from specops.load import counters, record, validity
 from specops.load.answer import CountTokens, Failure, token_counter
 from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, Client, endpoint_error
@@ -152,7 +152,7 @@ class _Run:
         return self._result("partial", f"stopped after {done} of {plan} cells")
 
     def result(self) -> Result:
-        errors = summary.errors(self.cells)
+        errors = record.errors(self.cells)
         requests, failed = errors["requests"] - errors["interrupted"], errors["failed"]
         kinds = ", ".join(f"{count} {kind}" for kind, count in errors["by_kind"].items())
         if requests == failed:
@@ -214,12 +214,12 @@ class _Run:
         """Each level with slow requests, and the sentence that counts them."""
         levels = dict.fromkeys(cell.level for cell in self.cells)
         rows = {level: [r for c in self.cells if c.level == level for r in c.rows] for level in levels}
-        said = {level: summary.slow_tail(ours).sentence for level, ours in rows.items()}
+        said = {level: record.slow_tail(ours).sentence for level, ours in rows.items()}
         return [(level, sentence) for level, sentence in said.items() if sentence]
 
     def _result(self, verdict: Verdict, reason: str) -> Result:
         cells = sorted(self.cells, key=lambda cell: self.plan().index((cell.level, cell.repeat)))
-        acceptance, missing = summary.acceptance(cells)
+        acceptance, missing = record.acceptance(cells)
         return Result(
             phase=PHASE,
             inputs=self.inputs,
@@ -227,16 +227,16 @@ class _Run:
             environment=self.environment,
             verdict=verdict,
             reason=reason,
-            summary=summary.playbook_summary(cells) if any(cell.rows for cell in cells) else {},
+            summary=record.playbook_summary(cells) if any(cell.rows for cell in cells) else {},
             data={
                 "percentiles": stats.PERCENTILE_METHOD,
                 "prompts": self.prompts.provenance(),
                 "endpoint": self.endpoint,
-                "by_concurrency": summary.by_level(cells),
-                "by_class": summary.by_class(cells),
+                "by_concurrency": record.by_level(cells),
+                "by_class": record.by_class(cells),
                 "acceptance": acceptance,
                 "acceptance_missing": missing,
-                "errors": summary.errors(cells),
+                "errors": record.errors(cells),
                 "steadiness": [change.model_dump(mode="json") for change in validity.changes(cells)],
                 "cells": [cell.model_dump(mode="json", by_alias=True) for cell in cells],
             },

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Peak, Rollout, Slo
 from specops.errors import SpecopsError
-from specops.load.record import Spread
-from specops.load.summary import by_level
+from specops.load.record import Spread, by_level
 from specops.phases.inputs import settings_of, unlike
 from specops.phases.measurement import checked
 from specops.phases.sweep.plan import STANDARD, measurements_of

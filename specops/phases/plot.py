@@ -11,8 +11,7 @@ from typing import Any
 from specops import results
 from specops.errors import UsageError
 from specops.phases.run_page.conclusion import STATES
-from specops.render.lines_plot import Line, LinesPanel, LinesPicture
-from specops.render.plot import Heading, check_suffix
+from specops.render.plot import Heading, Line, LinesPanel, LinesPicture, check_suffix
 from specops.results import Result
 
 UNKNOWN = "model not recorded"
@@ -84,7 +83,7 @@ def _sweep(result: Result, source: Path, out: Path) -> bool:
 
 
 def _baseline(result: Result, source: Path, out: Path) -> bool:
-    from specops.render.lines_plot import draw
+    from specops.render.plot import draw
 
     levels: Sequence[Mapping[str, Any]] = result.data["by_concurrency"]
     if not any(level["e2e_ms"]["p50"] is not None for level in levels):
@@ -158,7 +157,7 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
 
 
 def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
-    from specops.render.lines_plot import draw
+    from specops.render.plot import draw
 
     served = result.data.get("served")
     if not served:
@@ -191,7 +190,7 @@ def _edge_simulation(result: Result, source: Path, out: Path) -> bool:
 
 def _report(result: Result, source: Path, out: Path) -> bool:
     from specops.phases.report.delivery import read
-    from specops.render.lines_plot import draw
+    from specops.render.plot import draw
 
     report = read(result)
     speedups = tuple(

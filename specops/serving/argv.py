@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 Level = Literal["error", "warning", "note"]
 
@@ -265,3 +265,43 @@ class CommandLine:
 
     usual_in: tuple[str, ...] = ()
     """Kinds of files in which it is the engine where they name none: production-stack, llm-d, KServe, Ray."""
+
+
+W = TypeVar("W", bound=Words)
+C = TypeVar("C")
+
+ROUNDS = 4
+"""A fix may bring something else to light: a flag made a key, which this version does not have."""
+ORDER = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Found(Generic[W]):
+    finding: Finding
+    fix: Callable[[W], W] | None = None
+    """None: a person has to."""
+
+
+def settled(
+    given: W, context: C, rules: Iterable[Callable[[W, C], Iterator[Found[W]]]]
+) -> tuple[list[Finding], W]:
+    """What the rules find, also where only a fix brought it to light, and the command with all fixes.
+
+    `context`: what the rules hold the command against, such as a release.
+    """
+    rules = list(rules)
+    findings: list[Finding] = []
+    for _ in range(ROUNDS):
+        found = [entry for rule in rules for entry in rule(given, context)]
+        findings += [entry.finding for entry in found]
+        before = given
+        for entry in found:
+            given = entry.fix(given) if entry.fix is not None else given
+        if given == before:
+            break
+    return findings, given
+
+
+def by_level(findings: Sequence[Finding]) -> list[Finding]:
+    """Each once, errors first."""
+    return sorted(dict.fromkeys(findings), key=lambda finding: ORDER.index(finding.level))

@@ -15,9 +15,9 @@ from real_commands import Case, cases
 
 from specops.serving.argv import UNKNOWN
 from specops.serving.llamacpp.builds import packaged, table
-from specops.serving.llamacpp.command import command
 from specops.serving.llamacpp.lint import CALL, corrected, lint
 from specops.serving.llamacpp.pool import LlamacppPool
+from specops.serving.llamacpp.settings import command
 
 BUILD = table().build(packaged() or 0)
 SAYS = ("-h", "--help", "--usage", "--version", "--license", "--list-devices", "--completion-bash", "-cl")

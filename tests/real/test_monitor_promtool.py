@@ -21,7 +21,7 @@ from specops.phases.monitor.thresholds import limits, measurements
 from specops.progress import Silent
 from specops.prometheus import series
 from specops.prometheus.promql import selector
-from specops.render.prometheus.alertmanager import BY_SEVERITY
+from specops.render.prometheus.scrape import BY_SEVERITY
 
 SHIPPED = Path(__file__).parents[2] / "alerts"
 RENDERED = SHIPPED / "examples" / FOLDER

@@ -14,10 +14,9 @@ from specops.serving import ENGINES
 from specops.serving.engine import Grid
 from specops.serving.llamacpp import wheel
 from specops.serving.llamacpp.builds import parse, table
-from specops.serving.llamacpp.command import command
 from specops.serving.llamacpp.lint import lint
 from specops.serving.llamacpp.pool import LlamacppPool
-from specops.serving.llamacpp.settings import SpecType
+from specops.serving.llamacpp.settings import SpecType, command
 
 NEWEST = table().build(table().newest)
 TYPES = get_args(SpecType)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specops.launch.command_files import command_of, judge
-from specops.serving.sglang import command as sglang
+from specops.serving.sglang import pool as sglang
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.pool import SglangPool
 from specops.serving.sglang.releases import table

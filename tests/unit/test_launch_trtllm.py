@@ -16,12 +16,11 @@ from specops.prometheus import exposition
 from specops.prometheus.promql import Signals
 from specops.serving import ENGINES
 from specops.serving.engine import Grid
-from specops.serving.trtllm.command import command, config
 from specops.serving.trtllm.lint import judge
 from specops.serving.trtllm.metrics import CURRENT
 from specops.serving.trtllm.pool import TrtllmPool
 from specops.serving.trtllm.releases import table
-from specops.serving.trtllm.settings import WITH_DRAFT, DecodingType
+from specops.serving.trtllm.settings import WITH_DRAFT, DecodingType, command, config
 
 NEWEST = table().release()
 TYPES = get_args(DecodingType)

@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from specops.config import load
 from specops.errors import ConfigError
 from specops.serving.argv import Words
-from specops.serving.vllm.command import FLAGS, command
 from specops.serving.vllm.pool import VllmPool
-from specops.serving.vllm.settings import VllmSpeculation
+from specops.serving.vllm.settings import FLAGS, VllmSpeculation, command
 from specops.serving.vllm.versions import Version, installed, table
 
 VERSIONS = table().judged

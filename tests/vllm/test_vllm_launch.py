@@ -23,11 +23,10 @@ from specops.errors import ConfigError
 from specops.launch.pools import serving
 from specops.progress import Silent
 from specops.serving.argv import UNKNOWN
-from specops.serving.vllm.command import command
 from specops.serving.vllm.given import CALL, Given
 from specops.serving.vllm.lint import corrected, lint
 from specops.serving.vllm.pool import VllmPool
-from specops.serving.vllm.settings import VllmSpeculation
+from specops.serving.vllm.settings import VllmSpeculation, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # a server takes minutes to start

@@ -23,8 +23,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.load.arrivals import Level
-from specops.load.record import Row, positive
-from specops.load.summary import SLOW
+from specops.load.record import SLOW, Row, positive
 from specops.load.validity import is_filtered, is_stock, loops, no_answer
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs, Shown, ordered, pair_up
 from specops.phases.ab.visits import AbSettings, VisitRecord

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specops.load import summary
+from specops.load import record
 from specops.load.record import Spread
 from specops.phases.ab import confounders, drift, parity, verdict
 from specops.phases.ab.challengers import (
@@ -274,7 +274,7 @@ def _measured(visits: Sequence[VisitRecord], arm: str) -> list[Measured]:
         cells = [visit.cell for visit in visits if visit.arm == arm and visit.cell.level == level]
         rows = [row for cell in cells for row in cell.rows]
         good = [row for row in rows if row.error is None]
-        counts, missing = summary.acceptance(cells)
+        counts, missing = record.acceptance(cells)
         wall = sum(cell.wall_s for cell in cells if cell.tokens is not None)
         tokens = sum(cell.tokens for cell in cells if cell.tokens is not None)
         found.append(

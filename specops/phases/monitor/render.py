@@ -17,10 +17,9 @@ from specops.phases.monitor.thresholds import Measurements, limits, measurements
 from specops.progress import Progress
 from specops.render import files as rendered_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
-from specops.render.prometheus.alertmanager import alertmanager_config
 from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts, runbook_of
 from specops.render.prometheus.rules import Measured, rules
-from specops.render.prometheus.scrape import prometheus_config, targets
+from specops.render.prometheus.scrape import alertmanager_config, prometheus_config, targets
 from specops.results import Result
 
 PHASE = "monitor"

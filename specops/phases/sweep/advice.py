@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import economics, stats
 from specops.economics import StepCost
-from specops.load import summary
+from specops.load import record
 from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Pair, Pairs, Shown
 from specops.phases.ab.verdict import Decision, times
@@ -191,7 +191,7 @@ def family_of(setting: Setting) -> Family | None:
 
 def step_of(setting: Setting, pairs: Pairs, cells: Sequence[CellRecord]) -> Step:
     """The step of a setting at one load, from its `pairs` with the standard and its own `cells`."""
-    counts, missing = summary.acceptance(cells)
+    counts, missing = record.acceptance(cells)
     both = _token_ms(pairs.all)
     if missing is None and both is None:
         missing = "no answer was long enough for a time of a token"
@@ -261,7 +261,7 @@ def _curve(settings: Sequence[Setting], cells: _Cells) -> tuple[str | None, list
     accepted each position, and why there is none."""
     missing = "nothing was measured"
     for setting in sorted(settings, key=lambda setting: -setting.k):
-        counts, why = summary.acceptance(cells.get(setting.name, []))
+        counts, why = record.acceptance(cells.get(setting.name, []))
         if counts is None:
             missing = why or missing
         elif counts["accepted_per_position"]:

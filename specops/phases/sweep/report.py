@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import stats
 from specops.errors import FileError
-from specops.load import summary
+from specops.load import record
 from specops.load.record import CellRecord, Row
 from specops.phases.ab.speedups import Pairs, Shown, Speedups
 from specops.phases.ab.verdict import Decision
@@ -256,7 +256,7 @@ def cell_of(
     records = [cell.cell for cell in cells]
     rows = [row for record in records for row in record.rows]
     good = [row for row in rows if row.error is None]
-    counts, missing = summary.acceptance(records)
+    counts, missing = record.acceptance(records)
     interval = pairs.ratio("e2e", confidence) if setting.k else None
     memories = [cell.memory for cell in cells]
     used = _most(memories, lambda memory: memory.gpu_gib)

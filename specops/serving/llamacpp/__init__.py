@@ -1,7 +1,6 @@
 """llama.cpp's server, b8672 to b11549.
 
-settings.py   the pool's section; pool.py, its answers
-command.py    a pool -> the words of a build
+settings.py   the pool's section -> the words of a build; pool.py, its answers
 builds.py     which build knows which flag (builds.json, made by tools/llamacpp_table.py), and which one a
               program is
 lint.py       what is wrong with a command, why, and what to write instead
@@ -18,10 +17,10 @@ from specops.errors import ConfigError
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.llamacpp.builds import installed, table
-from specops.serving.llamacpp.command import K_OF_DRAFTS, K
 from specops.serving.llamacpp.lint import COMMAND_LINE
 from specops.serving.llamacpp.metrics import CURRENT
 from specops.serving.llamacpp.pool import LlamacppPool
+from specops.serving.llamacpp.settings import K_OF_DRAFTS, K
 
 METHODS: dict[Kind, str] = {
     "independent": "draft-simple",

@@ -17,7 +17,7 @@ from specops.serving import correction, known_issues
 from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words, is_unknown
 from specops.serving.correction import by_level, settled
 from specops.serving.llamacpp.builds import Build, installed, parse, table
-from specops.serving.llamacpp.command import K_OF_DRAFTS, K, N
+from specops.serving.llamacpp.settings import K_OF_DRAFTS, K, N
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
 TYPE = "--spec-type"

@@ -9,10 +9,9 @@ from specops.errors import ConfigError
 from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Start, Variant
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
-from specops.serving.llamacpp.command import command, on_a_hub, program
 from specops.serving.llamacpp.lint import lint
 from specops.serving.llamacpp.metrics import CURRENT
-from specops.serving.llamacpp.settings import LlamacppSettings
+from specops.serving.llamacpp.settings import LlamacppSettings, command, on_a_hub, program
 from specops.serving.metrics import Series
 
 IMAGE = "ghcr.io/ggml-org/llama.cpp"

@@ -1,7 +1,6 @@
 """SGLang, 0.5.1 to 0.5.23.
 
-settings.py   the pool's section; pool.py, its answers
-command.py    a pool -> words
+settings.py   the pool's section -> words; pool.py, its answers
 releases.py   which flags and algorithms each release knows (releases.json, made by tools/sglang_table.py)
 lint.py       what is wrong with words, and words corrected
 metrics.py    the names of its series
@@ -12,10 +11,10 @@ from __future__ import annotations
 from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
-from specops.serving.sglang.command import VERSION
 from specops.serving.sglang.lint import COMMAND_LINE
 from specops.serving.sglang.metrics import CURRENT
 from specops.serving.sglang.pool import SglangPool
+from specops.serving.sglang.settings import VERSION
 
 METHODS: dict[Kind, str] = {
     "independent": "STANDALONE",

@@ -15,12 +15,22 @@ from typing import ClassVar, TypeAlias
 
 from specops.errors import ConfigError
 from specops.section import SECRET_FLAGS
-from specops.serving import correction, known_issues
-from specops.serving.argv import Arity, Call, Command, CommandLine, Finding, Judged, Words, is_unknown
-from specops.serving.correction import by_level, settled
+from specops.serving import argv, known_issues
+from specops.serving.argv import (
+    Arity,
+    Call,
+    Command,
+    CommandLine,
+    Finding,
+    Judged,
+    Words,
+    by_level,
+    is_unknown,
+    settled,
+)
 from specops.serving.program import version_behind
-from specops.serving.sglang.command import EAGLE_FAMILY
 from specops.serving.sglang.releases import Release, parse, table
+from specops.serving.sglang.settings import EAGLE_FAMILY
 
 CALL = Call(mark="sglang", programs=(("sglang", "serve"),), modules=("sglang.launch_server",))
 ALGORITHM, DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
@@ -68,7 +78,7 @@ class Given(Words):
         return FORMER.get(written, table().spelt(written)) in (flag, *ALIASES.get(flag, ()))
 
 
-Found: TypeAlias = correction.Found[Given]
+Found: TypeAlias = argv.Found[Given]
 
 
 def unknown(given: Given, release: Release) -> Iterator[Found]:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
 from specops.serving.metrics import Series
-from specops.serving.sglang.command import VERSION, command
 from specops.serving.sglang.lint import lint
 from specops.serving.sglang.metrics import CURRENT
 from specops.serving.sglang.releases import table
-from specops.serving.sglang.settings import SglangSettings
+from specops.serving.sglang.settings import VERSION, SglangSettings, command
 
 IMAGE = "lmsysorg/sglang"
 DIST_PORT = 20000

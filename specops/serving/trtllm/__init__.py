@@ -1,7 +1,6 @@
 """TensorRT-LLM's trtllm-serve, 1.2.1 to 1.4.0rc1.
 
-settings.py   the pool's section; pool.py, its answers
-command.py    a pool -> words, and the YAML file that they write and name
+settings.py   the pool's section -> words, and the YAML file that they write and name; pool.py, its answers
 releases.py   which release knows which flag and key (releases.json), and which one a program is
 given.py      a command with its YAML file, read; lint.py, what is wrong with both, and both corrected
 metrics.py    the names of its series

@@ -14,13 +14,12 @@ from operator import methodcaller
 from typing import Any, TypeAlias
 
 from specops.errors import ConfigError
-from specops.serving import correction, known_issues
-from specops.serving.argv import Command, CommandLine, Finding, Judged, is_unknown
-from specops.serving.correction import by_level, settled
+from specops.serving import argv, known_issues
+from specops.serving.argv import Command, CommandLine, Finding, Judged, by_level, is_unknown, settled
 from specops.serving.trtllm.given import CALL, Given
 from specops.serving.trtllm.releases import Release, Version, installed, table
 
-Found: TypeAlias = correction.Found[Given]
+Found: TypeAlias = argv.Found[Given]
 SPECULATIVE = "speculative_config"
 OF_TODAY = Version((1, 3, 0), 0)
 """From here on speculative_config is read as today; the table has nothing between 1.2.1 and 1.3.0rc27."""

@@ -9,11 +9,10 @@ import yaml
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
 from specops.serving.metrics import Series
-from specops.serving.trtllm.command import command, config, server
 from specops.serving.trtllm.lint import lint
 from specops.serving.trtllm.metrics import CURRENT
 from specops.serving.trtllm.releases import Version, installed, table
-from specops.serving.trtllm.settings import TrtllmSettings
+from specops.serving.trtllm.settings import TrtllmSettings, command, config, server
 
 IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"
 

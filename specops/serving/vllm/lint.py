@@ -8,8 +8,7 @@ import yaml
 
 from specops.errors import ConfigError
 from specops.serving import known_issues
-from specops.serving.argv import Command, CommandLine, Finding, Judged
-from specops.serving.correction import by_level, settled
+from specops.serving.argv import Command, CommandLine, Finding, Judged, by_level, settled
 from specops.serving.vllm.given import CALL, CONFIG, Given, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
 from specops.serving.metrics import Series
-from specops.serving.vllm.command import command
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.given import Given
 from specops.serving.vllm.lint import lint
 from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
-from specops.serving.vllm.settings import VllmSettings
+from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
 
 IMAGE = "vllm/vllm-openai"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeGuard
 
-from specops.serving import correction
+from specops.serving import argv
 from specops.serving.argv import Finding, Level
 from specops.serving.vllm.given import CONFIG, Given
 from specops.serving.vllm.versions import Release
 
-Found: TypeAlias = correction.Found[Given]
+Found: TypeAlias = argv.Found[Given]
 Fix = Callable[[Given], Given]
 Rule = Callable[[Given, Release], Iterator[Found]]
 
