@@ -13,9 +13,19 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from specops.section import SECRET_FLAGS
-from specops.serving import correction, known_issues
-from specops.serving.argv import Call, Command, CommandLine, Finding, Judged, Level, Words, is_unknown
-from specops.serving.correction import by_level, settled
+from specops.serving import argv, known_issues
+from specops.serving.argv import (
+    Call,
+    Command,
+    CommandLine,
+    Finding,
+    Judged,
+    Level,
+    Words,
+    by_level,
+    is_unknown,
+    settled,
+)
 from specops.serving.llamacpp.builds import Build, installed, parse, table
 from specops.serving.llamacpp.settings import K_OF_DRAFTS, K, N
 
@@ -57,7 +67,7 @@ class Given(Words):
 Fix = Callable[[Given], Given]
 
 
-Found: TypeAlias = correction.Found[Given]
+Found: TypeAlias = argv.Found[Given]
 
 
 def _found(
