@@ -966,6 +966,22 @@ DRIFT = [
         options=("--looks=1",),
     ),
     ab(
+        "standard_wakes_up",
+        "equal servers; after the challenger's visits the standard's first 2 requests take 4 times as long",
+        EQUAL,
+        "not deploy",
+        r"may have to wake up",
+        standard=replace(STANDARD, wake=(2, 4.0)),
+    ),
+    ab(
+        "both_wake_up",
+        "1.55 times as fast; the first 2 requests of both take 4 times as long after the other's visits",
+        replace(FASTER, wake=(2, 4.0)),
+        "deploy",
+        standard=replace(STANDARD, wake=(2, 4.0)),
+        prompts=MANY,
+    ),
+    ab(
         "both_drift",
         "both take twice as long at the end; the challenger is 1.55 times as fast throughout",
         replace(FASTER, drift=((0, 1.0), (100, 2.0))),

@@ -12,7 +12,7 @@ from made_visits import ARMS, judged, visits
 
 from specops.phases.ab.drift import Drift, found, halves, lowest, one_sided
 from specops.phases.ab.speedups import pair_up
-from specops.phases.ab.visits import AbSettings
+from specops.phases.ab.visits import AbSettings, Visit
 from specops.stats import Interval
 
 
@@ -37,7 +37,7 @@ def steady(visit: Any, prompt: str, at: float) -> dict[str, Any]:
 @pytest.mark.parametrize("design", ["interleaved", "abba-restart"])
 def test_nothing_is_found_where_nothing_changes(design) -> None:
     checks = drifts(design=design, concurrency=(1, 4), noise=0.05)
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert not any(drift.flagged for drift in checks.values())
 
 
@@ -94,6 +94,33 @@ def test_a_warm_up_that_was_too_short_is_found() -> None:
     assert checks["warm-up", "draft"].flagged
     assert checks["warm-up", "draft"].change.estimate > 1.5
     assert not checks["warm-up", "standard"].flagged
+
+
+def waking(*arms: str) -> Any:
+    """The first request of each visit takes six times as long."""
+    visited: dict[str, Visit] = {}
+
+    def answer(visit: Visit, prompt: str, at: float) -> dict[str, Any]:
+        wakes = visit.arm in arms and visited.get(visit.arm) != visit
+        visited[visit.arm] = visit
+        return {"slower": 6.0 if wakes else 1.0}
+
+    return answer
+
+
+def test_a_standard_that_wakes_up_in_each_visit_makes_no_gain() -> None:
+    found = judged(visits(1.0, prompts=64, answer=waking("standard")))
+    assert (found.verdict, found.summary["deploy"]) == ("undecided", [])
+    assert "speed-up of draft in the first half of each visit, over the second" in found.reason
+    assert "may have to wake up" in found.reason
+    assert "only" not in judged(visits(1.0, prompts=64)).reason
+
+
+@pytest.mark.parametrize("arms", [("standard",), ("draft",), ("standard", "draft")])
+def test_a_gain_in_both_halves_of_the_visits_stands(arms: tuple[str, ...]) -> None:
+    found = judged(visits(3.0, prompts=64, answer=waking(*arms)))
+    assert "may have to wake up" not in found.reason
+    assert (found.verdict == "yes") == (arms != ("draft",)), found.reason
 
 
 def test_too_few_prompts_are_said() -> None:

@@ -170,6 +170,23 @@ def unless_drifted(
     )
 
 
+def unless_it_wakes_up(
+    decision: Decision, drift: Drift | None, halves: tuple[Interval | None, Interval | None]
+) -> Decision:
+    """A gain that differs within visits stands only where both halves of the visits show it: else an arm that
+    had been idle, and woke up, may have made it. `halves` are the speed-ups in them."""
+    if drift is None or decision.verdict != "yes":
+        return decision
+    if all(part is not None and part.low > 1 for part in halves):
+        return decision
+    each = " then ".join("too few visits" if half is None else times(half) for half in halves)
+    return Decision(
+        verdict="undecided",
+        reason=f"{drift.message}: an arm that was idle before may have to wake up, and the gain is not shown "
+        f"in both halves of the visits ({each}); over the whole run: {decision.reason}",
+    )
+
+
 def overall(decisions: Mapping[str, Decision], fastest: str | None) -> Decision:
     """The decision on the comparison; `fastest` is what `fastest_of` returns."""
     if len(decisions) == 1:

@@ -33,11 +33,13 @@ from specops.stats import Interval
 NOTABLE = 1.05
 """A change by less than a twentieth is not flagged, however sure: nobody would act on it."""
 
-Kind = Literal["slow-down", "speed-up", "order", "warm-up"]
+Kind = Literal["slow-down", "speed-up", "order", "warm-up", "visit"]
 """slow-down: an arm's latency at the end over that at the beginning.
 speed-up: a challenger's speed-up at the end over that at the beginning.
 order: a challenger's speed-up when it went first over that when it went second.
-warm-up: an arm's latency in the first visit to each level of a period over that in the later ones."""
+warm-up: an arm's latency in the first visit to each level of a period over that in the later ones.
+visit: a challenger's speed-up in the first half of each visit over that in the second half. A server that was
+idle while the others were measured may have to wake up; in production it would not be idle."""
 
 
 class Drift(BaseModel):
@@ -67,6 +69,12 @@ class _Sample:
     first: bool
     """For one arm: the sample is of its first visit to the level. For two: the challenger went first."""
 
+    visit: float = 0.0
+    """When the standard's visit began, which identifies it. Of a speed-up only."""
+
+    early: bool = False
+    """The request was in the first half of the visit."""
+
 
 def found(visits: Sequence[VisitRecord], arms: Sequence[str], confidence: float) -> list[Drift]:
     """Every kind of drift, arm by arm; the intervals of one kind hold together with `confidence`."""
@@ -81,6 +89,7 @@ def found(visits: Sequence[VisitRecord], arms: Sequence[str], confidence: float)
         samples = _speedups(visits, arms[0], challenger)
         drifts.append(_drift("speed-up", challenger, _trend(samples, of_challengers)))
         drifts.append(_drift("order", challenger, _order(samples, of_challengers)))
+        drifts.append(_drift("visit", challenger, _early_over_late(samples, of_challengers)))
     return drifts
 
 
@@ -92,6 +101,23 @@ def one_sided(drifts: Iterable[Drift], challenger: str) -> Drift | None:
     """
     of_ratio = (d for d in drifts if d.flagged and (d.kind, d.arm) == ("speed-up", challenger))
     return next(of_ratio, None)
+
+
+def within_visits(drifts: Iterable[Drift], challenger: str) -> Drift | None:
+    """What says that the speed-up changed within visits."""
+    return next((d for d in drifts if d.flagged and (d.kind, d.arm) == ("visit", challenger)), None)
+
+
+def halves_of_visits(
+    visits: Sequence[VisitRecord], standard: str, pairs: Pairs, challenger: str, confidence: float
+) -> tuple[Interval | None, Interval | None]:
+    """The end-to-end speed-up in the first and the second half of the visits, of the prompts of `pairs`,
+    which are at one level."""
+    at = {(pair.prompt, pair.level) for pair in pairs.all}
+    samples = [s for s in _speedups(visits, standard, challenger) if (s.prompt, s.usual[1]) in at]
+    early = _over_visits([sample for sample in samples if sample.early])
+    late = _over_visits([sample for sample in samples if not sample.early])
+    return _ratio_of_means(list(early.values()), confidence), _ratio_of_means(list(late.values()), confidence)
 
 
 def halves(pairs: Pairs, confidence: float) -> tuple[Interval | None, Interval | None]:
@@ -137,6 +163,7 @@ _COMPARED: dict[Kind, Callable[[str], str]] = {
     "speed-up": lambda arm: f"speed-up of {arm} from the beginning to the end",
     "order": lambda arm: f"speed-up of {arm} when it goes first, over when it goes second",
     "warm-up": lambda arm: f"latency of {arm} in its first visits, over its later ones",
+    "visit": lambda arm: f"speed-up of {arm} in the first half of each visit, over the second",
 }
 
 
@@ -168,6 +195,7 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
     """The speed-up of E2E, prompt by prompt and round by round."""
     taken = sorted((v for v in visits if v.arm in (standard, challenger)), key=lambda visit: visit.began)
     periods = _periods(taken)
+    middles = {v.began: median(row.sent_s for row in v.cell.rows) for v in taken if v.cell.rows}
     answered: dict[tuple[Level, str, int], dict[str, tuple[VisitRecord, Row]]] = defaultdict(dict)
     for visit in taken:
         for row in visit.cell.rows:
@@ -184,6 +212,8 @@ def _speedups(visits: Iterable[VisitRecord], standard: str, challenger: str) -> 
                     theirs.began + their_row.sent_s - periods[theirs.period],
                     math.log(our_row.e2e_ms / their_row.e2e_ms),
                     theirs.order < ours.order,
+                    ours.began,
+                    our_row.sent_s < middles[ours.began],
                 )
             )
     return samples
@@ -230,12 +260,34 @@ def _order(samples: Sequence[_Sample], confidence: float) -> Interval | None:
     both = [way for _, way in sorted(ways.items()) if way[True] and way[False]]
     if len(both) < stats.MIN_PAIRS:
         return _first_over_later(samples, confidence)
-    change = stats.mean_interval([fmean(way[True]) - fmean(way[False]) for way in both], confidence)
-    if change is None:
+    return _ratio_of_means([fmean(way[True]) - fmean(way[False]) for way in both], confidence)
+
+
+def _early_over_late(samples: Sequence[_Sample], confidence: float) -> Interval | None:
+    """The first half of each visit over the second: both share the visit's noise."""
+    values = _unusual(samples, lambda sample: sample.value)
+    found = [replace(sample, value=value) for sample, value in zip(samples, values, strict=True)]
+    early = _over_visits([sample for sample in found if sample.early])
+    late = _over_visits([sample for sample in found if not sample.early])
+    return _ratio_of_means([early[at] - late[at] for at in sorted(early.keys() & late.keys())], confidence)
+
+
+def _over_visits(samples: Iterable[_Sample]) -> dict[float, float]:
+    """The mean of each visit."""
+    by_visit: dict[float, list[float]] = defaultdict(list)
+    for sample in samples:
+        by_visit[sample.visit].append(sample.value)
+    return {visit: fmean(values) for visit, values in by_visit.items()}
+
+
+def _ratio_of_means(logarithms: Sequence[float], confidence: float) -> Interval | None:
+    """The mean of logarithms as a ratio; None with too few for an interval."""
+    if len(logarithms) < stats.MIN_PAIRS:
         return None
-    return Interval(
-        math.exp(change.estimate), math.exp(change.low), math.exp(change.high), change.n, confidence
-    )
+    mean = stats.mean_interval(logarithms, confidence)
+    if mean is None:
+        return None
+    return Interval(math.exp(mean.estimate), math.exp(mean.low), math.exp(mean.high), mean.n, confidence)
 
 
 def _unusual(samples: Sequence[_Sample], read: Callable[[_Sample], float]) -> list[float]:

@@ -23,6 +23,7 @@ from specops.phases.ab.challengers import (
     unchecked_answers,
     unless_answers_differ,
     unless_drifted,
+    unless_it_wakes_up,
     void,
 )
 from specops.phases.ab.confounders import Repeats
@@ -245,6 +246,11 @@ class _Judging:
         paying = {of for of, _ in verdicts.deploy}
         lightest = pairs.at(pairs.levels[0]).of(*paying) if pairs.all else pairs
         confidence, drifted = self.settings.confidence, drift.one_sided(self.drifts, name)
+        decision = unless_it_wakes_up(
+            decision,
+            drift.within_visits(self.drifts, name),
+            drift.halves_of_visits(self.visits, self.standard, lightest, name, confidence),
+        )
         return unless_drifted(
             decision,
             drifted,
