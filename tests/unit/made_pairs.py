@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,17 +245,36 @@ def template(dice: random.Random, target: Made, draft: Made) -> None:
     )
 
 
-def post_processor(dice: random.Random, target: Made, draft: Made) -> None:
-    first = draft.token("<|begin|>")
-    begin = {"SpecialToken": {"id": first["content"], "type_id": 0}}
-    draft.tokenizer["post_processor"] = {
+def around(of: Made, *before: str, behind: Sequence[str] = ()) -> dict[str, Any]:
+    """A post-processor that adds these tokens around a text."""
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    first, last = (
+        [{"SpecialToken": {"id": name, "type_id": 0}} for name in names] for names in (before, behind)
+    )
+    return {
         "type": "TemplateProcessing",
-        "single": [begin, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "single": [*first, text, *last],
+        "pair": [text, other],
         "special_tokens": {
-            first["content"]: {"id": first["content"], "ids": [first["id"]], "tokens": [first["content"]]}
+            name: {"id": name, "ids": [of.token(name)["id"]], "tokens": [name]} for name in (*before, *behind)
         },
     }
+
+
+def post_processor(dice: random.Random, target: Made, draft: Made) -> None:
+    draft.tokenizer["post_processor"] = around(draft, "<|begin|>")
+
+
+def one_more_behind(dice: random.Random, target: Made, draft: Made) -> None:
+    target.tokenizer["post_processor"] = around(target, "<|begin|>")
+    draft.tokenizer["post_processor"] = around(draft, "<|begin|>", behind=["<|end|>"])
+
+
+def template_of_another_token(dice: random.Random, target: Made, draft: Made) -> None:
+    """The same text, in which a special token is another one."""
+    for side, first in ((target, "<|begin|>"), (draft, "<|user|>")):
+        side.tokenizer_config["chat_template"] = "{{ bos_token }}" + TEMPLATE
+        side.tokenizer_config["bos_token"] = first
 
 
 def added_alone(dice: random.Random, target: Made, draft: Made) -> None:

@@ -39,6 +39,8 @@ DEGRADED = [
     (made.flags, NEWEST, "added tokens"),
     (made.template, NEWEST, "chat template"),
     (made.post_processor, NEWEST, "post-processor"),
+    (made.one_more_behind, NEWEST, "post-processor"),
+    (made.template_of_another_token, NEWEST, "chat template"),
     (made.added_alone, NEWEST, "token ids"),
     (made.eos, NEWEST, None),
 ]
@@ -99,6 +101,14 @@ def test_the_verdict_is_the_tables(tmp_path, monkeypatch, change, engine, verdic
             assert findings[check]["verdict"] == verdict
         telling = [found["check"] for found in findings.values() if found["verdict"] == verdict]
         assert all(name in result.reason for name in telling) or verdict in ("compatible", "needs_setting")
+
+
+@pytest.mark.parametrize(("positions", "less"), [(4096, False), (8192, False), (2048, True)])
+def test_only_a_draft_that_is_shorter_is_said_to_draft_badly_beyond(positions: int, less: bool) -> None:
+    target, draft = (SimpleNamespace(max_positions=length) for length in (4096, positions))
+    found = differences.lengths(target, draft)  # type: ignore[arg-type]
+    assert found.verdict == "compatible"
+    assert ("beyond the draft's" in found.detail) == less
 
 
 @pytest.mark.parametrize(("score", "verdict"), [(-2.0, "compatible"), (-3.0, "degraded")])
