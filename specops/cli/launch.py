@@ -59,7 +59,7 @@ def lint(
     Warnings and notes do not fail. No engine is run: a version's flags come from its released source.
     """
     from specops.errors import UsageError
-    from specops.phases.lint import SOURCE, lint_file, lint_words
+    from specops.phases.launch import SOURCE, lint_file, lint_words
 
     if (file is None) == (not command):
         raise UsageError(

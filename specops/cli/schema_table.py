@@ -195,7 +195,7 @@ def _launch() -> Any:
 
 
 def _lint() -> Any:
-    from specops.phases.lint import Linted
+    from specops.phases.launch import Linted
 
     return Content((Linted,))
 
@@ -243,7 +243,7 @@ def _drill() -> Any:
 
 
 def _guard_simulate() -> Any:
-    from specops.cli.guard_simulate import Judged
+    from specops.cli.guard import Judged
     from specops.guard.simulation.simulate import Simulated
 
     return Simulated, Judged

@@ -1,4 +1,4 @@
-"""Phase 3, configure: how both pools are started, as scripts, for Compose and for Kubernetes.
+"""Phase 3, configure: how both pools are started (`launch render`); commands that start one (`launch lint`).
 
 `render` writes rendered/{standard,speculative}.sh, rendered/compose.yaml and rendered/KIND/{standard,
 speculative}.yaml for each of `KINDS` into the run folder. Its result says what was rendered, what
@@ -7,6 +7,7 @@ the lint has against it, what was left out and why, and whether the standard poo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Deploy, Pool, Rollout
 from specops.errors import ConfigError, UsageError
-from specops.launch.command_files import command_of, judge
+from specops.launch.command_files import command_of, commands_in, judge
 from specops.launch.pools import contained
 from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
@@ -29,7 +30,7 @@ from specops.render.kubernetes import manifests
 from specops.render.leader_worker_set import ADDRESS, RANK, leader_worker_set
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
-from specops.serving import ENGINES, Condition, Finding, Spread, Startable
+from specops.serving import ENGINES, Condition, Finding, Judged, Spread, Startable
 
 RENDERED = "rendered"
 COMPOSE = f"{RENDERED}/compose.yaml"
@@ -275,3 +276,48 @@ def _verdict(data: Rendered, errors: int) -> tuple[Verdict, str]:
     if errors:
         return "no", f"{errors} error{'s' if errors > 1 else ''} in what was rendered"
     return data.capacity.verdict, data.capacity.reason
+
+
+# --- launch lint: commands and files, held against the version that they are for --------------
+
+SOURCE = "by the flags and keys in the engine's released sources; nothing was run"
+"""How commands are judged."""
+
+
+class Linted(BaseModel):
+    """`data` of the result."""
+
+    commands: list[Judged]
+
+
+def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[Judged], Result]:
+    """UsageError for words that call no engine, ConfigError for a version that is none."""
+    judged = [judge(command_of(words), version)]
+    return judged, _lint_result(judged, {}, version)
+
+
+def lint_file(path: Path, version: str | None = None) -> tuple[list[Judged], Result]:
+    """Every command in it. FileError where there is no file, UsageError where there is no command in it."""
+    judged = [judge(command, version) for command in commands_in(path)]
+    return judged, _lint_result(judged, {path.name: results.sha256(path)}, version)
+
+
+def _lint_result(judged: list[Judged], inputs: dict[str, str], version: str | None) -> Result:
+    """No where there is an error; a warning is none. The command is not stored: it may hold a key."""
+    levels = [finding.level for one in judged for finding in one.findings]
+    errors, warnings = levels.count("error"), levels.count("warning")
+    settings: dict[str, Any] = {"engine_version": version}
+    return Result(
+        phase="lint",
+        inputs=inputs,
+        settings=settings,
+        environment=results.environment(),
+        verdict="no" if errors else "yes",
+        reason=f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "clean",
+        summary={"commands": len(judged), "errors": errors, "warnings": warnings, "judged": SOURCE},
+        data=Linted(commands=judged).model_dump(mode="json"),
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -13,8 +13,7 @@ from specops.cli.launch import launch_page as page
 from specops.config import Rollout
 from specops.errors import ConfigError, Exit, FileError
 from specops.phases.commands import Commands
-from specops.phases.launch import render
-from specops.phases.lint import lint_file
+from specops.phases.launch import lint_file, render
 from specops.progress import Silent
 from specops.results import Result
 

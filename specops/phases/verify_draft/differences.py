@@ -475,10 +475,6 @@ def texts() -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _decomposed(text: str) -> str:
-    return unicodedata.normalize("NFD", text)
-
-
 class Encodings(BaseModel):
     """What encoding the same texts with both tokenizers came to."""
 
