@@ -51,7 +51,7 @@ def read(tmp_path: Path):
 
 def test_a_good_file_is_read_and_the_rest_is_defaults(read, tmp_path) -> None:
     rollout = read(GOOD)
-    assert rollout.rollout == "folder"
+    assert rollout.rollout == "first"
     assert isinstance(rollout.pools.standard, EmbeddedPool)
     assert isinstance(rollout.pools.speculative, EndpointPool)
     assert rollout.measure.concurrency == [1, 8]
