@@ -34,7 +34,9 @@ WIDTH = 100
 
 
 def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
-    """The page's lines. Every figure on it is in the file of its phase, in `walk.folder`."""
+    """The page's lines. Every figure on it is in the file of its phase, in `walk.folder`. Its last lines
+    are the decision once more, since the first ones may have left the screen, the page to open, and what to
+    do next."""
     parts = [
         [line for text in _answer(walk, rollout, path) for line in _wrapped(text, "", "  ")],
         list(_phases(walk)),
@@ -45,7 +47,10 @@ def page(walk: Walk, rollout: Rollout, path: Path) -> list[str]:
         ],
     ]
     lines = [line for part in parts if part for line in (*part, "")]
-    return [*lines[:-1], f"page: {walk.folder / INDEX}", *following_walk(walk, rollout, path)]
+    found, failed = decision(walk), failed_gate(walk)
+    decided = decision_line(found, failed) if found.support and len(walk.steps) > 1 else ""
+    ending = [*_wrapped(decided, "", "  "), f"open {walk.folder / INDEX}"]
+    return [*lines[:-1], *ending, *following_walk(walk, rollout, path)]
 
 
 def _answer(walk: Walk, rollout: Rollout, path: Path) -> Iterator[str]:

@@ -72,7 +72,7 @@ def test_the_whole_walk_on_two_pools_of_its_own(written, tiny_pair, tmp_path) ->
             assert any(re.search(rf"measured +{arm} +{streams}.*tok/s$", line) for line in lines), done.stdout
     assert "Same answers: 18 of 18." in done.stdout
     page = (tmp_path / "run" / "index.html").read_text()
-    assert f"page: {tmp_path / 'run' / 'index.html'}" in lines
+    assert f"open {tmp_path / 'run' / 'index.html'}" in lines
     assert "Same answers: 18 of 18." in page
     assert re.findall(r'id="phase-([\w-]+)"', page) == list(PHASES)
     assert "not run" not in page

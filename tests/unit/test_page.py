@@ -91,7 +91,7 @@ def test_a_whole_run() -> None:
     assert [line.split()[:4] for line in shown[14:18]] == [
         ["tail", arm, "at", load] for arm in ARMS for load in ("1", "4")
     ]
-    assert shown[18:] == ["page: runs/demo/index.html", "next: specops run rollout.yaml"]
+    assert shown[18:] == [*shown[3:5], "open runs/demo/index.html", "next: specops run rollout.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_baseline_alone() -> None:
         "demo · 2 cores · 48 prompts in 3 classes · runs/demo",
         "  measured  standard  1 stream   TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
         "  measured  standard  4 streams  TTFT 13 ms  TPOT 3.14 ms  p95 –  E2E 250 ms  302 tok/s",
-        "page: runs/demo/index.html",
+        "open runs/demo/index.html",
         "next: specops run rollout.yaml",
     ]
 
