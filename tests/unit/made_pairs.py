@@ -182,7 +182,7 @@ def defaults_written_out(dice: random.Random, target: Made, draft: Made) -> None
 def trimmed_offsets(dice: random.Random, target: Made, draft: Made) -> None:
     """Where a token lies in a text; it changes no id."""
     if draft.tokenizer["pre_tokenizer"]["type"] == "ByteLevel":
-        draft.tokenizer["pre_tokenizer"] = BYTE_LEVEL | {"trim_offsets": True}
+        draft.tokenizer["pre_tokenizer"] = BYTE_LEVEL | {"trim_offsets": False}
 
 
 def config_size(dice: random.Random, target: Made, draft: Made) -> None:
