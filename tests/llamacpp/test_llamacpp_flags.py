@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,15 @@ SAYS += ("--cache-list",)
 
 def parsed(commands: list[list[str]]) -> list[tuple[bool, str]]:
     script = Path(__file__).with_name("real_parser.py")
-    done = subprocess.run(
-        [sys.executable, str(script)], input=json.dumps(commands), capture_output=True, text=True, check=True
-    )
+    with tempfile.TemporaryDirectory() as folder:  # --log-file writes one
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            input=json.dumps(commands),
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=folder,
+        )
     return [(ok, said) for ok, said in json.loads(done.stdout)]
 
 
