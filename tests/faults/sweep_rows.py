@@ -1,0 +1,265 @@
+"""Faults that a sweep over settings must survive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fault_rows import BETTER, EQUAL, FASTER, OTHER_ANSWERS, SAMPLED, SLOWER, STANDARD, failing, sweep
+from fault_runs import Figures
+
+
+def speedup_of(k: int, low: float, high: float) -> Figures:
+    """The recommended K, and its reported speed-up."""
+
+    def check(result: dict[str, Any]) -> list[str]:
+        summary = result["summary"]
+        reported = (summary.get("e2e_speedup") or {}).get("estimate")
+        wrong = (
+            []
+            if summary.get("recommended") == k
+            else [f"it recommends {summary.get('recommended')}, not {k}"]
+        )
+        if reported is None or not low <= reported <= high:
+            wrong.append(f"the reported speed-up is {reported}, true is {low} to {high}")
+        return wrong
+
+    return check
+
+
+def not_recommended(*ks: int) -> Figures:
+    def check(result: dict[str, Any]) -> list[str]:
+        chosen = result["summary"].get("recommended")
+        return [f"it recommends {chosen}"] if chosen in ks else []
+
+    return check
+
+
+def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
+    """Of all requests of a sweep."""
+    cells = result["data"]["stored"]["cells"]
+    of_standard = sum(len(cell["cell"]["rows"]) for cell in cells if cell["setting"] == "standard")
+    everything = sum(len(cell["cell"]["rows"]) for cell in cells)
+    share = 1 - of_standard / everything
+    return [] if share >= 0.4 else [f"candidates had {share:.0%} of {everything} requests"]
+
+
+SWEEPS = [
+    sweep(
+        "candidate_reasons_alone",
+        "K 3 is 1.55 times as fast; the same words, all sent as reasoning_content",
+        [replace(FASTER, reasoning=True)],
+        "no",
+        r"got reasoning and no answer",
+    ),
+    sweep(
+        "candidate_loops",
+        "K 3 is 1.55 times as fast; sampled answers repeat two words",
+        [replace(FASTER, loops=True)],
+        "no",
+        r"got an answer that repeats one passage",
+        options=SAMPLED,
+    ),
+    sweep(
+        "standard_refuses_at_first",
+        "equal servers; the standard refuses every fourth request at first (429, Retry-After 0.1 s)",
+        [EQUAL],
+        "not deploy",
+        standard=failing("http_429_later", 0.25, STANDARD),
+    ),
+    sweep(
+        "candidate_apologises",
+        "K 3 is 1.55 times as fast; every fourth prompt gets an apology as text; temperature 0.7",
+        [replace(FASTER, stock=0.25)],
+        "not deploy",
+        r"the same answer as another prompt",
+        options=SAMPLED,
+    ),
+    sweep(
+        "candidate_other_model",
+        "K 3 is 1.55 times as fast, and every answer of it is another one from the first token on",
+        [replace(FASTER, stock=1.0, tokens=(9, 9))],
+        "not deploy",
+        r"differ from the first character on",
+        standard=replace(STANDARD, tokens=(9, 9)),
+    ),
+    sweep(
+        "two_candidates",
+        "K 3 is 1.55 times as fast, K 5 1.18 times",
+        [FASTER, BETTER],
+        "deploy",
+        r"k=3",
+        r"n=\d+|\d+ requests",
+        figures=speedup_of(3, 1.40, 1.65),
+    ),
+    sweep("all_equal", "five equal settings", [EQUAL] * 4, "not deploy", prompts=24),
+    sweep("all_slower", "every setting takes 1.45 times as long", [SLOWER] * 2, "no", prompts=24, fast=True),
+    sweep(
+        "lucky_winner",
+        "seven equal settings, each request slower or faster by 30%",
+        [replace(EQUAL, request_sd=0.3)] * 7,
+        "not deploy",
+        standard=replace(STANDARD, request_sd=0.3),
+        prompts=24,
+    ),
+    sweep(
+        "lucky_winner_one_rung",
+        "the same with visits that are slower or faster by 5%, each prompt sent once",
+        [replace(EQUAL, visit_sd=0.05)] * 5,
+        "not deploy",
+        standard=replace(STANDARD, visit_sd=0.05),
+        prompts=24,
+        options=("--repeats=1",),
+    ),
+    sweep(
+        "winner_with_noise",
+        "three settings are 1.55 times as fast, each request slower or faster by 30%",
+        [replace(FASTER, request_sd=0.3)] * 3,
+        "deploy",
+        standard=replace(STANDARD, request_sd=0.3),
+        prompts=48,
+        figures=lambda result: speedup_of(result["summary"].get("recommended"), 1.30, 1.75)(result),
+    ),
+    sweep(
+        "candidate_truncates",
+        "K 3 ends its answers at half, K 5 is 1.55 times as fast; temperature 0.7",
+        [replace(EQUAL, length=0.5), FASTER],
+        "deploy",
+        r"k=3[^\n]*short|short[^\n]*k=3",
+        options=SAMPLED,
+        figures=speedup_of(5, 1.35, 1.70),
+    ),
+    sweep(
+        "only_candidate_truncates",
+        "the only setting ends its answers at half; temperature 0.7",
+        [replace(EQUAL, length=0.5)],
+        "not deploy",
+        r"shorter",
+        options=SAMPLED,
+    ),
+    sweep(
+        "truncation_accepted",
+        "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
+        [replace(FASTER, length=0.5)],
+        "deploy",
+        r"deploy[^\n]*shorter, which is accepted",
+        options=SAMPLED,
+        rollout=(("ab.accept_length_change", True),),
+    ),
+    sweep(
+        "standard_truncates",
+        "the standard ends its answers at half; the same time for each token",
+        [EQUAL],
+        "not deploy",
+        r"short|longer|truncat",
+        standard=replace(STANDARD, length=0.5),
+        options=SAMPLED,
+    ),
+    sweep(
+        "candidate_hangs",
+        "5% of K 3's requests hang into the timeout of 0.6 s; it is 1.55 times as fast otherwise",
+        [failing("hang", 0.05, ms=5000)],
+        "not deploy",
+        r"fail|timeout|hang",
+        rollout=(("measure.timeout_s", 0.6),),
+    ),
+    sweep(
+        "candidate_hangs_long",
+        "5% of K 3's requests hang for 1.5 s within the timeout",
+        [failing("hang", 0.05, ms=1500)],
+        "not deploy",
+        r"10×|p99|tail|slowest",
+    ),
+    sweep(
+        "candidate_fails_fast",
+        "20% of K 3's requests fail at once; K 5 is 1.55 times as fast",
+        [failing("http_500", 0.2), FASTER],
+        "deploy",
+        r"k=3[^\n]*fail|fail[^\n]*k=3",
+        figures=speedup_of(5, 1.35, 1.70),
+    ),
+    sweep(
+        "candidate_aborts",
+        "15% of K 3's answers are aborted; temperature 0.7",
+        [failing("abort", 0.15, replace(STANDARD, token_ms=5.0))],
+        "not deploy",
+        r"abort|fail",
+        options=SAMPLED,
+    ),
+    sweep(
+        "candidate_caches",
+        "K 3 answers repeats 5 times as fast; equal otherwise",
+        [replace(EQUAL, repeat_factor=0.2)],
+        "not deploy",
+        r"cache",
+    ),
+    sweep(
+        "candidate_garbles",
+        "K 3 is 1.55 times as fast, and 60% of its greedy answers are other ones at random",
+        [replace(FASTER, unsteady=0.6)],
+        "any verdict",
+        OTHER_ANSWERS,
+    ),
+    sweep(
+        "candidate_empty",
+        "every second answer of K 3 is empty",
+        [failing("empty", 0.5)],
+        "not deploy",
+        r"empty|no output|fail",
+    ),
+    sweep(
+        "standard_drifts",
+        "equal settings; the standard takes twice as long after its first 60 requests",
+        [EQUAL],
+        "not deploy",
+        standard=replace(STANDARD, drift=((60, 1.0), (61, 2.0))),
+    ),
+    sweep(
+        "standard_dead",
+        "the standard answers 500",
+        [FASTER],
+        "refused",
+        r"standard",
+        standard=failing("http_500", 1.0, STANDARD, after=0),
+    ),
+    sweep(
+        "one_url", "one URL is the standard and K 3", [EQUAL], "refused", r"same|one server|both", urls=(0, 0)
+    ),
+    sweep(
+        "candidate_html",
+        "K 3 answers HTML; its model is asked before anything is measured",
+        [replace(EQUAL, bad="html"), FASTER],
+        "refused",
+        r"html|web page",
+        rollout=(("measure.timeout_s", 5.0),),
+    ),
+    sweep(
+        "budget_below_the_starts",
+        "a budget of 6 s for servers that take 4 s each to start",
+        [replace(FASTER, start_s=4.0)],
+        "refused",
+        r"budget",
+        r"start",
+        standard=replace(STANDARD, start_s=4.0),
+        started=True,
+        options=("--budget=0.1",),
+    ),
+    sweep(
+        "budget_goes_to_candidates",
+        "a budget of 48 s; of four settings one is 1.55 times as fast",
+        [FASTER, EQUAL, BETTER, EQUAL],
+        "deploy",
+        r"k=3",
+        options=("--budget=0.8",),
+        figures=candidates_get_two_fifths,
+    ),
+    sweep(
+        "budget_null",
+        "a budget of 20 s for four equal settings, each request slower or faster by 20%",
+        [replace(EQUAL, request_sd=0.2)] * 4,
+        "not deploy",
+        standard=replace(STANDARD, request_sd=0.2),
+        options=("--budget=0.33",),
+        figures=candidates_get_two_fifths,
+    ),
+]
