@@ -27,14 +27,6 @@ def speedup_of(k: int, low: float, high: float) -> Figures:
     return check
 
 
-def not_recommended(*ks: int) -> Figures:
-    def check(result: dict[str, Any]) -> list[str]:
-        chosen = result["summary"].get("recommended")
-        return [f"it recommends {chosen}"] if chosen in ks else []
-
-    return check
-
-
 def candidates_get_two_fifths(result: dict[str, Any]) -> list[str]:
     """Of all requests of a sweep."""
     cells = result["data"]["stored"]["cells"]
