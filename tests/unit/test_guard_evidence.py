@@ -459,6 +459,8 @@ def test_a_fault_of_both_that_few_requests_of_the_standard_pool_missed_is_not_sp
         long = seen(**{**standard_of(20, 1.0), **ours(mean, 8)})
         found = evaluate(plan, short, 1000.0, Window(8 * plan.window_s, long))
         assert found.verdict == verdict, found.reason
+    contradicted = seen(**{**standard_of(1, 2.3), **ours(2.3, 1)})
+    assert evaluate(plan, contradicted, 1000.0, Window(8 * plan.window_s, long)).verdict != "bad"
 
 
 @pytest.mark.parametrize(("share", "n", "verdict"), [(0.02, 40.0, "healthy"), (0.001, 400.0, "bad")])
@@ -486,6 +488,7 @@ def test_what_a_longer_window_confirmed_says_so(plan: Criteria) -> None:
     [
         (standard_of(400, 1.0), 0),  # enough
         (QUIET, verdicts.QUIET_OVER),
+        ({**QUIET, "tpot_n": 100.0, "e2e_n": 100.0}, 32),  # beside so few none may be chance for longer
         (standard_of(8, 1.0), 2),  # at 1.4 times it is soon seen
         (standard_of(2, 1.2), 16),
         (standard_of(2, 1.45), 0),
