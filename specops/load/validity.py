@@ -244,6 +244,14 @@ def changes(cells: Sequence[CellRecord]) -> list[Change]:
     return [one.judged(confidence) for one in series]
 
 
+def slow_starts(cells: Sequence[CellRecord]) -> list[str]:
+    """A sentence for each latency of a complete cell that was surely longer in the first eighth of requests
+    than in the others: the warm-up was too short."""
+    series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
+    confidence = 1 - FALSE_ALARMS / max(1, len(series))
+    return [said for one in series if (said := one.slow_start(confidence)) is not None]
+
+
 class _Series:
     """Latencies in the order of time, each over what is usual in its class, as logarithms."""
 
@@ -260,10 +268,28 @@ class _Series:
         usual = {name: fmean(values) for name, values in by_class.items()}
         self.values = [value - usual[name] for name, value in logs]
 
-    def judged(self, confidence: float) -> Change:
-        blocks = [math.exp(median(block)) for block in _blocks(self.values)]
+    @property
+    def head(self) -> str:
         where = f"{self.level}" if self.repeat is None else f"{self.level}, repeat {self.repeat + 1}"
-        head = f"{_LATENCIES[self.latency]} at {where}"
+        return f"{_LATENCIES[self.latency]} at {where}"
+
+    @property
+    def blocks(self) -> list[float]:
+        return [math.exp(median(block)) for block in _blocks(self.values)]
+
+    def slow_start(self, confidence: float) -> str | None:
+        blocks = self.blocks
+        count = len(blocks) // 8
+        found = stats.two_groups(blocks[:count], blocks[count:], level=confidence)
+        if found is None or found.low <= DRIFT:
+            return None
+        return (
+            f"{self.head} was {found.estimate:.2f}× [{found.low:.2f}, {found.high:.2f}] in the first eighth "
+            "of the requests, over the others: give a longer --warmup"
+        )
+
+    def judged(self, confidence: float) -> Change:
+        blocks, head = self.blocks, self.head
         found = Change(
             latency=self.latency,
             concurrency=self.level.concurrency,

@@ -176,7 +176,8 @@ class _Run:
             validity.filtered(self.cells),
             validity.limited(self.cells, self._limits()),
         )
-        remarks += [said for said in (left_out, *noted, *(doubt.sentence for doubt in doubts)) if said]
+        remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts), *noted) if said]
+        remarks += validity.slow_starts(self.cells)
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:

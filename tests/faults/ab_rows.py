@@ -251,6 +251,22 @@ LENGTH = [
         "no",
         r"empty|no output",
     ),
+    ab(
+        "stumps",
+        "8% of the answers stop after a tenth of their tokens, with finish_reason stop; temperature 0.7",
+        failing("stump", 0.08),
+        "not deploy",
+        r"less than a third of the other arm's answer",
+        options=SAMPLED,
+        prompts=MANY,
+    ),
+    ab(
+        "one_class_empty",
+        "1.55 times as fast; the class code gets whole answers without text",
+        failing("empty", 1.0, classes=("code",)),
+        "no",
+        r"fail",
+    ),
 ]
 
 FAILURES = [
@@ -758,6 +774,14 @@ ANSWERS = [
         OTHER_ANSWERS,
         prompts=MANY,
     ),
+    ab(
+        "ignores_temperature",
+        "1.55 times as fast; every answer at temperature 0.7 is the greedy one",
+        replace(FASTER, ignores_temperature=True),
+        "no",
+        r"sampled answers are the greedy ones[^\n]*temperature is ignored",
+        options=SAMPLED,
+    ),
 ]
 
 NOISE = [
@@ -898,6 +922,26 @@ CHUNKS = [
         r"shorter|lengths?[^\n]*(unknown|not known|not compared)|usage",
         standard=replace(STANDARD, usage="none"),
         options=SAMPLED,
+    ),
+    ab(
+        "buffered",
+        "equal servers; a proxy holds back the challenger's first 8 tokens and sends them at once; sampled",
+        replace(EQUAL, ttft_ms=55.5, first_chunk=8),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "chunks_twice_unsteady",
+        "1.55 times as fast; a proxy sends each chunk twice; both servers differ from themselves",
+        replace(FASTER, copies=2, unsteady=0.9),
+        "not deploy",
+        standard=replace(STANDARD, unsteady=0.9),
+    ),
+    ab(
+        "ends_late",
+        "each token 1.55 times as fast; the stream ends 200 ms after its last text",
+        replace(FASTER, linger_ms=200.0),
+        "not deploy",
     ),
 ]
 

@@ -326,6 +326,31 @@ def test_padding_is_white_space(host: Host) -> None:
     assert padded.usages == [2 * own.usages[0]]
 
 
+def test_a_stump_ends_well(host: Host) -> None:
+    (said,) = asked(host, with_fault("stump"), ["short: one"])
+    assert (said.tokens, said.finish, said.usages) == (1, "stop", [1])
+
+
+def test_the_temperature_may_be_ignored(host: Host) -> None:
+    greedy = asked(host, QUICK, PROMPTS)
+    sampled = asked(host, quick(ignores_temperature=True), PROMPTS, temperature=0.7)
+    assert [one.text for one in sampled] == [one.text for one in greedy]
+
+
+def test_chunks_may_come_twice_and_the_end_late(host: Host) -> None:
+    (own,) = asked(host, QUICK, ["short: one"])
+    (said,) = asked(host, quick(copies=2, linger_ms=150), ["short: one"])
+    assert said.words == [word for word in own.words for _ in "12"]
+    assert said.usages == own.usages
+    assert said.seconds > 0.15
+
+
+def test_a_server_may_wake_up_slowly_after_another_ones_turn() -> None:
+    clock = Clock()
+    keepers = [Keeper(Server(wake=(2, 3.0)), clock), Keeper(Server(), clock)]
+    assert slowness(keepers, 1, 0, 0, 0, 1, 0) == [1.0, 3.0, 3.0, 1.0, 1.0, 3.0]
+
+
 @pytest.mark.parametrize("closing", ["fin", "race"])
 def test_a_connection_ends_after_one_answer(host: Host, closing: Any) -> None:
     with host.up([quick(closing=closing)]) as up:

@@ -43,6 +43,7 @@ FailureKind = Literal[
     "unended",  # the answer ends at half with [DONE], and no finish_reason or usage
     "silent_end",  # the same without [DONE]
     "filtered",  # finish_reason content_filter at half of the tokens
+    "stump",  # a tenth of the answer, with finish_reason stop
     "hang",  # silence for `ms` before the first byte
     "stall",  # silence for `ms` in the middle of the answer
 ]
@@ -128,6 +129,9 @@ class Server:
     cap: int = 0
     """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
 
+    ignores_temperature: bool = False
+    """Answers at every temperature are the greedy ones."""
+
     unsteady: float = 0.0
     """Share of greedy answers that part from the prompt's own answer at a random token."""
 
@@ -162,6 +166,9 @@ class Server:
     # Chunks
     first_chunk: int = 1
     chunk: int = 1
+    linger_ms: float = 0.0
+    """The stream ends so long after its last text."""
+
     usage: Literal["own", "last_text", "null", "zero", "none", "every"] = "own"
     """Where completion_tokens is sent: in a chunk of its own, with the last text, as null, as 0, never, or
     as a running total with every chunk."""
@@ -307,6 +314,7 @@ class Keeper:
         knobs, rng = self.knobs, self._rng
         answer = self.text_of(prompt, 10**6)
         words = answer.words
+        temperature = 0.0 if knobs.ignores_temperature else temperature
         if temperature > 0 or knobs.random_greedy:
             words = [rng.choice(WORDS) for _ in words]
             if knobs.loops and temperature > 0:
@@ -477,6 +485,8 @@ class Keeper:
             answer = Answer(answer.words[: max(1, len(answer.words) // 2)], finish)
         if kind == "empty":
             answer = Answer([])
+        if kind == "stump":
+            answer = Answer(answer.words[: max(1, len(answer.words) // 10)])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         if self.knobs.closing == "fin":
             response.headers["Connection"] = "keep-alive"
@@ -503,6 +513,7 @@ class Keeper:
                     await response.write(event(told) + DONE)
                     return response
             await response.write(COMMENT * self.knobs.comments + piece * self.knobs.copies)
+        await asyncio.sleep(self.knobs.linger_ms / 1000)
         ending = {"unended": DONE, "silent_end": b""}.get(kind)
         await response.write(self._end(answer, body) if ending is None else ending)
         await response.write_eof()

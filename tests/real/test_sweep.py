@@ -131,6 +131,7 @@ def embedded(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
     return path, folder / "sweep.json"
 
 
+@pytest.mark.slow
 def test_the_embedded_engine_is_started_for_each_setting(embedded: tuple[Path, Path]) -> None:
     result = json.loads(embedded[1].read_text())
     cells = result["data"]["stored"]["cells"]
@@ -156,6 +157,7 @@ def test_the_embedded_engine_is_started_for_each_setting(embedded: tuple[Path, P
     assert (result["verdict"] == "yes") == (result["recommendation"]["k"] == 2)
 
 
+@pytest.mark.slow
 def test_what_is_whole_starts_no_server_again(embedded: tuple[Path, Path]) -> None:
     path, out = embedded
     logs = sorted((out.parent / "logs" / "sweep").iterdir())

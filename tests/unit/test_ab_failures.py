@@ -201,3 +201,15 @@ def test_as_many_more_prompts_would_decide() -> None:
 def test_nothing_that_was_sent_to_one_arm_alone_is_compared() -> None:
     only = [visit for visit in visits(2.0) if visit.arm == "standard"]
     assert Requests.of(only, *ARMS, ONE).counted("failed", 0.95) is None
+
+
+def test_stumps_of_answers_are_counted_against_the_other_arms_answers() -> None:
+    stump = {"text": "an"}
+    found = judged(visits(2.0, prompts=96, answer=nth(12, stump)), temperature=0.7)
+    assert found.verdict == "no"
+    assert "16 of 192 requests got less than a third of the other arm's answer and 0 of 192" in found.reason
+    accepted = AbSettings(accept_length_change=True)
+    records = visits(2.0, prompts=96, answer=nth(12, stump))
+    assert judged(records, settings=accepted, temperature=0.7).verdict == "yes"
+    standards = judged(visits(2.0, prompts=96, answer=nth(12, stump, "standard")), temperature=0.7)
+    assert "a third of the other arm's answer" not in standards.reason

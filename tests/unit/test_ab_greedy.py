@@ -10,7 +10,7 @@ from made_visits import ARMS, CLASSES, cell, judged, row, visits
 from specops.load.arrivals import Level
 from specops.phases.ab import parity
 from specops.phases.ab.judging import Judged
-from specops.phases.ab.visits import VisitRecord
+from specops.phases.ab.visits import AbSettings, VisitRecord
 from specops.stats import MIN_PAIRS
 
 ONE, EIGHT = Level(concurrency=1), Level(concurrency=8)
@@ -173,3 +173,39 @@ def test_a_challenger_that_differs_in_half_of_the_answers_is_not_excused_by_a_bl
     assert (str(found.arms), str(found.control)) == ("18/48", "18/48")
     assert not found.is_blind(0.95)  # 18 that the standard repeats would show an arm that repeats none
     assert found.is_blind(1 - 1e-6)
+
+
+def at_temperature(text: str | None, arm: str = "draft") -> Judged:
+    """A measurement in which each sampled answer of the standard is its own, and the arm's are `text`."""
+
+    def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        own = f"{visit.arm[0]}{visit.round}swer to {prompt}"
+        return {"text": own if text is None or visit.arm != arm else text.format(prompt)}
+
+    greedy = [*standard(), sent("draft")]
+    return judged(visits(2.0, looks=1, answer=answer), temperature=0.7, greedy=greedy)
+
+
+def test_an_arm_that_ignores_the_temperature_is_a_no() -> None:
+    ignoring = at_temperature("answer to {}")
+    assert ignoring.verdict == "no"
+    assert ignoring.data["challengers"]["draft"]["deploy"] == []
+    assert (
+        f"do not deploy: at 1 stream, {PROMPTS} of {PROMPTS} sampled answers are the greedy ones, and 0 of "
+        f"{PROMPTS} of the standard's: the temperature is ignored; by speed alone: deploy"
+    ) in ignoring.reason
+    assert at_temperature(None).verdict == "yes"
+    assert at_temperature("answer to {}", arm="standard").verdict == "yes"
+
+
+def test_a_beginning_of_the_standards_answer_is_another_answer_unless_lengths_are_accepted() -> None:
+    greedy = [*standard(), sent("draft", text="answer to")]
+
+    def found(**settings: bool) -> Judged:
+        records = visits(2.0, looks=1)
+        return judged(records, temperature=0.7, greedy=greedy, settings=AbSettings(**settings))
+
+    assert found().verdict == "no"
+    assert found(accept_length_change=True).verdict == "yes"
+    greedy = [*standard(), sent("draft", text="answering")]
+    assert found(accept_length_change=True).verdict == "no"

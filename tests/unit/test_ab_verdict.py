@@ -380,7 +380,7 @@ def test_a_fault_in_mixed_batches_is_of_no_load_alone() -> None:
     other = Matches(prompts, tuple(Witness(prompt=p, character=0, standard="a", other="b") for p in prompts))
     mixed = Parity("draft", True, level, other, same)
     assert mixed.shows_a_fault(0.95)
-    assert unless_answers_differ(verdicts, [mixed], 0.95) is verdicts
+    assert unless_answers_differ(verdicts, [mixed], 0.95, {}) is verdicts
     for parity in (replace(mixed, mixed=False), replace(mixed, mixed=False, repeated=True)):
-        found = unless_answers_differ(verdicts, [parity], 0.95)
+        found = unless_answers_differ(verdicts, [parity], 0.95, {})
         assert found.together[0].decision.verdict == found.classes["edit"][0].decision.verdict == "no"

@@ -96,7 +96,7 @@ def test_one_answer_to_several_prompts_never_deploys(every: int, verdict: str) -
 
 
 def test_short_answers_and_those_of_the_standard_are_no_evidence() -> None:
-    for arm, text in (("draft", "yes"), ("standard", APOLOGY)):
+    for arm, text in (("draft", "yes, that is right"), ("standard", APOLOGY)):
         found = judged(visits(2.0, prompts=32, answer=gets(2, arm, text)), temperature=0.7)
         assert found.verdict == "yes", found.reason
     both = judged(

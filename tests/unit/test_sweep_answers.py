@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from made_sweeps import judged, loads, settings, swept
@@ -108,3 +109,29 @@ def test_the_reason_names_other_answers_of_the_recommended_setting() -> None:
     assert "20 differ from the first character on" in other
     assert "20 differ from the first character on" in reason(20, begins=" \n")
     assert "first character" not in reason(4, begins="")
+
+
+def test_answers_at_temperature_0_beside_a_sampled_measurement() -> None:
+    def found(of_setting: str, sampled: str = "sampled {}") -> Any:
+        greedy = saying(lambda cell, row: (of_setting if cell.setting == "k=3" else "{}").format(row.prompt))
+        cells = saying(
+            lambda cell, row: (sampled if cell.setting == "k=3" else "own {}").format(row.prompt), 0.7
+        )
+        both = [one.model_copy(update={"greedy": of.cell}) for one, of in zip(cells, greedy, strict=True)]
+        return compare_answers(both, "standard", "k=3", 1)
+
+    assert (found("{}").equal, found("{}").starts_differ, found("{}").ignored) == (48, False, None)
+    assert found("other {}").starts_differ
+    assert found("{}", sampled="{}").ignored == (
+        "48 of 48 sampled answers are the greedy ones, and 0 of 48 of the standard's: the temperature is "
+        "ignored"
+    )
+
+
+def test_a_standard_that_differs_from_itself_later_still_shows_another_start() -> None:
+    def text(cell: SweptCell, row: Row) -> str:
+        return f"{'theirs' if cell.setting == 'k=3' else 'own'} {cell.setting} {cell.turn} {row.prompt}"
+
+    found = compare_answers(saying(text), "standard", "k=3", 1)
+    assert found is not None
+    assert (found.control_equal, found.other_start, found.starts_differ) == (0, 48, True)

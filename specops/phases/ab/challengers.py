@@ -119,10 +119,14 @@ def unchecked_answers(decision: Decision, why: str) -> Decision:
 
 
 def unless_answers_differ(
-    verdicts: Verdicts, parities: Sequence[Parity], parity_confidence: float
+    verdicts: Verdicts,
+    parities: Sequence[Parity],
+    parity_confidence: float,
+    ignored: Mapping[Level, str],
 ) -> Verdicts:
-    """`verdicts` with a no at each load at which the greedy answers are other ones than the standard's."""
-    faults = {
+    """`verdicts` with a no at each load at which the greedy answers are other ones than the standard's, or at
+    which the temperature is `ignored`."""
+    faults = dict(ignored) | {
         parity.level: _lost(parity)
         for parity in parities
         if not parity.mixed and parity.shows_a_fault(parity_confidence)

@@ -33,7 +33,11 @@ LATE = 3
 """More requests over `LATE` times the median are no reason to doubt a gain, unless they are surely more. A
 request over `SLOW` times counts like one that failed."""
 
-Kind = Literal["failed", "slow", "late", "stock", "looped", "unanswered", "filtered"]
+STUMP = 3
+"""An answer is a stump where it has less than a third of the characters of each answer that the other arm
+gives to the same prompt. Lengths that vary by chance make as many of them in both arms."""
+
+Kind = Literal["failed", "slow", "late", "stock", "stump", "looped", "unanswered", "filtered"]
 """stock: the answer is, to the letter, the arm's answer to another prompt. looped: most of it is one passage
 over and over. unanswered: it is reasoning and nothing else. filtered: a content filter ended it."""
 
@@ -91,6 +95,7 @@ _WORDS: dict[Kind, str] = {
     "looped": "got an answer that repeats one passage",
     "unanswered": "got reasoning and no answer",
     "filtered": "got an answer that a content filter ended",
+    "stump": "got less than a third of the other arm's answer",
 }
 
 
@@ -116,6 +121,8 @@ class Requests:
             return None
         if kind == "stock":
             found = list(zip(*(is_stock([pair[arm] for pair in self.pairs]) for arm in (0, 1)), strict=True))
+        elif kind == "stump":
+            found = list(zip(self._stumps(0), self._stumps(1), strict=True))
         else:
             happened = _HAPPENED.get(kind) or self._over(SLOW if kind == "slow" else LATE)
             found = [(happened(ours), happened(theirs)) for ours, theirs in self.pairs]
@@ -131,6 +138,16 @@ class Requests:
             only_challenger=only_challenger,
             difference=stats.paired_difference(only_standard, only_challenger, len(found), confidence),
         )
+
+    def _stumps(self, arm: Literal[0, 1]) -> list[bool]:
+        """Of each request of an arm, whether it was answered by a stump."""
+        least: dict[str, float] = {}
+        for pair in self.pairs:
+            other = pair[1 - arm]
+            if other.error is None:
+                least[other.prompt] = min(least.get(other.prompt, math.inf), len(other.text))
+        ours = [pair[arm] for pair in self.pairs]
+        return [row.error is None and STUMP * len(row.text) < least.get(row.prompt, 0.0) for row in ours]
 
     def _over(self, times: float) -> Callable[[Row], bool]:
         """A test of whether a request took over `times` the usual time. That is the standard's median of the

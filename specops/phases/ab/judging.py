@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specops.load import record
+from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab import confounders, drift, parity, verdict
 from specops.phases.ab.challengers import (
@@ -165,8 +166,9 @@ class _Judging:
         questions = sum(not one.repeated for one in parities)
         each = 1 - (1 - self.settings.confidence) / (challengers * max(1, questions))
         parities = parity.with_openings(parities, each)
-        decision = self._decision(name, pairs, verdicts, parities, each, failed)
-        verdicts = unless_answers_differ(verdicts, parities, each)
+        ignored = parity.ignored_temperature(self.visits, self.greedy, self.standard, name, each)
+        decision = self._decision(name, pairs, verdicts, parities, each, failed, ignored)
+        verdicts = unless_answers_differ(verdicts, parities, each, ignored)
         again = [*self.repeats[self.standard], *self.repeats[name]]
         cached = "e2e" in confounders.cached_figures(again)
         counted = confounders.first_visits(self.visits, self.sent_before) if cached else self.visits
@@ -223,6 +225,8 @@ class _Judging:
             found = parity.greedy(self.greedy, self.standard, name)
         else:
             found = parity.compare(self.visits, self.mixed, self.standard, name)
+        if self.settings.accept_length_change:
+            found = [one.without_lengths for one in found]
         return [parity.with_margins(one, self.margins) for one in found]
 
     def _decision(
@@ -233,6 +237,7 @@ class _Judging:
         parities: Sequence[Parity],
         parity_confidence: float,
         failed: Mapping[str, str],
+        ignored: Mapping[Level, str],
     ) -> Decision:
         if self.standard in failed:
             why = failed[self.standard]
@@ -240,6 +245,10 @@ class _Judging:
         if name in failed:  # the requests that a failing arm answered say nothing about it
             return Decision(verdict="no", reason=f"do not deploy: {name} failed: {failed[name]}")
         decision = of_challenger(verdicts, parities, parity_confidence)
+        if ignored:
+            faults = "; ".join(f"at {level}, {said}" for level, said in ignored.items())
+            reason = f"do not deploy: {faults}; by speed alone: {decision.reason}"
+            return Decision(verdict="no", reason=reason)
         if self.temperature > 0 and (missing := parity.unchecked(self.greedy, self.standard)):
             decision = unchecked_answers(decision, missing)
         decision = _with_caches(decision, [*self.repeats[self.standard], *self.repeats[name]])

@@ -145,6 +145,15 @@ class Parity:
     """Only the first `OPENING` characters of each answer are compared."""
 
     @property
+    def without_lengths(self) -> Parity:
+        """The same comparison, where an answer that goes on after the other one's end is no other answer."""
+        ours = [self.arms, self.control] if self.control else [self.arms]
+        arms, *control = (
+            replace(one, witnesses=tuple(w for w in one.witnesses if w.standard and w.other)) for one in ours
+        )
+        return replace(self, arms=arms, control=control[0] if control else None)
+
+    @property
     def openings(self) -> Parity:
         """The same comparison, of the answers' beginnings only."""
         control = self.control.openings if self.control else None
@@ -273,6 +282,54 @@ def greedy(visits: Sequence[VisitRecord], standard: str, challenger: str) -> lis
         if answered:
             found.append(replace(one, failures=failures, refused=next(iter(refusals), None)))
     return found
+
+
+def ignored_temperature(
+    sampled: Sequence[VisitRecord],
+    greedy: Sequence[VisitRecord],
+    standard: str,
+    challenger: str,
+    confidence: float,
+) -> dict[Level, str]:
+    """By level, a sentence where the challenger gives its greedy answers at a higher temperature too, and the
+    standard does not. Drafts of greedy tokens are accepted more often: it is fast by what it leaves out.
+    `sampled` are the visits of the measurement, `greedy` those beside it; levels where it is not sure are
+    left out."""
+    found = {}
+    levels = levels_of(greedy)
+    for level in levels:
+        ours, theirs = (
+            as_greedy(
+                _answers(sampled, level, arm).get(0, {}),
+                _answers(greedy, level, arm).get(0, {}),
+            )
+            for arm in (standard, challenger)
+        )
+        said = greedy_instead(ours, theirs, 1 - (1 - confidence) / len(levels))
+        if said is not None:
+            found[level] = said
+    return found
+
+
+def as_greedy(sampled: Mapping[str, Row], greedy: Mapping[str, Row]) -> dict[str, bool]:
+    """By prompt, whether its sampled answer is its greedy one."""
+    shared = sorted(sampled.keys() & greedy.keys())
+    return {prompt: sampled[prompt].text == greedy[prompt].text for prompt in shared}
+
+
+def greedy_instead(ours: Mapping[str, bool], theirs: Mapping[str, bool], confidence: float) -> str | None:
+    """A sentence where `theirs` surely has more answers that are greedy than `ours`, the standard's (McNemar,
+    exact); both as by `as_greedy`."""
+    shared = ours.keys() & theirs.keys()
+    lost = sum(theirs[prompt] and not ours[prompt] for prompt in shared)
+    gained = sum(ours[prompt] and not theirs[prompt] for prompt in shared)
+    if chance(lost, lost + gained) >= 1 - confidence:
+        return None
+    count, own = (sum(one[prompt] for prompt in shared) for one in (theirs, ours))
+    return (
+        f"{count} of {len(shared)} sampled answers are the greedy ones, and {own} of {len(shared)} of the "
+        "standard's: the temperature is ignored"
+    )
 
 
 def unchecked(visits: Sequence[VisitRecord], standard: str) -> str | None:

@@ -3,7 +3,8 @@
 A class pays at a load where the interval of its speed-up lies above 1. The speed-up is the end-to-end one
 where the answers of both arms are shown to be equally long; otherwise it is that of the time per output
 token. What takes a yes away: TTFT that surely grows, requests that fail or take far too long, answers that
-are surely longer or shorter, one answer to several prompts, and a client that limited the load.
+are surely longer or shorter, stumps of answers, one answer to several prompts, and a client that limited the
+load.
 
 Loads are tested from the lightest upwards until one does not surely pay, a fixed sequence, which costs no
 confidence. The intervals of all classes and challengers hold together (Bonferroni), at all looks
@@ -62,6 +63,7 @@ class Checks:
     slow: Counted | None = None
     late: Counted | None = None
     stock: Counted | None = None
+    stumps: Counted | None = None
     looped: Counted | None = None
     unanswered: Counted | None = None
     filtered: Counted | None = None
@@ -86,6 +88,7 @@ class Checks:
             slow=requests.counted("slow", confidence),
             late=requests.counted("late", confidence),
             stock=requests.counted("stock", confidence),
+            stumps=requests.counted("stump", confidence),
             looped=requests.counted("looped", confidence),
             unanswered=requests.counted("unanswered", confidence),
             filtered=requests.counted("filtered", confidence),
@@ -93,9 +96,11 @@ class Checks:
         )
 
     def limit(self, decision: Decision, settings: AbSettings) -> Decision:
-        """`decision`, unless requests of the challenger failed or were too slow, or the client was."""
+        """`decision`, unless requests of the challenger failed, were too slow or were hardly answered, or the
+        client was too slow."""
         margin = settings.failure_margin
-        of_answers = (self.stock, self.looped, self.unanswered, self.filtered)
+        stumps = None if settings.accept_length_change else self.stumps
+        of_answers = (self.stock, stumps, self.looped, self.unanswered, self.filtered)
         for counted in (self.failures, self.slow, self.late, *of_answers):
             if counted is not None and counted.surely_more(margin):
                 return Decision(verdict="no", reason=str(counted))

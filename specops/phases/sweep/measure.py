@@ -29,6 +29,8 @@ from specops.load.record import CellRecord
 from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
+from specops.phases.ab.evidence import send_greedy
+from specops.phases.ab.parity import GREEDY_PROMPTS
 from specops.phases.sweep.plan import (
     ALWAYS,
     Executor,
@@ -166,7 +168,7 @@ class _Running:
     async def _cell(self, server: TargetServer, planned: PlannedCell, footprint: Footprint) -> None:
         load, records = planned.load, []
 
-        def keep(cell: CellRecord) -> None:
+        def keep(cell: CellRecord, greedy: CellRecord | None = None) -> None:
             records.append(cell)
             self.keep(
                 SweptCell(
@@ -182,6 +184,7 @@ class _Running:
                     server=self.server,
                     memory=footprint.most(),
                     cell=cell,
+                    greedy=greedy,
                 )
             )
 
@@ -192,6 +195,10 @@ class _Running:
         began = time.time()
         await server.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
         self._refuse_failing(records[-1])
+        greedy_too = any(one.load.temperature == 0 for one in self.job.cells)
+        if load.temperature > 0 and self.job.stage == "confirmation" and not greedy_too:
+            some = prompts[: max(GREEDY_PROMPTS, load.concurrency)]
+            keep(records[-1], await send_greedy(server, some, load.level, planned.repeat, self.progress))
 
     def _refuse_failing(self, cell: CellRecord) -> None:
         if cell.aborted:

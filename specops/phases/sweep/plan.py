@@ -472,6 +472,10 @@ class SweptCell(BaseModel):
     cell: CellRecord
     """With concurrency and repeat; `wall_s` and rows."""
 
+    greedy: CellRecord | None = None
+    """The same server's answers at temperature 0 to some of the cell's prompts, where the cell has a higher
+    one. None before the confirmation, where only speed is compared."""
+
 
 class SkippedCell(BaseModel):
     """A setting that was left out at a load, after a rung, to spend the time elsewhere."""

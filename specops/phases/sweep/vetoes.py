@@ -1,8 +1,8 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
-Different answers, failures, a tail, one answer to several prompts, a client that was the bottleneck, repeats
-from a cache, and a gain that only some rungs show. Lengths of answers are compared with the pairs
-(ab/verdict.py).
+Different answers, stumps of answers, failures, a tail, one answer to several prompts, a client that was the
+bottleneck, repeats from a cache, and a gain that only some rungs show. Lengths of answers are compared with
+the pairs (ab/verdict.py).
 
 Greedy answers are compared with the standard's. The standard is measured twice in a rung, so it has its own
 control. Its margins between tokens are not known here: some differences may be near ties (ab/parity.py), so
@@ -24,7 +24,7 @@ from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
 from specops.load.validity import CACHED
 from specops.phases.ab.confounders import Requests
-from specops.phases.ab.parity import Matches, Parity, chance, matches
+from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_instead, matches
 from specops.phases.ab.verdict import Checks, Decision, times
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import SweptCell
@@ -56,6 +56,8 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     client was slow, or rungs differ by so much that a server that drifted may have made the gain."""
     if decision.verdict != "no" and measured.answers is not None and measured.answers.starts_differ:
         return Decision(verdict="no", reason=f"other answers: {measured.answers}; {decision.reason}")
+    if decision.verdict != "no" and measured.answers is not None and measured.answers.ignored is not None:
+        return Decision(verdict="no", reason=f"{measured.answers.ignored}; {decision.reason}")
     bound = next((cell.client_bound for cell in measured.cells if cell.client_bound), None)
     checks = Checks.counted(measured.requests, stats.LEVEL, bound)
     limited = checks.limit(decision, settings)
@@ -118,10 +120,14 @@ class Answers(BaseModel):
     """The setting's answers are surely less often equal than the control's."""
 
     other_start: int = 0
-    """Answers that differ from the standard's at the first character, where the standard repeats its own."""
+    """Answers that differ from the standard's at the first character, where the standard repeats its own
+    first one."""
 
     starts_differ: bool = False
     """There are surely more of these than in the control."""
+
+    ignored: str | None = None
+    """A sentence where the setting ignores the temperature, and the standard does not."""
 
     def __str__(self) -> str:
         return (
@@ -137,10 +143,14 @@ def compare_answers(
     """A setting's greedy answers beside the standard's. None where no prompt was answered at temperature 0 by
     both, and twice by the standard."""
     answered: dict[tuple[int, str, str], dict[tuple[str, int], dict[str, Row]]] = defaultdict(dict)
+    as_sampled: dict[str, dict[str, bool]] = {standard: {}, setting: {}}
     for cell in cells:
-        if cell.temperature == 0 and cell.cell.concurrency == concurrency:
-            rows = {row.prompt: row for row in reversed(cell.cell.rows) if row.error is None}
+        greedy = cell.cell if cell.temperature == 0 else cell.greedy
+        if greedy is not None and cell.cell.concurrency == concurrency:
+            rows = _answered(greedy)
             answered[cell.rung, cell.machine, cell.length][cell.setting, cell.turn] = rows
+            if cell.temperature > 0 and cell.setting in as_sampled:
+                as_sampled[cell.setting] |= as_greedy(_answered(cell.cell), rows)
     first: dict[str, Row] = {}
     again: dict[str, Row] = {}
     theirs: dict[str, Row] = {}
@@ -153,16 +163,23 @@ def compare_answers(
         return None
     arms, control = matches(first, theirs), matches(first, again)
     parity = Parity(setting, False, Level(concurrency=concurrency), arms, control)
-    other, own = _starts(arms, first) - control.unlike, _starts(control, first) - arms.unlike
+    other, own = _starts(arms, first), _starts(control, first)
+    other, own = other - own, own - other
     return Answers(
         other_start=len(other),
         starts_differ=chance(len(other), len(other) + len(own)) < 1 - stats.LEVEL,
         setting=setting,
         concurrency=concurrency,
         differ=parity.surely_lower(stats.LEVEL),
+        ignored=greedy_instead(as_sampled[standard], as_sampled[setting], stats.LEVEL),
         **_counts("", arms),
         **_counts("control_", control),
     )
+
+
+def _answered(cell: CellRecord) -> dict[str, Row]:
+    """By prompt, its first whole answer."""
+    return {row.prompt: row for row in reversed(cell.rows) if row.error is None}
 
 
 def _starts(found: Matches, answers: Mapping[str, Row]) -> frozenset[str]:
