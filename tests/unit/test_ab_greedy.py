@@ -122,7 +122,7 @@ def answers(kept: int, ours: str, theirs: str) -> Any:
             noise = prompt
         elif not start:
             noise = f"{sum(noise.encode()) * 7919 % 9973} {noise}"
-        return {"text": f"{start}{noise}".ljust(50, ".")}
+        return {"text": f"{start}{noise} and what follows from it, in so many words"[:50]}
 
     return answer
 
