@@ -76,6 +76,7 @@ def listed_in(version: Version) -> str | None:
     return None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("asked", [False, True], ids=["", "async asked for"])
 def test_every_method_with_every_flag_is_decided_as_vllm_does(asked) -> None:
     wrong, count = [], 0
