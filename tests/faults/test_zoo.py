@@ -222,6 +222,38 @@ def test_servers_may_share_a_cache() -> None:
     assert [keeper.slowness("short: one") for keeper in (one, two, other)] == [0.1, 0.1, 1.0]
 
 
+def test_a_server_wakes_up_after_another_was_sent_requests() -> None:
+    clock = Clock()
+    keepers = [Keeper(Server(wake=wake), clock) for wake in ((2, 4.0), (0, 1.0))]
+    assert slowness(keepers, 0, 0, 0, 1, 0, 0, 0) == [4.0, 4.0, 1.0, 1.0, 4.0, 4.0, 1.0]
+
+
+def test_answers_end_without_a_finish_reason_or_by_a_filter(host: Host) -> None:
+    (whole,) = asked(host, QUICK, ["short: one"])
+    for kind, finish, done in (
+        ("unended", None, True),
+        ("silent_end", None, False),
+        ("filtered", "content_filter", True),
+    ):
+        (said,) = asked(host, with_fault(kind), ["short: one"])
+        assert (said.finish, said.raw.endswith(b"[DONE]\n\n")) == (finish, done)
+        assert said.tokens == whole.tokens // 2
+
+
+def test_answers_that_a_proxy_or_a_parser_spoils(host: Host) -> None:
+    (whole,) = asked(host, QUICK, ["short: one"])
+    (twice,) = asked(host, quick(copies=2), ["short: one"])
+    assert twice.words[::2] == twice.words[1::2] == whole.words
+    (commented,) = asked(host, quick(comments=3), ["short: one"])
+    assert (commented.words, commented.raw.count(b": keep-alive")) == (whole.words, 3 * whole.tokens)
+    (capped,) = asked(host, quick(cap=2), ["short: one"])
+    assert (capped.words, capped.finish) == (whole.words[:2], "length")
+    (thought,) = asked(host, quick(reasoning=True), ["short: one"])
+    assert (thought.text, thought.usages) == ("", whole.usages)
+    (looping,) = asked(host, quick(loops=True), ["short: one"], temperature=0.7)
+    assert len(set(looping.words)) == 2
+
+
 def test_speed_drifts_with_the_requests() -> None:
     keeper = Keeper(Server(drift=((2, 1.0), (4, 5.0))), Clock())
     assert slowness([keeper], *[0] * 6) == [1.0, 1.0, 3.0, 5.0, 5.0, 5.0]
