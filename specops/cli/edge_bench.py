@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
 from specops.cli.options import extra
 from specops.cli.output import Table
-from specops.phases.ab.speedups import Shown
-from specops.phases.edge_bench.figures import Figures, Quality
-from specops.phases.edge_bench.judging import Comparison
-from specops.phases.edge_bench.settings import AUTOREGRESSIVE
+
+if TYPE_CHECKING:
+    from specops.phases.ab.speedups import Shown
+    from specops.phases.edge_bench.figures import Figures, Quality
+    from specops.phases.edge_bench.judging import Comparison
 
 
 @shared_options(out=AnswerOption)
@@ -237,6 +238,8 @@ def _ratios(found: Comparison, clients: int) -> tuple[Sequence[str], Sequence[Se
 
 def lines(found: Comparison) -> list[str]:
     """What is said below the tables."""
+    from specops.phases.edge_bench.settings import AUTOREGRESSIVE
+
     said = [
         "server idle: of the time with sessions, that without a round to verify; "
         "filled: as if others used the server then; "

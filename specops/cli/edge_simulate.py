@@ -15,142 +15,9 @@ from specops.cli.options import extra
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
+    from specops.cli.edge_simulate_inputs import Brought, Passes
     from specops.progress import Progress
     from specops.results import Result
-import json
-from dataclasses import dataclass
-
-from specops.config import Rollout
-from specops.edge.simulation import paper
-from specops.edge.simulation.model import EdgeCosts, straight
-from specops.edge.simulation.rounds import Rounds, of_rates
-from specops.errors import FileError
-from specops.phases.edge_simulate import Measuring
-from specops.render.figures import NONE, aligned, count, milliseconds, percent, sentence
-from specops.results import Result
-
-LEVELS = 10
-"""Of trees whose acceptance is given as one number."""
-
-
-@dataclass(frozen=True)
-class Passes:
-    """In milliseconds; None where it was not said."""
-
-    verify: float | None
-    verify_token: float
-    draft: float | None
-    server_draft: float | None
-    """None: as at the edge."""
-
-
-@dataclass(frozen=True)
-class Brought:
-    """Where rounds are from: a file, one number, or else the pair, over so many prompts."""
-
-    file: Path | None
-    acceptance: float | None
-    hit: float
-    prompts: int
-
-
-def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> tuple[EdgeCosts, str]:
-    """And where they are from: --costs, the options, or the file's stand_in, whichever is there first."""
-    if costs is not None:
-        if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
-            raise UsageError(
-                "--costs and passes by options are two answers to one question", hint="give one of them"
-            )
-        return EdgeCosts.of_json(_read(costs), str(costs)), str(costs)
-    if passes.verify is not None and passes.draft is not None:
-        own = passes.draft if passes.server_draft is None else passes.server_draft
-        verify = straight(passes.verify / 1000, passes.verify_token / 1000)
-        return EdgeCosts(straight(passes.draft / 1000), verify, straight(own / 1000)), "the options"
-    if passes.verify is not None or passes.draft is not None or passes.server_draft is not None:
-        raise UsageError("costs need both --verify-ms and --draft-ms", hint="give both, or --costs")
-    if file.edge is None or file.edge.stand_in is None:
-        raise UsageError(
-            f"{path} declares no costs of passes",
-            hint="add edge.stand_in to it, or give --verify-ms and --draft-ms",
-        )
-    declared = file.edge.stand_in
-    draft, verify, server_draft = (
-        straight(one.pass_ms / 1000, one.token_ms / 1000)
-        for one in (declared.edge_draft, declared.verify, declared.server_draft)
-    )
-    return EdgeCosts(draft, verify, server_draft), f"edge.stand_in of {path.name}"
-
-
-def given_rounds(brought: Brought) -> Rounds | None:
-    """None: they are to be measured."""
-    if brought.file is not None and brought.acceptance is not None:
-        raise UsageError("--rounds and --acceptance are two answers to one question", hint="give one of them")
-    if brought.file is not None:
-        return Rounds.of_json(_read(brought.file), str(brought.file))
-    if brought.acceptance is None:
-        return None
-    source = f"{brought.acceptance:g} at every level, guesses hit in {brought.hit:g} of the rounds"
-    return of_rates([brought.acceptance] * LEVELS, hit=brought.hit, hit_many=brought.hit, source=source)
-
-
-def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int, heads: int) -> Measuring:
-    own = file.pools.speculative.own
-    if own is None or own.tree is None or own.draft is None:
-        raise UsageError(
-            f"the speculative pool of {path} is no embedded pair of two models, and others cannot be measured"
-            " here",
-            hint="give --rounds or --acceptance",
-        )
-    return Measuring(
-        target=own.target,
-        draft=Path(own.draft),
-        prompts=file.prompts or asset("playbooks", "embedded", "prompts.json"),
-        count=prompts,
-        nodes=nodes,
-        beams=beams,
-        heads=max(heads, 2),
-    )
-
-
-def of_file(file: Rollout) -> dict[str, Any]:
-    """Settings that the rollout file has; prices that it lacks are the paper's."""
-    fields: dict[str, Any] = {
-        "server_per_hour": paper.PRICES.server_per_hour,
-        "edge_per_hour": paper.PRICES.edge_per_hour,
-    }
-    if file.costs is not None:
-        fields["server_per_hour"] = file.costs.speculative
-        if file.costs.edge_per_hour is not None:
-            fields["edge_per_hour"] = file.costs.edge_per_hour
-    if file.edge is not None:
-        fields |= {
-            "nodes": file.edge.nodes,
-            "beams": file.edge.beams,
-            "heads": max(file.edge.heads),
-            "ahead": max(file.edge.ahead),
-            "batching": file.edge.batching,
-        }
-    own = file.pools.speculative.own
-    if own is not None:
-        fields["max_batch"] = own.max_batch
-    return fields
-
-
-def save(rounds: Rounds, path: Path) -> None:
-    try:
-        path.write_text(json.dumps(rounds.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"could not write {path}: {error.strerror}", hint="give another path") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(
-            f"could not read {path}: {getattr(error, 'strerror', None) or error}",
-            hint="give the path of a file that specops wrote",
-        ) from error
 
 
 BESIDE_PAPER = {"paper", "as_json", "out", "quiet", "debug"}
@@ -232,6 +99,7 @@ def simulate(
     with extra("edge", "simulate"):
         for name in ("torch", "simpy", "google.protobuf"):
             import_module(name)
+    from specops.cli.edge_simulate_page import page, paper_page
     from specops.phases.edge_simulate import replay_paper
 
     if paper:
@@ -239,6 +107,8 @@ def simulate(
         with call.progress() as shown:
             result = replay_paper(shown)
     else:
+        from specops.cli.edge_simulate_inputs import Brought, Passes
+
         fields: dict[str, Any] = {
             "rtt_ms": _numbers("--rtt", rtt, float, least=0),
             "clients": _numbers("--clients", clients, int, least=1),
@@ -285,6 +155,7 @@ def _planned(
     save_rounds: Path | None,
     shown: Progress,
 ) -> Result:
+    from specops.cli.edge_simulate_inputs import costs_of, given_rounds, measuring, of_file, save
     from specops.config import load
     from specops.phases.edge_simulate import PlanSettings, plan, rounds_of
 
@@ -312,201 +183,3 @@ def _numbers(option: str, text: str, kind: type[int] | type[float], *, least: in
     if not all(least <= number < math.inf for number in found):
         raise UsageError(f"{option} takes numbers from {least} on, not {text!r}", hint=hint)
     return found
-
-
-def page(result: Result) -> list[str]:
-    """Of a plan."""
-    data = result.data
-    settings = result.settings
-    guesses = {0: "no guess", 1: "one guess, as in the paper,"}.get(
-        settings["heads"], f"{settings['heads']} guesses"
-    )
-    return [
-        f"simulated  trees of up to {settings['nodes']} nodes, {guesses} drafted on from while they are away,"
-        f"{' the trees below them sent ahead,' if _sends_ahead(result) else ''}"
-        f" batching {settings['batching']}",
-        f"costs      {data['costs_from']}",
-        f"rounds     {data['rounds']['source']}",
-        f"prices     {settings['server_per_hour']:g} an hour for the server,"
-        f" {settings['edge_per_hour']:g} for each edge",
-        "",
-        *_cells(data, ahead=_sends_ahead(result)),
-        "",
-        *_carried(data),
-        "",
-        *_even(data),
-        "",
-        sentence(result.reason),
-        "Nothing was served: passes take the times above, streams walk the texts that were measured (where",
-        "shares were given, rounds are independent draws), and a reused tree counts as a new one.",
-        *(AHEAD if _sends_ahead(result) else ["Every round goes there and back: none is sent ahead."]),
-    ]
-
-
-AHEAD = [
-    "hits: rounds after which the next tree had been begun; ahead: those after which it had been sent, and",
-    "the server went on at once. A tree that was begun and is worth it is taken to be among those sent.",
-]
-
-
-def _sends_ahead(result: Result) -> bool:
-    return bool(result.settings["heads"] and result.settings["ahead"])
-
-
-def _cells(data: dict[str, Any], *, ahead: bool) -> list[str]:
-    served = {one["clients"]: one for one in data["served"]}
-    rows = [
-        [
-            *("RTT", "clients", "best depth", "ITL", "p95", "× server-only", "tokens/s", "× server-only"),
-            *("idle", "batch", "hits", *(["ahead"] if ahead else []), "× tokens for money"),
-        ]
-    ]
-    for cell in data["cells"]:
-        figures = cell["figures"]
-        rows.append(
-            [
-                f"{cell['rtt_ms']:g} ms",
-                str(cell["clients"]),
-                cell["setting"]["depth"],
-                _ms(figures["itl_ms"]),
-                _ms(figures["itl_p95_ms"]),
-                f"{cell['itl_ratio']:.2f}",
-                f"{figures['tokens_per_s']['mean']:.0f}",
-                f"{cell['throughput_ratio']:.2f}",
-                _share(figures["idle"]),
-                f"{figures['batch']['mean']:.1f}",
-                _share(figures["hit_rate"]),
-                *([_share(figures["taken"])] if ahead else []),
-                NONE if cell["cost_ratio"] is None else f"{cell['cost_ratio']:.2f}",
-            ]
-        )
-    table = aligned(rows)
-    rows = [["server-only", "best depth", "ITL", "tokens/s", "autoregressive", "tokens/s"]]
-    for clients, one in served.items():
-        own, plain = one["server_only"], one["autoregressive"]
-        rows.append(
-            [
-                count(clients, "client"),
-                own["setting"]["depth"],
-                _ms(own["figures"]["itl_ms"]),
-                f"{own['figures']['tokens_per_s']['mean']:.0f}",
-                _ms(plain["figures"]["itl_ms"]),
-                f"{plain['figures']['tokens_per_s']['mean']:.0f}",
-            ]
-        )
-    return [*table, "", *aligned(rows)]
-
-
-def _carried(data: dict[str, Any]) -> list[str]:
-    bound = data["itl_bound_ms"]
-    rows = [["RTT", "idle below 10%", f"carries within {bound:.1f} ms a token"]]
-    for at in data["at_rtt"]:
-        busy = (
-            "more clients than simulated"
-            if at["busy_from"] is None
-            else f"from {count(at['busy_from'], 'client')} on"
-        )
-        carried = "none" if at["carried"] is None else count(at["carried"], "client")
-        if at["carried_all"]:
-            carried += " and maybe more"
-        rows.append([f"{at['rtt_ms']:g} ms", busy, carried])
-    return aligned(rows)
-
-
-def _even(data: dict[str, Any]) -> list[str]:
-    rows = [["clients", "ahead of server-only in inter-token latency"]]
-    for even in data["even"]:
-        at = even["rtt_ms"]
-        words = {
-            "behind at all": "at no RTT that was simulated",
-            "ahead at all": "at every RTT that was simulated",
-        }
-        rows.append([str(even["clients"]), words.get(at) or f"below {at:.0f} ms"])
-    return aligned(rows)
-
-
-def paper_page(result: Result) -> list[str]:
-    """Published beside simulated, under each assumption that was tried."""
-    published, cases = result.data["published"], result.data["cases"]
-    base, fitted, *tried = cases
-    rows = [["", "published", "simulated", "differs by", f"at {fitted['server_draft_ms']:.1f} ms"]]
-    for name, wanted in (("throughput", "server throughput"), ("cost_efficiency", "cost efficiency")):
-        rows.append(
-            [
-                wanted,
-                f"{published[name]:.2f}×",
-                f"{base[name]:.2f}×",
-                percent(base[name] / published[name]),
-                f"{fitted[name]:.2f}×",
-            ]
-        )
-    for name, wanted in (
-        ("itl_change", "inter-token latency"),
-        ("proactive", "tokens of a verification, one head"),
-    ):
-        points = 100 * (base[name] - published[name])
-        rows.append(
-            [
-                wanted,
-                f"{100 * published[name]:+.2f}%",
-                f"{100 * base[name]:+.2f}%",
-                f"{points:+.1f} points",
-                f"{100 * fitted[name]:+.2f}%",
-            ]
-        )
-    ahead = [f"below {published['ahead_below_ms']:.0f} ms", _crossing(base), "", _crossing(fitted)]
-    dollars = [f"{published['dollars']['edge']:.1f}", f"{base['dollars']:.1f}"]
-    off = percent(base["dollars"] / published["dollars"]["edge"])
-    rows.append(["ahead of server-only", *ahead])
-    rows.append(["USD for a million tokens", *dollars, off, f"{fitted['dollars']:.1f}"])
-    others = [["server draft pass", "head hits", "throughput", "cost", "ITL", "proactive", "ahead"]]
-    for case in (base, fitted, *tried):
-        others.append(
-            [
-                f"{case['server_draft_ms']:.1f} ms",
-                f"{100 * case['hit']:.0f}%",
-                f"{case['throughput']:.2f}×",
-                f"{case['cost_efficiency']:.2f}×",
-                f"{100 * case['itl_change']:+.1f}%",
-                f"{100 * case['proactive']:+.1f}%",
-                _crossing(case),
-            ]
-        )
-    given, pass_ms = published, f"{fitted['server_draft_ms']:.1f} ms"
-    return [
-        "SpecEdge (arXiv 2505.17052), Qwen3-32B with Qwen3-1.7B, two edges to a server, one tree a step",
-        f"published  verify {given['verify_ms']:g} ms, a draft pass at the edge {given['draft_ms']:g} ms,"
-        f" RTT {given['rtt_ms']:g} ms",
-        f"inferred   acceptance of a level, {base['rate']:.3f}: from what server-only costs "
-        f"({published['dollars']['server-only']:g} USD for a million tokens)",
-        f"assumed    a draft pass takes {base['server_draft_ms']:g} ms on the server too; the head hits in "
-        f"{100 * base['hit']:.0f}% of the rounds",
-        "",
-        *aligned(rows),
-        "",
-        "What the assumptions decide:",
-        *aligned(others),
-        "",
-        sentence(result.reason),
-        "",
-        "Why it differs: what a draft pass takes on the server was not found published. The longer it is,",
-        "the higher acceptance must have been for server-only to cost what it did, and the more the edge",
-        f"gains; one value, {pass_ms}, fitted to the throughput, gives cost and latency too. What",
-        "proactive drafting gains in tokens comes out too low: here levels are accepted independently of",
-        "each other, while in a text what is easy comes together, and there a head hits and a deeper tree is",
-        "accepted. Published figures are means over pairs and tasks, these are of one pair.",
-    ]
-
-
-def _crossing(case: dict[str, Any]) -> str:
-    at = case["even_ms"]
-    words = {"behind at all": "at no RTT", "ahead at all": "at every RTT"}
-    return words.get(at) or f"below {at:.0f} ms"
-
-
-def _ms(figure: dict[str, float] | None) -> str:
-    return milliseconds(None if figure is None else figure["mean"])
-
-
-def _share(figure: dict[str, float] | None) -> str:
-    return NONE if figure is None else f"{100 * figure['mean']:.0f}%"

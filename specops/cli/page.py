@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from specops.cli.ab import caches, lengths, measured, tails
+from specops.cli.ab_page import caches, lengths, measured, tails
 from specops.config import Rollout
 from specops.phases import PHASES, Phase
 from specops.phases.ab.report import Report, read

@@ -13,7 +13,7 @@ from test_ab_lengths import answering
 from test_ab_repeats import caching
 
 from specops import results
-from specops.cli.ab import page
+from specops.cli.ab_page import page
 from specops.errors import FileError
 from specops.phases.ab.judging import Judged
 from specops.phases.ab.report import Report, picture, read, read_comparison

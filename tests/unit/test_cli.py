@@ -23,7 +23,21 @@ COMMANDS = [
     ["--version"],
     ["init", "--schema"],
     ["doctor"],
-    *([command, "--help"] for command in ("init", "run", "serve", "baseline", "ab", "doctor")),
+    *(
+        [command, "--help"]
+        for command in (
+            "init",
+            "run",
+            "serve",
+            "baseline",
+            "ab",
+            "sweep",
+            "edge",
+            "guard",
+            "checklist",
+            "doctor",
+        )
+    ),
     ["run", "absent.yaml"],
     ["ab", "--arm", "a=nothing"],
 ]

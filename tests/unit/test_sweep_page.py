@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_sweeps import died, judged, loads, settings, swept
 
-from specops.cli.sweep import page
+from specops.cli.sweep_page import page
 from specops.errors import FileError
 from specops.phases.sweep.plan import STORED, FailedJob, Load, Measurements, Memory, SkippedCell
 from specops.phases.sweep.report import read, recommendation

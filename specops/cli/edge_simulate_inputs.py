@@ -1,0 +1,139 @@
+"""What `edge simulate` is given, by options, files and the rollout file: costs, rounds, settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specops.assets import asset
+from specops.config import Rollout
+from specops.edge.simulation import paper
+from specops.edge.simulation.model import EdgeCosts, straight
+from specops.edge.simulation.rounds import Rounds, of_rates
+from specops.errors import FileError, UsageError
+from specops.phases.edge_simulate import Measuring
+
+LEVELS = 10
+"""Of trees whose acceptance is given as one number."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """In milliseconds; None where it was not said."""
+
+    verify: float | None
+    verify_token: float
+    draft: float | None
+    server_draft: float | None
+    """None: as at the edge."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """Where rounds are from: a file, one number, or else the pair, over so many prompts."""
+
+    file: Path | None
+    acceptance: float | None
+    hit: float
+    prompts: int
+
+
+def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> tuple[EdgeCosts, str]:
+    """And where they are from: --costs, the options, or the file's stand_in, whichever is there first."""
+    if costs is not None:
+        if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
+            raise UsageError(
+                "--costs and passes by options are two answers to one question", hint="give one of them"
+            )
+        return EdgeCosts.of_json(_read(costs), str(costs)), str(costs)
+    if passes.verify is not None and passes.draft is not None:
+        own = passes.draft if passes.server_draft is None else passes.server_draft
+        verify = straight(passes.verify / 1000, passes.verify_token / 1000)
+        return EdgeCosts(straight(passes.draft / 1000), verify, straight(own / 1000)), "the options"
+    if passes.verify is not None or passes.draft is not None or passes.server_draft is not None:
+        raise UsageError("costs need both --verify-ms and --draft-ms", hint="give both, or --costs")
+    if file.edge is None or file.edge.stand_in is None:
+        raise UsageError(
+            f"{path} declares no costs of passes",
+            hint="add edge.stand_in to it, or give --verify-ms and --draft-ms",
+        )
+    declared = file.edge.stand_in
+    draft, verify, server_draft = (
+        straight(one.pass_ms / 1000, one.token_ms / 1000)
+        for one in (declared.edge_draft, declared.verify, declared.server_draft)
+    )
+    return EdgeCosts(draft, verify, server_draft), f"edge.stand_in of {path.name}"
+
+
+def given_rounds(brought: Brought) -> Rounds | None:
+    """None: they are to be measured."""
+    if brought.file is not None and brought.acceptance is not None:
+        raise UsageError("--rounds and --acceptance are two answers to one question", hint="give one of them")
+    if brought.file is not None:
+        return Rounds.of_json(_read(brought.file), str(brought.file))
+    if brought.acceptance is None:
+        return None
+    source = f"{brought.acceptance:g} at every level, guesses hit in {brought.hit:g} of the rounds"
+    return of_rates([brought.acceptance] * LEVELS, hit=brought.hit, hit_many=brought.hit, source=source)
+
+
+def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int, heads: int) -> Measuring:
+    own = file.pools.speculative.own
+    if own is None or own.tree is None or own.draft is None:
+        raise UsageError(
+            f"the speculative pool of {path} is no embedded pair of two models, and others cannot be measured"
+            " here",
+            hint="give --rounds or --acceptance",
+        )
+    return Measuring(
+        target=own.target,
+        draft=Path(own.draft),
+        prompts=file.prompts or asset("playbooks", "embedded", "prompts.json"),
+        count=prompts,
+        nodes=nodes,
+        beams=beams,
+        heads=max(heads, 2),
+    )
+
+
+def of_file(file: Rollout) -> dict[str, Any]:
+    """Settings that the rollout file has; prices that it lacks are the paper's."""
+    fields: dict[str, Any] = {
+        "server_per_hour": paper.PRICES.server_per_hour,
+        "edge_per_hour": paper.PRICES.edge_per_hour,
+    }
+    if file.costs is not None:
+        fields["server_per_hour"] = file.costs.speculative
+        if file.costs.edge_per_hour is not None:
+            fields["edge_per_hour"] = file.costs.edge_per_hour
+    if file.edge is not None:
+        fields |= {
+            "nodes": file.edge.nodes,
+            "beams": file.edge.beams,
+            "heads": max(file.edge.heads),
+            "ahead": max(file.edge.ahead),
+            "batching": file.edge.batching,
+        }
+    own = file.pools.speculative.own
+    if own is not None:
+        fields["max_batch"] = own.max_batch
+    return fields
+
+
+def save(rounds: Rounds, path: Path) -> None:
+    try:
+        path.write_text(json.dumps(rounds.to_json(), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"could not write {path}: {error.strerror}", hint="give another path") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(
+            f"could not read {path}: {getattr(error, 'strerror', None) or error}",
+            hint="give the path of a file that specops wrote",
+        ) from error
