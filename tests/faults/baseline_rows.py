@@ -354,8 +354,8 @@ BASELINES = [
     ),
     baseline(
         "warms_up",
-        "its first 14 requests take 4 times as long",
-        replace(STANDARD, drift=((14, 4.0), (15, 1.0))),
+        "its first 24 requests take 4 times as long",
+        replace(STANDARD, drift=((24, 4.0), (25, 1.0))),
         "any verdict",
         r"in the first eighth of the requests[^\n]*--warmup",
         options=("--repeats=1",),
