@@ -9,7 +9,8 @@ answer.py            from the bytes of a stream to chunks, text, tokens and fail
 metrics.py           one request as observed, and its figures (pure)
 runner.py            drives one cell: every prompt once, at one level
 record.py            cells: how a result stores them, put together by level and by traffic class (pure)
-counters.py          a server that is up, its own counters over a cell, and whether it speculates
+target_server.py     a server that is up: its description, and its answers to one visit
+counters.py          what the server's own counters say of a cell, and whether it speculates
 server_identity.py   whether two addresses lead to one server
 validity.py          what makes figures doubtful: caches, stock answers, counts of tokens, drift (pure)
 """

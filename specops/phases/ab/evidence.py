@@ -18,11 +18,11 @@ from itertools import groupby
 from specops.load.answer import CountTokens
 from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
-from specops.load.counters import TargetServer
 from specops.load.metrics import Exchange
 from specops.load.record import Cell, CellRecord, Row
 from specops.load.runner import run_cell
 from specops.load.settings import BaselineSettings
+from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab import parity, verdict
 from specops.phases.ab.parity import GREEDY_PROMPTS, MOST_MIXED_ROUNDS, Place, margin_at

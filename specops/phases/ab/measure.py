@@ -24,11 +24,11 @@ from specops.launch.process import Server
 from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.client import endpoint_error
-from specops.load.counters import TargetServer
 from specops.load.record import CellRecord
 from specops.load.runner import Broken
 from specops.load.server_identity import moved_with, one_address, same_process
 from specops.load.settings import BaselineSettings
+from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab import judging
 from specops.phases.ab.evidence import Evidence, margins_of, send_greedy, send_mixed

@@ -24,10 +24,10 @@ from specops.launch.pools import SERVED_AS, check, serving
 from specops.launch.process import Server, tail
 from specops.load.answer import token_counter
 from specops.load.arrivals import Pace, Watch
-from specops.load.counters import TargetServer
 from specops.load.record import CellRecord
 from specops.load.runner import Broken
 from specops.load.settings import BaselineSettings
+from specops.load.target_server import TargetServer
 from specops.load.workload import Prompt
 from specops.phases.ab.evidence import send_greedy
 from specops.phases.ab.parity import GREEDY_PROMPTS

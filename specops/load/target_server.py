@@ -1,0 +1,107 @@
+"""A server that is up: its description, and its answers to one visit with its own counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from specops.load import counters
+from specops.load.answer import CountTokens
+from specops.load.arrivals import Level, Pace, Watch
+from specops.load.client import Client
+from specops.load.record import CellRecord
+from specops.load.runner import Broken, Interrupted, run_cell, warm_up
+from specops.load.settings import BaselineSettings
+from specops.load.workload import Prompt
+from specops.progress import Progress
+from specops.prometheus.exposition import NoData
+from specops.serving import tables
+
+
+class TargetServer:
+    """An asynchronous context manager. `settings` has the server's address and how requests are sent.
+
+    Servers that are measured in turn share one `pace`; `watch` is the server's own and outlives the block.
+    """
+
+    def __init__(
+        self,
+        settings: BaselineSettings,
+        pace: Pace,
+        watch: Watch,
+        progress: Progress,
+        count_tokens: CountTokens | None,
+    ) -> None:
+        self.settings = settings
+        self.pace = pace
+        self.count_tokens = count_tokens
+        self.client = Client(settings.target(), settings.decoding())
+        self._watch = watch
+        self._progress = progress
+        self._warm: set[Level] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.__aexit__(kind, error, trace)
+
+    async def introduce(self, prompt: Prompt) -> dict[str, Any]:
+        """The server's description, after one short request. EndpointError where it does not answer."""
+        await self.client.probe(prompt, self.pace)
+        return {
+            "model": self.settings.model,
+            "server": await self.client.version(),
+            "cache_config": await self._cache_config(),
+        } | self.client.capabilities.described(retokenised=self.count_tokens is not None)
+
+    async def _cache_config(self) -> dict[str, str] | None:
+        scraped = await counters.scrape(self.settings.base_url)
+        if isinstance(scraped, NoData):
+            return None
+        known = {series.cache_config for series in tables()}
+        return next((dict(labels) for name, labels in scraped if name in known), None)
+
+    async def visit(
+        self,
+        prompts: Sequence[Prompt],
+        level: Level,
+        round_: int,
+        *,
+        warm_up_with: Sequence[Prompt],
+        keep: Callable[[CellRecord], None],
+    ) -> None:
+        """Send every prompt once. A warm-up precedes the first visit at a level.
+
+        `keep` gets the record as soon as there is one, and again with the server's counters. What was
+        measured of a visit that ends early goes to `keep` before the exception is raised.
+        """
+        settings = self.settings
+        if level not in self._warm:
+            await warm_up(self.client, warm_up_with, settings.warmup, level, self.pace)
+            self._warm.add(level)
+        before = await counters.scrape(settings.base_url)
+        try:
+            cell = await run_cell(
+                self.client,
+                prompts,
+                level,
+                round_,
+                seed=settings.seed,
+                pace=self.pace,
+                progress=self._progress,
+                watch=self._watch,
+                count_tokens=self.count_tokens,
+            )
+        except (Interrupted, Broken) as stop:
+            if stop.cell.observations:
+                keep(CellRecord.of(stop.cell, settings.slo))
+            raise
+        record = CellRecord.of(cell, settings.slo)
+        keep(counters.unread(record))
+        after = await counters.scrape(settings.base_url)
+        keep(counters.counted(record, before, after, settings.model))
