@@ -120,7 +120,7 @@ def test_nothing_is_kept_of_a_comparison_without_a_visit(
     async def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specops.load.counters.warm_up", stop)
+    monkeypatch.setattr("specops.load.target_server.warm_up", stop)
     kept: list[Result] = []
     with pytest.raises(KeyboardInterrupt):
         run((stub, other), prompts_file, kept=kept)
