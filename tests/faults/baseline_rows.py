@@ -352,13 +352,4 @@ BASELINES = [
         figures=time_per_token(10.0, 12),
         options=EVERY,
     ),
-    baseline(
-        "warms_up",
-        "its first 24 requests take 4 times as long",
-        replace(STANDARD, drift=((24, 4.0), (25, 1.0))),
-        "any verdict",
-        r"in the first eighth of the requests[^\n]*--warmup",
-        options=("--repeats=1",),
-        prompts=96,
-    ),
 ]
