@@ -103,6 +103,13 @@ def test_the_verdict_is_the_tables(tmp_path, monkeypatch, change, engine, verdic
         assert all(name in result.reason for name in telling) or verdict in ("compatible", "needs_setting")
 
 
+@pytest.mark.parametrize(("rows", "verdict"), [(2, "compatible"), (1, "incompatible")])
+def test_a_row_is_lacking_from_the_first_id_beyond_the_embedding(rows: int, verdict: str) -> None:
+    """Ids begin at 0: the id 1 needs two rows."""
+    both = SimpleNamespace(tokens={0: "a", 1: "b"}, added={})
+    assert differences.token_ids(both, both, rows).verdict == verdict  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("positions", "less"), [(4096, False), (8192, False), (2048, True)])
 def test_only_a_draft_that_is_shorter_is_said_to_draft_badly_beyond(positions: int, less: bool) -> None:
     target, draft = (SimpleNamespace(max_positions=length) for length in (4096, positions))
