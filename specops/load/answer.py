@@ -127,9 +127,6 @@ class Chunk:
 class Answer:
     chunks: tuple[Chunk, ...] = ()
     text: str = ""
-    reasoning: int = 0
-    """Characters of the text that are reasoning."""
-
     tokens: int | None = None
     tokens_from: TokensFrom = "unknown"
     finish_reason: str | None = None
@@ -143,6 +140,9 @@ class Answer:
 
     chunk_tokens_missing: str | None = None
     """Why the tokens of each chunk are unknown."""
+
+    reasoning: int = 0
+    """Characters of the text that are reasoning."""
 
 
 @dataclass
@@ -192,7 +192,6 @@ def read_answer(
     return Answer(
         tuple(map(Chunk, reading.instants, each, map(len, reading.pieces))),
         text,
-        reading.reasoning,
         tokens,
         tokens_from,
         reading.finish_reason,
@@ -201,6 +200,7 @@ def read_answer(
         failure,
         tokens_missing,
         each_missing,
+        reading.reasoning,
     )
 
 

@@ -47,6 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             os._exit(137)
         left -= 1
         chunks = [{"choices": [{"index": 0, "text": "word "}]}] * 3
+        chunks.append({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]})
         chunks.append({"choices": [], "usage": {"completion_tokens": 3}})
         self.answer("".join(f"data: {json.dumps(chunk)}\\n\\n" for chunk in chunks) + "data: [DONE]\\n\\n")
     def answer(self, text):
