@@ -55,7 +55,7 @@ def test_what_runs_is_seen_to_run_and_what_does_not_is_never_passed(tmp_path: Pa
             assert items["fallback-tested"]["evidence"][0]["source"] == "guard-drill.json"
             # It runs, and there is nothing in that Prometheus for it to see.
             assert items["guard-running"]["status"] == "failed"
-            assert "blind" in items["guard-running"]["found"]
+            assert "has no data" in items["guard-running"]["found"]
             other = deployment(tmp_path / "other", addresses=up.sections["addresses"])
             other.sections["rollout"] = "other"
             other.add()
