@@ -25,7 +25,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # The same examples on every machine, however slow it is: no test depends on the clock or on luck.
 # `make test-slow` runs the property tests again, with `--hypothesis-profile full`.
-settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=40)
+settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=30)
 settings.register_profile("full", deadline=None, derandomize=True, database=None, max_examples=200)
 settings.load_profile("quick")
 

@@ -35,7 +35,7 @@ def test_all_is_well_with_the_shipped_pair(servers: Servers, tmp_path: Path) -> 
     assert all("curl" in check["request"] for check in found.values())
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(
     fault: str, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

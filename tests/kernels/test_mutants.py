@@ -30,7 +30,11 @@ ATTENTION = {
         WORDS,
     ),
     "the mask begins a slot late": ("tile * BLOCK_N - start)", "tile * BLOCK_N - start - 1)", RAGGED),
-    "the upper half of a word is the lower": ("(visible >> 32).to(tl.uint32)", "visible.to(tl.uint32)", WORDS),
+    "the upper half of a word is the lower": (
+        "(visible >> 32).to(tl.uint32)",
+        "visible.to(tl.uint32)",
+        WORDS,
+    ),
     "the prefix beside the tree is not seen": (" | ((tl.full([1], 1, tl.uint64) << before) - 1)", "", RAGGED),
     "words of a single row": ("ancestors + rows * words + index", "ancestors + rows * 0 + index", RAGGED),
     "slots after the last are read": ("present = inside[:, None] & in_dim", "present = in_dim", SLOTTED),
