@@ -22,6 +22,7 @@ from specops.engine.load import Pair
 from specops.engine.planner import offline_acceptance
 from specops.engine.tree import Draw
 from specops.engine.verifiers import make_verifier
+from specops.errors import UsageError
 from specops.load.workload import load_prompts
 from specops.progress import Progress
 
@@ -170,6 +171,9 @@ def pages(tables: Tables) -> list[tuple[str, list[str], list[list[str]]]]:
 
 
 DEPTH = 8
+FEWEST_TOKENS = 2 * DEPTH
+"""Of a continuation. Steps count while a whole tree still fits; fewer tokens may have none."""
+
 BATCH = 8
 
 Datasets = dict[str, list[list[int]]]
@@ -198,6 +202,11 @@ class Counted:
 
 
 def measure(settings: SpecInferSettings, progress: Progress) -> results.Result:
+    if settings.tokens < FEWEST_TOKENS:
+        raise UsageError(
+            f"{settings.tokens} tokens hold no step with a whole tree",
+            hint=f"give --tokens {FEWEST_TOKENS} or more: a tree is {DEPTH} deep",
+        )
     prompts = load_prompts(settings.prompts)
     pair = Pair(settings.target, settings.draft)
     datasets: Datasets = {}

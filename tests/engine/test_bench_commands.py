@@ -11,6 +11,7 @@ from drafts_cases import save_medusa
 from specops.engine.load import Pair
 from specops.engine.planner.offline_acceptance import rates
 from specops.errors import UsageError
+from specops.phases import specinfer
 from specops.phases.verifiers import Ranking, VerifierSettings, measure
 from specops.progress import Silent
 
@@ -46,3 +47,23 @@ def test_one_token_is_too_few_for_a_head(tiny_pair: tuple[Path, Path], tmp_path:
     with pytest.raises(UsageError, match="none to draft the first token from"):
         rates(pair, [5, 6, 7], 1, 2, seed=0)
     assert set(map(len, rates(pair, [5, 6, 7], 2, 2, seed=0).values())) == {2}
+
+
+def test_specinfers_tables_have_a_row_for_the_class_and_for_all(
+    tiny_pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps([{"text": NEVER_REPEATS, "class": "short"}]))
+    target, draft = tiny_pair
+    settings = specinfer.SpecInferSettings(
+        target=target, draft=draft, prompts=prompts, count=1, tokens=specinfer.FEWEST_TOKENS
+    )
+    with pytest.raises(UsageError, match="15 tokens hold no step with a whole tree"):
+        specinfer.measure(settings.model_copy(update={"tokens": 15}), Silent())
+    found = specinfer.measure(settings, Silent())
+    tables = specinfer.Tables.model_validate(found.data)
+    shares = [figure.value for figure in tables.success["stochastic"]["all"]]
+    assert shares == sorted(shares)  # a wider tree holds what a narrower one does
+    assert set(tables.tokens["stochastic"]) == {"short", "all"}
+    titles = [title[:7] for title, _, _ in specinfer.pages(tables)]
+    assert titles == ["Table 1", "Table 2", "Table 3"]
