@@ -82,7 +82,12 @@ def test_the_page_can_be_followed_in_an_empty_folder(tmp_path: Path) -> None:
                 if port in servers:
                     stop(servers[port])
                 servers[port] = subprocess.Popen(
-                    words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                    words,
+                    cwd=folder,
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
                 )
                 wait_until(lambda url=f"http://127.0.0.1:{port}/health": answers(url), typed, 90)
                 continue

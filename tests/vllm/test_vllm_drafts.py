@@ -88,7 +88,7 @@ def test_the_setting_is_the_one_that_vllm_asks_for(ours, theirs) -> None:
 
 def test_a_path_changes_the_method_that_was_named(ours, theirs) -> None:
     assert ours["an-eagle-in-name"].summary["method"] == "draft_model"
-    assert theirs["an-eagle-in-name"] == {"error": None, "method": "eagle"}
+    assert theirs["an-eagle-in-name"] == {"error": None, "refused": None, "method": "eagle"}
     (path,) = [found for found in ours["an-eagle-in-name"].data["findings"] if found["check"] == "path"]
     assert path["verdict"] == "needs_setting"
 
