@@ -90,7 +90,7 @@ class Destination:
 
 
 def channel_to(destination: Destination) -> grpc.Channel:
-    """Raises UsageError for an address that is none, or a token that would travel in the clear; FileError for
+    """Raises UsageError for an invalid address, or a token that would travel in the clear; FileError for
     certificates that cannot be read."""
     host, _, port = destination.address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -381,7 +381,7 @@ class Connection:
 def connect(destination: Destination) -> Connection:
     """The first connection, at once or not at all.
 
-    Raises UsageError for an address that is none, or a token that would travel in the clear; FileError for
+    Raises UsageError for an invalid address, or a token that would travel in the clear; FileError for
     certificates that cannot be read; EndpointError where nobody answers, or somebody else.
     """
     traffic = Traffic()

@@ -291,7 +291,7 @@ class Linted(BaseModel):
 
 
 def lint_words(words: Sequence[str], version: str | None = None) -> tuple[list[Judged], Result]:
-    """UsageError for words that call no engine, ConfigError for a version that is none."""
+    """UsageError for words that call no engine, ConfigError for an invalid version."""
     judged = [judge(command_of(words), version)]
     return judged, _lint_result(judged, {}, version)
 

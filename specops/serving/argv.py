@@ -255,7 +255,7 @@ class CommandLine:
     call: Call
     example: str
     judge: Callable[[Command, str | None], Judged]
-    """The second: a version that the operator names. ConfigError for one that is none, or is too old."""
+    """The second: a version that the operator names. ConfigError for one that is invalid or too old."""
 
     flag: Callable[[str], bool] | None = None
     """Whether a release has this flag. None: a YAML file of flags cannot start it."""

@@ -33,7 +33,7 @@ KINDS = (
 
 
 def judge(command: Command, requested: str | None = None) -> Judged:
-    """`requested`: a version that the operator names. ConfigError for one that is none, or is too old."""
+    """`requested`: a version that the operator names. ConfigError for one that is invalid or too old."""
     return command_lines()[command.engine].judge(command, requested)
 
 

@@ -49,7 +49,7 @@ def of_text(text: str, where: str, files: Mapping[str, str]) -> Iterator[Command
 def _loaded(text: str, where: str) -> list[Document]:
     try:
         documents = [document for document in yaml.safe_load_all(text) if isinstance(document, dict)]
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date
         problem = str(error).splitlines()[0]
         raise UsageError(
             f"could not read {where}: this is no YAML: {problem}",

@@ -92,7 +92,7 @@ def no_increases(hours: int) -> Increases:
 def read_increases(
     api: Api, names: Sequence[str], labels: Mapping[str, str], start: int, hours: int
 ) -> dict[str, Increases]:
-    """Of the counters `names` with `labels`, over `hours` from `start`; what there is not has no rows."""
+    """Of the counters `names` with `labels`, over `hours` from `start`; without samples, no rows."""
     which = _any_of(names, labels)
     # The hour before the first says from which value that one starts.
     last = _hourly(api, f"last_over_time({which}[{WITHIN_THE_HOUR}])", start, hours + 1)

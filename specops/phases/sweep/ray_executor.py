@@ -36,7 +36,7 @@ class OnRay:
     `settings` are all that may be swept: they say what a node must have. Cells come back as they are
     measured. What a lost node or worker did not measure is measured by another.
 
-    Raises UsageError for an address that is none, and for endpoints that run already; EnvironmentFailure
+    Raises UsageError for an invalid address, and for endpoints that run already; EnvironmentFailure
     where Ray is not there, and when no machine is left.
     """
 

@@ -42,7 +42,7 @@ class Engine:
 
     @classmethod
     def of(cls, name: ServingEngine, version: str | None) -> Engine:
-        """UsageError for a version that is none, or that specops knows nothing of."""
+        """UsageError for an invalid version, or one that specops does not know."""
         known = _support(name)
         title = ENGINES[name].title
         if version is not None and known.versions == "own":

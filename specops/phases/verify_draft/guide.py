@@ -137,7 +137,7 @@ KINDS = (
 
 
 def advise(target: str, engine: ServingEngine, version: str | None) -> Guide:
-    """By the target's name, which need not be on this disk. UsageError for a version that is none."""
+    """By the target's name, which need not be on this disk. UsageError for an invalid version."""
     serving = Engine.of(engine, version)
     family = next((family for family in FAMILIES if family.pattern.search(target)), None)
     return Guide(

@@ -348,7 +348,7 @@ def corrected(words: Sequence[str], build: Build) -> list[str] | None:
 
 
 def judge(command: Command, requested: str | None) -> Judged:
-    """`requested`: a build that the operator names. ConfigError for one that is none, or is too old."""
+    """`requested`: a build that the operator names. ConfigError for one that is invalid or too old."""
     number, because = _build(command, requested)
     build = table().around(number)
     if build.number != build.requested:

@@ -238,7 +238,7 @@ def lint(words: Sequence[str], version: str | None = None) -> list[Finding]:
 
 
 def judge(command: Command, requested: str | None) -> Judged:
-    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
     given = Given.parse(command.words)

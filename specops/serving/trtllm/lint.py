@@ -415,7 +415,7 @@ def _lint(given: Given, release: Release) -> list[Finding]:
 
 
 def judge(command: Command, requested: str | None) -> Judged:
-    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
     if release.version != release.requested:

@@ -37,7 +37,7 @@ def corrected(
 
 
 def judge(command: Command, requested: str | None) -> Judged:
-    """`requested`: a version that the operator names. ConfigError for one that is none."""
+    """`requested`: a version that the operator names. ConfigError for an invalid one."""
     version, because = _version(command, requested)
     release = table().release(version)
     words, around = command.words, command.environment

@@ -111,7 +111,7 @@ def _scraping(servers: list[str] | str) -> ScrapedPool | str:
 def _collect_from(rollout: Rollout, url: str, collector: _Collector) -> None:
     try:
         api = Api(url)
-    except SpecopsError as error:  # a token or headers in the environment that are none
+    except SpecopsError as error:  # an invalid token or invalid headers in the environment
         collector.missing |= dict.fromkeys(BY_PROMETHEUS, error.message)
         return
     try:
