@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -45,6 +46,7 @@ from specops.load.runner import run_cell, warm_up
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt, load_prompts
 from specops.progress import Silent
+from specops.results import environment
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool, Speculation
 from specops.serving.llamacpp.pool import LlamacppPool
@@ -438,6 +440,8 @@ def main() -> None:
     show(rows, ratios)
     if options.json is not None:
         figures = {
+            "date": date.today().isoformat(),
+            "environment": environment(),
             "threads": options.threads,
             "prompts": options.prompts,
             "rounds": options.repeats,
