@@ -61,7 +61,7 @@ from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
 from specops.guard.state import Signal, State, Threshold
 from specops.prometheus.api import Api
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.015}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.04}

@@ -90,7 +90,7 @@ def differ(url: str, week: Any) -> tuple[int, int]:
     from specops.phases.report import prometheus_data
     from specops.phases.report.prometheus_data import counters_of
     from specops.prometheus.api import Api
-    from specops.serving.vllm.metrics import CURRENT as VLLM
+    from specops.serving.vllm.pool import SERIES as VLLM
 
     truth, wrong, compared = Recount(week), 0, 0
     api = Api(url, timeout_s=120)

@@ -20,7 +20,7 @@ from specops.guard.signals.observation import Row, observe
 from specops.guard.signals.query import Query, read, together
 from specops.guard.state import Evaluation, State, Threshold
 from specops.prometheus.api import Api, Sample
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 MINUTE = 60.0
 WINDOW_S = 300.0

@@ -19,7 +19,7 @@ from specops.guard.simulation.simulate import simulate
 from specops.guard.simulation.traces import record
 from specops.guard.state import Evaluation, Finding, Threshold
 from specops.prometheus.api import Api
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}

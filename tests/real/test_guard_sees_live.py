@@ -20,7 +20,7 @@ from specops.guard.state import Threshold
 from specops.launch.process import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 DRAFT_TOKENS = exposition.usual_drafts().draft_tokens
 

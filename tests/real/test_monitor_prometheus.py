@@ -27,7 +27,7 @@ from specops.prometheus import series
 from specops.prometheus.api import Api
 from specops.render.prometheus.rules import Load
 from specops.serving import Drafts
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 SLOW = {("ttft", "mean"): 0.5, ("tpot", "mean"): 0.05, ("e2e", "p95"): 3.0}
 BEFORE = Measurements(

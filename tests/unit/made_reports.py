@@ -23,7 +23,7 @@ from specops.phases.report.report import HOUR_S, Window
 from specops.prometheus.promql import LATENCIES
 from specops.prometheus.series import ROUTE_DURATION, ROUTE_FAILOVERS, ROUTE_FIRST_BYTE, ROUTE_REQUESTS
 from specops.serving import Drafts
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 HOURS = 24
 WINDOW = Window(1795273200 - HOURS * HOUR_S, 1795273200, ZoneInfo("Asia/Seoul"))

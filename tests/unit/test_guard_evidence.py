@@ -27,7 +27,7 @@ from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.prometheus.api import Sample
 from specops.results import Result
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 TOKEN_MS = {1: 20.0, 4: 26.0, 8: 40.0}
 

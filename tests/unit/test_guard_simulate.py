@@ -31,7 +31,7 @@ from specops.guard.state import State, Threshold
 from specops.load.arrivals import Level as Load
 from specops.phases.inputs import inputs_of, settings_of
 from specops.results import Result
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.vllm.pool import SERIES as VLLM
 
 SPREAD = {"tpot_cv": 0.2, "tpot_error": 0.01, "e2e_cv": 0.2, "e2e_error": 0.01}
 SPREAD |= {"whole_cv": 0.5, "whole_error": 0.03}

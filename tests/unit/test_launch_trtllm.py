@@ -17,8 +17,7 @@ from specops.prometheus.promql import Signals
 from specops.serving import ENGINES
 from specops.serving.engine import Grid
 from specops.serving.trtllm.lint import judge
-from specops.serving.trtllm.metrics import CURRENT
-from specops.serving.trtllm.pool import TrtllmPool
+from specops.serving.trtllm.pool import SERIES, TrtllmPool
 from specops.serving.trtllm.releases import table
 from specops.serving.trtllm.settings import WITH_DRAFT, DecodingType, command, config
 
@@ -198,7 +197,7 @@ def test_drafts_are_counted_by_their_first_position() -> None:
 
 
 def test_expressions_over_its_counters() -> None:
-    signals = Signals(CURRENT, {"pool": "s"}, "5m")
+    signals = Signals(SERIES, {"pool": "s"}, "5m")
     first = 'rate(trtllm:spec_decode_drafted_tokens_total{pool="s",token_position="0"}[5m])'
     assert f"({first}) > 0" in signals.accepted_length().replace("sum ", "")
     each = signals.per_position()
@@ -217,7 +216,7 @@ def test_its_metrics_are_found_where_it_has_them(monkeypatch) -> None:
     monkeypatch.setattr(exposition, "_read", read)
     found = exposition.scrape("http://h:8000/v1")
     assert asked == ["http://h:8000/metrics", "http://h:8000/prometheus/metrics"]
-    assert exposition.series_of(found) is CURRENT
+    assert exposition.series_of(found) is SERIES
 
 
 def test_the_registry_has_it() -> None:

@@ -31,9 +31,9 @@ from specops.prometheus.series import exposed
 from specops.render.grafana.dashboard import dashboard
 from specops.render.prometheus.alerts import runbook
 from specops.render.prometheus.rules import interpolated
-from specops.serving.sglang.metrics import CURRENT as SGLANG
-from specops.serving.vllm.metrics import BEFORE_0_11 as VLLM_BEFORE_0_11
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.sglang.pool import SERIES as SGLANG
+from specops.serving.vllm.pool import SERIES as VLLM
+from specops.serving.vllm.pool import SERIES_BEFORE_0_11 as VLLM_BEFORE_0_11
 
 RUNBOOK = Path(__file__).parents[2] / "alerts" / "runbook.md"
 SGLANG_POOL = {"engine": "sglang", "model_path": "m"}

@@ -25,8 +25,8 @@ from specops.phases.report.prometheus_data import Gauge, Increases, PrometheusDa
 from specops.phases.report.report import Report
 from specops.render.report.markdown import markdown
 from specops.results import Result
-from specops.serving.sglang.metrics import CURRENT as SGLANG
-from specops.serving.vllm.metrics import CURRENT as VLLM
+from specops.serving.sglang.pool import SERIES as SGLANG
+from specops.serving.vllm.pool import SERIES as VLLM
 
 
 @pytest.fixture

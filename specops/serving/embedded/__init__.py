@@ -30,7 +30,7 @@ from specops.serving.engine import (
     Variant,
 )
 from specops.serving.metrics import Series
-from specops.serving.vllm.metrics import CURRENT
+from specops.serving.vllm.pool import SERIES
 from specops.trees import exit_layers, parse_tree
 
 ANNOUNCED = r"^serving .* on (http://\S+)"
@@ -128,7 +128,7 @@ class EmbeddedPool(Startable):
     @property
     def series(self) -> Series:
         """Its server has vLLM's names."""
-        return CURRENT
+        return SERIES
 
     @property
     def speculates(self) -> bool:
@@ -322,7 +322,7 @@ ENGINE = Engine(
     title="the embedded engine",
     about="specops serves a model folder",
     settings=EmbeddedPool,
-    namings={"vllm": CURRENT},
+    namings={"vllm": SERIES},
     speculation_flags=("--draft", "--tree", "--verifier", "--no-speculation"),
     drafts=DRAFTS,
     k_key="tree",

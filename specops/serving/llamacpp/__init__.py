@@ -1,10 +1,9 @@
 """llama.cpp's server, b8672 to b11549.
 
-settings.py   the pool's section -> the words of a build; pool.py, its answers
+settings.py   the pool's section -> the words of a build; pool.py, its answers and its series
 builds.py     which build knows which flag (builds.json, made by tools/llamacpp_table.py), and which one a
               program is
 lint.py       what is wrong with a command, why, and what to write instead
-metrics.py    the names of its series
 wheel.py      the server inside the package xllamacpp, by llama-server's words
 """
 
@@ -18,8 +17,7 @@ from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.llamacpp.builds import installed, table
 from specops.serving.llamacpp.lint import COMMAND_LINE
-from specops.serving.llamacpp.metrics import CURRENT
-from specops.serving.llamacpp.pool import LlamacppPool
+from specops.serving.llamacpp.pool import SERIES, LlamacppPool
 from specops.serving.llamacpp.settings import K_OF_DRAFTS, K
 
 METHODS: dict[Kind, str] = {
@@ -85,7 +83,7 @@ ENGINE = Engine(
     title="llama.cpp",
     about="specops configures llama-server",
     settings=LlamacppPool,
-    namings={"llamacpp": CURRENT},
+    namings={"llamacpp": SERIES},
     parameters={"repetition_penalty": "repeat_penalty"},
     command_line=COMMAND_LINE,
     speculation_flags=("--spec-", "-md", "--model-draft", "--draft"),

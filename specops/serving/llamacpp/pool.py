@@ -1,4 +1,9 @@
-"""A pool of llama.cpp's server, and what it answers."""
+"""A pool of llama.cpp's server, what it answers, and the names of its series.
+
+The names, which `--metrics` turns on, were read in b11549 (tools/server/server-task.cpp). Its server counts
+tokens and no requests: how many there were and how long they took, the router's own series say. It has
+nothing on the time to the first token, the KV cache, or preemptions, which it does not do.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,32 @@ from specops.serving.argv import Finding, Level
 from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Start, Variant
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
 from specops.serving.llamacpp.lint import lint
-from specops.serving.llamacpp.metrics import CURRENT
 from specops.serving.llamacpp.settings import LlamacppSettings, command, on_a_hub, program
-from specops.serving.metrics import Series
+from specops.serving.metrics import Drafts, Series
+
+SERIES = Series(
+    ttft="specops_route_first_byte_seconds",
+    tpot="llamacpp:tokens_predicted_seconds_total",
+    tpot_of_events=True,
+    tpot_counts_seconds=True,
+    e2e="specops_route_request_duration_seconds",
+    running="llamacpp:requests_processing",
+    waiting="llamacpp:requests_deferred",
+    kv_usage=None,
+    generated="llamacpp:tokens_predicted_total",
+    finished="specops_route_requests_total",
+    preemptions=None,
+    acceptance=Drafts(
+        drafts="llamacpp:spec_decode_num_drafts_total",
+        draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
+        accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
+        per_position="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+    ),
+    aborted="specops_route_requests_total",
+    counts_at_end=True,
+    requests_by_router=True,
+)
+
 
 IMAGE = "ghcr.io/ggml-org/llama.cpp"
 WITHOUT_K = "ngram-cache"
@@ -74,7 +102,7 @@ class LlamacppPool(LlamacppSettings):
 
     @property
     def series(self) -> Series:
-        return CURRENT
+        return SERIES
 
     @property
     def method(self) -> str | None:

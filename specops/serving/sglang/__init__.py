@@ -1,9 +1,8 @@
 """SGLang, 0.5.1 to 0.5.23.
 
-settings.py   the pool's section -> words; pool.py, its answers
+settings.py   the pool's section -> words; pool.py, its answers and its series
 releases.py   which flags and algorithms each release knows (releases.json, made by tools/sglang_table.py)
 lint.py       what is wrong with words, and words corrected
-metrics.py    the names of its series
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine
 from specops.serving.sglang.lint import COMMAND_LINE
-from specops.serving.sglang.metrics import CURRENT
-from specops.serving.sglang.pool import SglangPool
+from specops.serving.sglang.pool import SERIES, SglangPool
 from specops.serving.sglang.settings import VERSION
 
 METHODS: dict[Kind, str] = {
@@ -54,7 +52,7 @@ ENGINE = Engine(
     title="SGLang",
     about="specops configures them",
     settings=SglangPool,
-    namings={"sglang": CURRENT},
+    namings={"sglang": SERIES},
     command_line=COMMAND_LINE,
     speculation_flags=("--speculative",),
     drafts=DRAFTS,

@@ -1,4 +1,7 @@
-"""A pool of SGLang, and what it answers."""
+"""A pool of SGLang, what it answers, and the names of its series.
+
+The names were read in the source of 0.5.23 (srt/observability/metrics_collector.py).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,27 @@ from collections.abc import Sequence
 
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
-from specops.serving.metrics import Series
+from specops.serving.metrics import Gauges, Responses, Series
 from specops.serving.sglang.lint import lint
-from specops.serving.sglang.metrics import CURRENT
 from specops.serving.sglang.releases import table
 from specops.serving.sglang.settings import VERSION, SglangSettings, command
+
+SERIES = Series(
+    ttft="sglang:time_to_first_token_seconds",
+    tpot="sglang:request_time_per_output_token_seconds",
+    e2e="sglang:e2e_request_latency_seconds",
+    running="sglang:num_running_reqs",
+    waiting="sglang:num_queue_reqs",
+    kv_usage="sglang:token_usage",
+    generated="sglang:generation_tokens_total",
+    finished="sglang:num_requests_total",
+    preemptions="sglang:num_retracted_requests_total",
+    acceptance=Gauges(rate="sglang:spec_accept_rate", verifications="sglang:spec_verify_calls_total"),
+    aborted="sglang:num_aborted_requests_total",
+    http=Responses("sglang:http_responses_total", path="endpoint", status="status_code"),
+    counts_at_end=True,
+)
+
 
 IMAGE = "lmsysorg/sglang"
 DIST_PORT = 20000
@@ -56,7 +75,7 @@ class SglangPool(SglangSettings):
 
     @property
     def series(self) -> Series:
-        return CURRENT
+        return SERIES
 
     @property
     def method(self) -> str | None:

@@ -1,9 +1,9 @@
 """TensorRT-LLM's trtllm-serve, 1.2.1 to 1.4.0rc1.
 
-settings.py   the pool's section -> words, and the YAML file that they write and name; pool.py, its answers
+settings.py   the pool's section -> words, and the YAML file that they write and name
+pool.py       its answers and its series
 releases.py   which release knows which flag and key (releases.json), and which one a program is
 given.py      a command with its YAML file, read; lint.py, what is wrong with both, and both corrected
-metrics.py    the names of its series
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from specops.checkpoints.draft_kind import Kind
 from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.trtllm.lint import COMMAND_LINE
-from specops.serving.trtllm.metrics import CURRENT
-from specops.serving.trtllm.pool import TrtllmPool
+from specops.serving.trtllm.pool import SERIES, TrtllmPool
 from specops.serving.trtllm.releases import installed, table
 
 METHODS: dict[Kind, str] = {
@@ -72,7 +71,7 @@ ENGINE = Engine(
     title="TensorRT-LLM",
     about="specops configures trtllm-serve",
     settings=TrtllmPool,
-    namings={"trtllm": CURRENT},
+    namings={"trtllm": SERIES},
     # Since 1.3, in the sampler of one-model speculation. It refuses penalties too, unless the settings have
     # enable_penalty: that depends on the pool, and the canary finds it.
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},

@@ -1,4 +1,12 @@
-"""A pool of TensorRT-LLM, and what it answers."""
+"""A pool of TensorRT-LLM, what it answers, and the names of its series.
+
+The names were read in the main branch between 1.3.0rc27 and 1.4.0rc1 (tensorrt_llm/metrics/collector.py). It
+writes trtllm_ where this table has trtllm:.
+
+They are at /prometheus/metrics: /metrics answers with JSON, and removes what it has answered. Counters of
+requests need `return_perf_metrics: true` in the YAML file, gauges need `enable_iter_perf_stats: true`.
+1.1.0rc5 had five of these series and no counters of drafts. Which release added the others is not known.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +16,34 @@ import yaml
 
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Start, check_program
-from specops.serving.metrics import Series
+from specops.serving.metrics import Drafts, Series
 from specops.serving.trtllm.lint import lint
-from specops.serving.trtllm.metrics import CURRENT
 from specops.serving.trtllm.releases import Version, installed, table
 from specops.serving.trtllm.settings import TrtllmSettings, command, config, server
+
+SERIES = Series(
+    path="/prometheus/metrics",
+    ttft="trtllm:time_to_first_token_seconds",
+    tpot="trtllm:time_per_output_token_seconds",
+    e2e="trtllm:e2e_request_latency_seconds",
+    running="trtllm:num_requests_running",
+    waiting="trtllm:num_requests_waiting",
+    kv_usage="trtllm:kv_cache_utilization",
+    generated="trtllm:generation_tokens_total",
+    finished="trtllm:request_success_total",
+    preemptions=None,
+    acceptance=Drafts(
+        drafts="trtllm:spec_decode_drafted_tokens_total",
+        draft_tokens="trtllm:spec_decode_drafted_tokens_total",
+        accepted_tokens="trtllm:spec_decode_accepted_tokens_total",
+        per_position="trtllm:spec_decode_accepted_tokens_total",
+        position="token_position",
+        of_first=True,
+    ),
+    aborted="trtllm:request_error_total",
+    counts_at_end=True,
+)
+
 
 IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"
 
@@ -71,7 +102,7 @@ class TrtllmPool(TrtllmSettings):
 
     @property
     def series(self) -> Series:
-        return CURRENT
+        return SERIES
 
     @property
     def method(self) -> str | None:

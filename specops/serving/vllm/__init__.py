@@ -1,13 +1,12 @@
 """vLLM, 0.8.0 to 0.33.0.
 
-settings.py   the pool's section -> the words of a version; pool.py, its answers
+settings.py   the pool's section -> the words of a version; pool.py, its answers and its series
 given.py      words -> what they set, and back
 versions.py   which release knows which flag and speculative key (versions.json, made by
               tools/vllm_table.py), and which release a program is
 execution.py  how a release runs a command: runner, async scheduling, CUDA graphs (execution.json, made by
               tools/vllm_execution.py)
 lint.py       what is wrong with a command, why, and what to write instead; rules/, a file a subject
-metrics.py    the names of its series
 drafts.py     what it does with each kind of draft, by version; known issues of kinds are rows there
 """
 
@@ -19,8 +18,7 @@ from specops.errors import ConfigError
 from specops.serving.engine import Engine, Survey
 from specops.serving.vllm.drafts import DRAFTS
 from specops.serving.vllm.lint import COMMAND_LINE
-from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
-from specops.serving.vllm.pool import VllmPool
+from specops.serving.vllm.pool import SERIES, SERIES_BEFORE_0_11, VllmPool
 from specops.serving.vllm.versions import Release, installed, table
 
 METHODS = ("ngram", "draft_model", "eagle", "eagle3", "mtp", "suffix", "medusa", "dflash")
@@ -65,7 +63,7 @@ ENGINE = Engine(
     title="vLLM",
     about="specops configures them",
     settings=VllmPool,
-    namings={"vllm": CURRENT, "vllm-0.10": BEFORE_0_11},
+    namings={"vllm": SERIES, "vllm-0.10": SERIES_BEFORE_0_11},
     # From 0.14 on it answers 400 (v1/engine/processor.py, later input_processor.py).
     refused={"min_p": _REFUSED, "logit_bias": _REFUSED},
     command_line=COMMAND_LINE,

@@ -1,19 +1,53 @@
-"""A pool of vLLM, and what it answers."""
+"""A pool of vLLM, what it answers, and the names of its series.
+
+The names were read in the sources of 0.8 to 0.33 (vllm/v1/metrics/loggers.py).
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specops.serving.argv import Finding
 from specops.serving.engine import EVERYWHERE, Container, PairQuestion, Rendering, Spread, Start
-from specops.serving.metrics import Series
+from specops.serving.metrics import Drafts, Responses, Series
 from specops.serving.vllm.execution import conditions, model_in
 from specops.serving.vllm.given import Given
 from specops.serving.vllm.lint import lint
-from specops.serving.vllm.metrics import BEFORE_0_11, CURRENT
 from specops.serving.vllm.settings import VllmSettings, command
 from specops.serving.vllm.versions import Version, installed, table, version_of
+
+SERIES = Series(
+    ttft="vllm:time_to_first_token_seconds",
+    tpot="vllm:request_time_per_output_token_seconds",
+    e2e="vllm:e2e_request_latency_seconds",
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    kv_usage="vllm:kv_cache_usage_perc",
+    generated="vllm:generation_tokens_total",
+    finished="vllm:request_success_total",
+    preemptions="vllm:num_preemptions_total",
+    acceptance=Drafts(
+        drafts="vllm:spec_decode_num_drafts_total",
+        draft_tokens="vllm:spec_decode_num_draft_tokens_total",
+        accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
+        per_position="vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    ),
+    aborted="vllm:request_success_total",
+    aborted_reasons="abort|error",
+    http=Responses("http_requests_total", path="handler", status="status"),
+    cache_config="vllm:cache_config_info",
+    drafts_come_late=True,
+)
+
+SERIES_BEFORE_0_11 = replace(
+    SERIES,
+    tpot="vllm:time_per_output_token_seconds",
+    tpot_of_events=True,
+    kv_usage="vllm:gpu_cache_usage_perc",
+)
+
 
 IMAGE = "vllm/vllm-openai"
 DRAINS = "--shutdown-timeout"
@@ -79,8 +113,8 @@ class VllmPool(VllmSettings):
     @property
     def series(self) -> Series:
         if self.version is not None and Version.parse(self.version) < Version((0, 11, 0)):
-            return BEFORE_0_11
-        return CURRENT
+            return SERIES_BEFORE_0_11
+        return SERIES
 
     @property
     def method(self) -> str | None:
