@@ -7,22 +7,12 @@ reports it. A new rule is a function and its entry here.
 
 from __future__ import annotations
 
-from specops.serving.vllm.rules import (
-    compilation,
-    environment,
-    execution,
-    flags,
-    keys,
-    layout,
-    method,
-    sampling,
-    schedule,
-)
+from specops.serving.vllm.rules import environment, execution, flags, keys, method, sampling
 from specops.serving.vllm.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
-    compilation.dotted,
-    compilation.level,
+    execution.dotted_compilation,
+    execution.compilation_level,
     flags.unknown,
     flags.unknown_values,
     flags.switches,
@@ -45,12 +35,12 @@ RULES: tuple[Rule, ...] = (
     sampling.lengths,
     sampling.acceptance,
     sampling.vocabularies,
-    schedule.disable_by_batch_size,
-    schedule.by_batch_size,
+    sampling.disable_by_batch_size,
+    sampling.by_batch_size,
     execution.runner,
     execution.asynchronous,
-    layout.pipeline_parallel,
-    layout.draft_tensor_parallel,
-    layout.per_request_metrics,
-    layout.module,
+    execution.pipeline_parallel,
+    execution.draft_tensor_parallel,
+    execution.per_request_metrics,
+    execution.module,
 )
