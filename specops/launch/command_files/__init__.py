@@ -1,14 +1,10 @@
 """Commands that start a serving engine, in the files where people keep them.
 
 shell.py        scripts: variables, arrays, functions, here documents
-dockerfile.py   ENTRYPOINT and CMD, with the stage's ENV and ARG
-documents.py    YAML: which reader a document is for; the readers:
-compose.py      Compose services
-kubernetes.py   pods of any kind, LeaderWorkerSet and ConfigMaps among them
-kserve.py       InferenceService, LLMInferenceService
+containers.py   a container; Dockerfiles and Compose services
+documents.py    YAML: which reader a document is for; Ray Serve LLM configurations, and files of flags
+kubernetes.py   pods of any kind, LeaderWorkerSet and ConfigMaps among them; KServe's services
 helm.py         values of vLLM's production-stack and of llm-d's modelservice
-ray_serve.py    Ray Serve LLM configurations, also inside a RayService
-flags_file.py   YAML files of flags, as `vllm serve --config` reads them
 recognition.py  which engine words call
 
 Nothing is run. A value that only a shell, a cluster or a template has stays a variable, such as $MODEL.
@@ -21,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specops.errors import FileError, UsageError
-from specops.launch.command_files import dockerfile, documents, shell
+from specops.launch.command_files import containers, documents, shell
 from specops.launch.command_files.recognition import command_lines, recognised, titles
 from specops.serving import Command, Judged
 
@@ -65,8 +61,8 @@ def commands_in(path: Path) -> list[Command]:
         raise FileError(f"could not read {path}: {reason}", hint="give a text file") from error
     if path.suffix in YAML:
         found = list(documents.commands(text, path))
-    elif dockerfile.is_one(path):
-        found = list(dockerfile.commands(text, path.name))
+    elif containers.is_dockerfile(path):
+        found = list(containers.dockerfile_commands(text, path.name))
     else:
         found = list(shell.commands(text, path.name))
     if not found:

@@ -1,7 +1,13 @@
-"""YAML and JSON: which reader each document is for."""
+"""YAML and JSON: which reader each document is for. Two of the readers are here.
+
+Ray Serve LLM: `llm_configs` of an application, a file of one configuration, and a RayService.
+Files of a server: of flags, as `vllm serve --config` reads them, such as the playbook's
+speculative_decoding_config.yaml; or of settings that have no flags, as trtllm-serve's.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,17 +15,134 @@ from typing import Any
 import yaml
 
 from specops.errors import UsageError
-from specops.launch.command_files import compose, flags_file, helm, kserve, kubernetes, ray_serve
+from specops.launch.command_files import containers, helm, kubernetes
+from specops.launch.command_files.recognition import command_lines, usual_in
 from specops.serving import Command
+
+# Ray Serve
+
+
+def is_ray_serve(document: dict[str, Any]) -> bool:
+    return (
+        isinstance(document.get("applications"), list)
+        or ("model_loading_config" in document and "kind" not in document)
+        or (document.get("kind") == "RayService")
+    )
+
+
+def ray_serve_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    if document.get("kind") == "RayService":
+        spec = document.get("spec")
+        text = spec.get("serveConfigV2") if isinstance(spec, dict) else None
+        yield from _service(text, kubernetes.named(document), files)
+        yield from kubernetes.commands(document, where, files)
+    elif "model_loading_config" in document:
+        yield from _configured(document, where)
+    else:
+        for application in document["applications"]:
+            yield from _application(application, where)
+
+
+def _service(text: Any, where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    try:
+        document = yaml.safe_load(text) if isinstance(text, str) else text
+    except yaml.YAMLError:
+        return
+    if isinstance(document, dict) and isinstance(document.get("applications"), list):
+        yield from ray_serve_commands(document, where, files)
+
+
+def _application(application: Any, where: str) -> Iterator[Command]:
+    arguments = application.get("args") if isinstance(application, dict) else None
+    configs = arguments.get("llm_configs") if isinstance(arguments, dict) else None
+    name = application.get("name") if isinstance(application, dict) else None
+    for config in configs if isinstance(configs, list) else ():
+        if isinstance(config, dict):
+            yield from _configured(config, f"{where}, application {name}" if name else where)
+
+
+def _configured(config: dict[str, Any], where: str) -> Iterator[Command]:
+    """As the command that would serve it: `engine_kwargs` are the engine's flags."""
+    loading = config.get("model_loading_config")
+    loading = loading if isinstance(loading, dict) else {}
+    model = loading.get("model_source") or loading.get("model_id")
+    served = loading.get("model_id")
+    engine = str(config.get("llm_engine") or usual_in("Ray")[0]).lower()
+    if engine not in command_lines() or not isinstance(config.get("engine_kwargs", {}), dict):
+        return
+    settings = {
+        key: json.dumps(value) if isinstance(value, dict) else value
+        for key, value in (config.get("engine_kwargs") or {}).items()
+    }
+    words = [word for key, value in settings.items() for word in words_of(str(key), value)]
+    target = ["--model", str(model)] if isinstance(model, str) else []
+    runtime = config.get("runtime_env")
+    variables = runtime.get("env_vars") if isinstance(runtime, dict) else None
+    environment = {str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {}
+    place = f"{where}, model {served}" if served else where
+    yield Command(place, engine, (*target, *words), environment=environment)
+
+
+# Files of flags or settings
+
+
+def is_flags_file(document: dict[str, Any]) -> bool:
+    return _engine(document) is not None
+
+
+def flags_file_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    engine = _engine(document)
+    assert engine is not None
+    line = command_lines()[engine]
+    if line.document is not None and line.document(document):
+        text = yaml.safe_dump(document, sort_keys=False, width=1000)
+        words = (*line.call.programs[0], "--config", where)
+        yield Command(where, engine, words, flags_file=True, files={where: text})
+        return
+    yield Command(where, engine, tuple(_words(document)), flags_file=True)
+
+
+def words_of(key: str, value: Any) -> list[str]:
+    """A setting as a flag and its words; --no-FLAG of a switch that is off, as vLLM reads it."""
+    flag = f"--{key.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag.removeprefix('--')}"]
+    if isinstance(value, dict):
+        return [flag, json.dumps(value, default=str)]  # YAML has dates
+    if isinstance(value, list):
+        return [flag, *(str(part) for part in value)]
+    return [flag] if value is None else [flag, str(value)]
+
+
+def _words(document: dict[str, Any]) -> list[str]:
+    return [word for key, value in document.items() for word in words_of(str(key), value)]
+
+
+def _engine(document: dict[str, Any]) -> str | None:
+    """The first engine whose settings it holds, or that has most of these flags. None: it is about something
+    else, which may well name a model too."""
+    if "kind" in document:
+        return None
+    for name, line in command_lines().items():
+        if line.document is not None and line.document(document):
+            return name
+    flags = [words_of(str(key), None)[0] for key in document]
+    for name, line in command_lines().items():
+        if flags and line.flag is not None and 2 * sum(map(line.flag, flags)) > len(flags):
+            return name
+    return None
+
+
+# Any document
 
 Document = dict[str, Any]
 READERS: tuple[tuple[Callable[[Document], bool], Callable[..., Iterator[Command]]], ...] = (
-    (compose.is_one, compose.commands),
-    (kserve.is_one, kserve.commands),
-    (ray_serve.is_one, ray_serve.commands),
+    (containers.is_compose, containers.compose_commands),
+    (kubernetes.is_kserve, kubernetes.kserve_commands),
+    (is_ray_serve, ray_serve_commands),
     (kubernetes.is_one, kubernetes.commands),
     (helm.is_one, helm.commands),
-    (flags_file.is_one, flags_file.commands),
+    (is_flags_file, flags_file_commands),
 )
 """The first that takes a document reads it: `commands(document, name, files)`, `name` of the file, `files`
 the texts that ConfigMaps and here documents beside it hold, by name."""
@@ -43,7 +166,7 @@ def of_text(text: str, where: str, files: Mapping[str, str]) -> Iterator[Command
         documents = _loaded(text, where)
     except UsageError:
         return
-    yield from _read([one for one in documents if not flags_file.is_one(one)], where, files)
+    yield from _read([one for one in documents if not is_flags_file(one)], where, files)
 
 
 def _loaded(text: str, where: str) -> list[Document]:

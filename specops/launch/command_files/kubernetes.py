@@ -1,12 +1,54 @@
-"""Kubernetes manifests: containers of a pod, wherever in an object they are."""
+"""Kubernetes manifests: containers of a pod, wherever in an object they are.
+
+KServe: InferenceService, and LLMInferenceService with its configurations.
+
+What KServe itself puts into a command was read in its repository, at aaac4e2: an LLMInferenceService's
+container `main` runs `vllm serve /mnt/models … ${VLLM_ADDITIONAL_ARGS} ARGS` where it names no command
+(config/llmisvcconfig/config-llm-template.yaml); a model of an InferenceService in the format `huggingface` is
+served by huggingfaceserver, which hands the flags that are not its own to vLLM.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specops.launch.command_files import containers
+from specops.launch.command_files.recognition import command_lines, recognised, usual_in
 from specops.serving import Command
+
+KSERVE_KINDS = ("InferenceService", "LLMInferenceService", "LLMInferenceServiceConfig")
+MOUNTED = "/mnt/models"
+ADDITIONAL = "VLLM_ADDITIONAL_ARGS"
+SERVED = "huggingface"
+"""In the format of a model, or in the name of a runtime: the usual engine serves it."""
+
+OWN_FLAGS = (
+    "--model-name",
+    "--model-dir",
+    "--model-id",
+    "--max-length",
+    "--backend",
+    "--tensor-input-names",
+    "--return-probabilities",
+    "--return-raw-logits",
+    "--return-token-type-ids",
+    "--return-offsets-mapping",
+    "--disable-lower-case",
+    "--disable-special-tokens",
+    "--http-port",
+    "--grpc-port",
+    "--workers",
+    "--max-threads",
+    "--enable-docs-url",
+    "--enable-grpc",
+    "--predictor-host",
+    "--log-config-file",
+)
+"""Of huggingfaceserver (python/huggingfaceserver, python/kserve)."""
+
+SIZES = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 
 
 def is_one(document: dict[str, Any]) -> bool:
@@ -58,3 +100,129 @@ def _within(node: Any, where: str, files: Mapping[str, str]) -> Iterator[Command
     elif isinstance(node, list):
         for part in node:
             yield from _within(part, where, files)
+
+
+# KServe
+
+
+def is_kserve(document: dict[str, Any]) -> bool:
+    return document.get("kind") in KSERVE_KINDS and isinstance(document.get("spec"), dict)
+
+
+def kserve_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    spec, name = document["spec"], named(document)
+    if document["kind"] == "InferenceService":
+        yield from _inference_service(spec, name, files)
+        return
+    yield from _llm(spec, spec, name, files)
+    if isinstance(spec.get("prefill"), dict):
+        yield from _llm(spec["prefill"], spec, f"{name}, prefill", files)
+
+
+def _inference_service(spec: dict[str, Any], name: str, files: Mapping[str, str]) -> Iterator[Command]:
+    predictor = spec.get("predictor")
+    if not isinstance(predictor, dict):
+        return
+    model = predictor.get("model")
+    if isinstance(model, dict):
+        yield from _model(model, f"{name}, model", files)
+    for container in _items(predictor.get("containers")):
+        yield from of_container(container, name, files)
+    worker = predictor.get("workerSpec")
+    for container in _items(worker.get("containers") if isinstance(worker, dict) else None):
+        yield from of_container(container, f"{name}, worker", files)
+
+
+def _model(model: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    form = model.get("modelFormat")
+    named = [form.get("name") if isinstance(form, dict) else form, model.get("runtime"), model.get("image")]
+    text = " ".join(str(one).lower() for one in named if one)
+    engine = next((name for name in command_lines() if name in text), None)
+    if engine is None and SERVED in text:
+        engine, _ = usual_in("KServe")
+    if engine is None:
+        return
+    environment = containers.variables(model.get("env"))
+    words = containers.filled(
+        [*containers.listed(model.get("command")), *containers.listed(model.get("args"))], environment
+    )
+    found = recognised(words, where, environment=environment, files=files)
+    if found is None:
+        target = model.get("storageUri") or MOUNTED
+        own = _without_own(words)
+        found = Command(where, engine, (*_target(own, str(target)), *own), environment=environment)
+    yield found
+
+
+def _target(words: list[str], target: str) -> list[str]:
+    given = any(word.replace("_", "-").partition("=")[0] in ("--model", "--model-path") for word in words)
+    return [] if given else ["--model", target]
+
+
+def _without_own(words: list[str]) -> list[str]:
+    """--model_id=org/m is the model; other flags of huggingfaceserver say nothing to vLLM."""
+    retained: list[str] = []
+    skipping = False
+    for index, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag == "--model-id":
+            retained += (
+                ["--model", value if equals else words[index + 1 : index + 2][0]]
+                if (equals or index + 1 < len(words))
+                else []
+            )
+            skipping = not equals
+        elif flag in OWN_FLAGS:
+            skipping = not equals
+        elif not word.startswith("--") and skipping:
+            skipping = False
+        else:
+            retained.append(word)
+            skipping = False
+    return retained
+
+
+def _llm(
+    part: dict[str, Any], spec: dict[str, Any], name: str, files: Mapping[str, str]
+) -> Iterator[Command]:
+    """`part`: the service, or its prefill. Both serve the service's model."""
+    for template, what in ((part.get("template"), ""), (part.get("worker"), ", worker")):
+        for container in _items(template.get("containers") if isinstance(template, dict) else None):
+            if not isinstance(container, dict) or container.get("name") != "main" or container.get("command"):
+                yield from of_container(container, name + what, files)
+                continue
+            yield from _main(container, part, spec, f"{name}{what}, container main", files)
+
+
+def _main(
+    container: dict[str, Any],
+    part: dict[str, Any],
+    spec: dict[str, Any],
+    where: str,
+    files: Mapping[str, str],
+) -> Iterator[Command]:
+    environment = containers.variables(container.get("env"))
+    model = spec.get("model") if isinstance(spec.get("model"), dict) else {}
+    assert isinstance(model, dict)
+    target = str(model.get("uri") or MOUNTED).removeprefix("hf://")
+    sizes = part.get("parallelism") if isinstance(part.get("parallelism"), dict) else {}
+    assert isinstance(sizes, dict)
+    words = [*usual_in("KServe")[1], target]
+    words += [word for key, flag in SIZES.items() if sizes.get(key) for word in (flag, str(sizes[key]))]
+    try:
+        words += shlex.split(environment.get(ADDITIONAL, ""))
+    except ValueError:
+        words += environment[ADDITIONAL].split()
+    words += containers.filled(containers.listed(container.get("args")), environment)
+    image = container.get("image")
+    around = {name: value for name, value in environment.items() if name != ADDITIONAL}
+    found = recognised(
+        words, where, image=image if isinstance(image, str) else None, environment=around, files=files
+    )
+    if found is not None:
+        yield found
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
