@@ -24,10 +24,10 @@ def compare(
     """
     from specops.phases.run_comparison.comparison import compared
     from specops.phases.run_comparison.document import document, lines
-    from specops.render import files
-    from specops.render.report.html import html
+    from specops.render import write_files
+    from specops.render.report.formats import html
 
     result = compared(run_a, run_b)
     if call.out is not None:
-        files.write(call.out.parent, {call.out.name: html(document(result))})
+        write_files(call.out.parent, {call.out.name: html(document(result))})
     return Answer(result, lines(result))

@@ -22,12 +22,9 @@ from specops.launch.command_files import command_of, commands_in, judge
 from specops.launch.pools import contained
 from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
-from specops.render import files as rendered_files
-from specops.render import helm
+from specops.render import helm, write_files
 from specops.render.compose import compose, own_host
-from specops.render.kserve import inference_service
-from specops.render.kubernetes import manifests
-from specops.render.leader_worker_set import ADDRESS, RANK, leader_worker_set
+from specops.render.kubernetes import ADDRESS, RANK, inference_service, leader_worker_set, manifests
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
 from specops.serving import ENGINES, Condition, Finding, Judged, Spread, Startable
@@ -103,7 +100,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress) -> Result:
     works = [_rendered(rollout, name, getattr(rollout.pools, name)) for name in POOLS]
     _compare(works)
     files = _files(rollout, works)
-    rendered_files.write(folder, files)
+    write_files(folder, files)
     progress.note(f"rendered into {folder / RENDERED}")
     data = Rendered(
         folder=str(folder),

@@ -1,11 +1,22 @@
 """Kubernetes manifests of a pool: a Deployment, a Service and a PodDisruptionBudget. For 1.25 and later.
 
 The labels contain `specops_pool`, which scrape configurations and the router use.
+
+KServe: a pool as an InferenceService with a container of its own, and as many servers as the rollout says.
+
+The fields are those of serving.kserve.io/v1beta1 (https://github.com/kserve/kserve). Its mode is KServe's
+Standard, which earlier releases call RawDeployment: a Deployment behind a Service, without Knative.
+
+LeaderWorkerSet: a pool whose servers span several hosts, a pod each.
+
+The fields are those of leaderworkerset.x-k8s.io/v1 (https://github.com/kubernetes-sigs/lws). Its controller
+sets LWS_LEADER_ADDRESS and LWS_WORKER_INDEX in each container. The leader alone answers requests.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from specops.config import Deploy
@@ -15,6 +26,12 @@ SETTLE_S = 10
 """Seconds for which a terminating pod still answers, until the last router knows."""
 MARGIN_S = 30
 """Seconds for a server's work after its last request, such as freeing GPU memory, before it is killed."""
+KSERVE_CONTAINER = "kserve-container"
+"""The name by which KServe finds the server among a pod's containers."""
+KSERVE_PORT = "http1"
+ADDRESS, RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
+ROLE = "specops_role"
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
 def manifests(server: Server, deploy: Deploy) -> str:
@@ -209,3 +226,84 @@ def _disruption_budget(server: Server, deploy: Deploy) -> dict[str, Any]:
 def literal(text: str) -> str:
     """Escape for Kubernetes, which expands $(NAME); $$ is a dollar."""
     return text.replace("$", "$$")
+
+
+# KServe
+
+
+def inference_service(server: Server, deploy: Deploy) -> str:
+    """The text of one pool's file, for `kubectl apply -f`."""
+    spec = pod(server, deploy)
+    (container,) = spec["containers"]
+    container["name"] = KSERVE_CONTAINER
+    container["ports"] = [{"name": KSERVE_PORT, "containerPort": deploy.port, "protocol": "TCP"}]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        container[probe]["httpGet"]["port"] = deploy.port
+    named = metadata(server, deploy)
+    document = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": named | {"annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"}},
+        "spec": {
+            "predictor": {
+                "minReplicas": server.replicas,
+                "maxReplicas": server.replicas,
+                "deploymentStrategy": {"type": "RollingUpdate", "rollingUpdate": steps(server)},
+                "labels": named["labels"],
+                **spec,
+            }
+        },
+    }
+    return heading(server, deploy) + to_yaml(document)
+
+
+# LeaderWorkerSet
+
+
+def leader_worker_set(server: Server, worker: tuple[str, ...], deploy: Deploy) -> str:
+    """The text of one pool's file. `server` has the leader's command and the GPUs of one pod; `worker`: the
+    command of the others."""
+    leading = pod(server, deploy)
+    following = pod(replace(server, command=worker), deploy)
+    leading.pop("topologySpreadConstraints", None)
+    following.pop("topologySpreadConstraints", None)
+    for one in (leading, following):
+        _expanded(one["containers"][0])
+    for name in PROBES:  # a worker has no API
+        del following["containers"][0][name]
+    del following["containers"][0]["ports"]
+    document = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": metadata(server, deploy),
+        "spec": {
+            "replicas": server.replicas,
+            "startupPolicy": "LeaderCreated",
+            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": steps(server)},
+            "leaderWorkerTemplate": {
+                "size": deploy.nodes,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": {
+                    "metadata": {"labels": labels(server) | {ROLE: "leader"}},
+                    "spec": leading,
+                },
+                "workerTemplate": {"metadata": {"labels": _of_worker(server)}, "spec": following},
+            },
+        },
+    }
+    front = service(server, deploy)
+    front["spec"]["selector"] = selector(server) | {ROLE: "leader"}
+    return heading(server, deploy) + to_yaml(document, front)
+
+
+def _of_worker(server: Server) -> dict[str, str]:
+    """Without the labels by which Prometheus finds servers of the pool: a worker has no metrics."""
+    return {name: value for name, value in labels(server).items() if name not in selector(server)} | {
+        ROLE: "worker"
+    }
+
+
+def _expanded(container: dict[str, Any]) -> None:
+    """The controller's variables are to be expanded; every other $ of a command stays escaped."""
+    for variable in (ADDRESS, RANK):
+        container["command"] = [word.replace(f"${variable}", variable) for word in container["command"]]

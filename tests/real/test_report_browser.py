@@ -28,7 +28,7 @@ from specops.render.report.document import (
     Tile,
     Timeline,
 )
-from specops.render.report.html import html
+from specops.render.report.formats import html
 
 HOSTILE = '</title><script>alert(1)</script><img src="http://127.0.0.1:9/x.png"> & {{ 7*7 }}'
 HOURS = 48

@@ -21,7 +21,7 @@ from specops.phases.launch import render
 from specops.progress import Silent
 from specops.render import helm
 from specops.render.compose import ADDRESS, own_host
-from specops.render.kserve import inference_service
+from specops.render.kubernetes import inference_service
 from specops.serving import Command
 from specops.serving.argv import Words
 

@@ -18,7 +18,7 @@ from specops.phases.report.delivery import read, write
 from specops.phases.report.document import axis, document
 from specops.phases.report.report import Extreme, Quantile, Window
 from specops.render.report.document import Cell, Document, Section, Step, Table
-from specops.render.report.markdown import markdown
+from specops.render.report.formats import markdown
 from specops.results import Result
 
 

@@ -23,7 +23,7 @@ from specops.phases.report.delivery import read
 from specops.phases.report.document import document
 from specops.phases.report.prometheus_data import Gauge, Increases, PrometheusData, counters_of
 from specops.phases.report.report import Report
-from specops.render.report.markdown import markdown
+from specops.render.report.formats import markdown
 from specops.results import Result
 from specops.serving.sglang.pool import SERIES as SGLANG
 from specops.serving.vllm.pool import SERIES as VLLM

@@ -21,7 +21,7 @@ from specops.load.record import DraftCountsRecord
 from specops.phases.run_comparison.comparison import Comparison, compared
 from specops.phases.run_comparison.document import document, lines
 from specops.phases.run_comparison.latencies import acceptances, ratio
-from specops.render.report.html import html
+from specops.render.report.formats import html
 from specops.results import Result, sha256
 from specops.stats import Interval, quantile_interval
 

@@ -43,7 +43,7 @@ from specops.render.report.document import (
     Tile,
     Timeline,
 )
-from specops.render.report.html import html
+from specops.render.report.formats import html
 from specops.results import Result, Verdict, sha256
 
 HOSTILE = '<script>alert("1")</script>\'&{{ 7*7 }}'

@@ -24,7 +24,7 @@ from specops.phases.commands import Commands
 from specops.phases.inputs import changed, identity, inputs_of, inputs_of_arms, settings_of
 from specops.phases.sweep.spec import SweepSpec, endpoints_in, spec_of
 from specops.prometheus.api import Api
-from specops.render import files
+from specops.render import write_files
 from specops.results import Result
 
 Status = Literal["passed", "failed", "open", "attested"]
@@ -167,7 +167,7 @@ def attest(
     )
     stored = _File(attestations=[*read(folder), made])
     text = json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
-    files.write(folder, {ATTESTATIONS: text})
+    write_files(folder, {ATTESTATIONS: text})
     return made
 
 

@@ -15,7 +15,7 @@ from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor import thresholds
 from specops.phases.monitor.thresholds import Measurements, limits, measurements
 from specops.progress import Progress
-from specops.render import files as rendered_files
+from specops.render import write_files
 from specops.render.grafana.dashboard import dashboard, dashboard_provider, datasource
 from specops.render.prometheus.alerts import RUNBOOK, Limits, alert_info, alerts, runbook_of
 from specops.render.prometheus.rules import Measured, rules
@@ -69,7 +69,7 @@ def render(rollout: Rollout, folder: Path, progress: Progress, path: Path | None
     known = measurements(rollout, folder, unfit)
     decided = limits(rollout, known)
     files = texts(rollout, known, decided, path)
-    rendered_files.write(folder / FOLDER, files)
+    write_files(folder / FOLDER, files)
     progress.note(f"rendered into {folder / FOLDER}")
     data = Rendered(
         folder=str(folder),

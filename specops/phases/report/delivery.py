@@ -26,12 +26,10 @@ from specops.phases.launch import RENDERED
 from specops.phases.measurement import checked
 from specops.phases.report.document import document
 from specops.phases.report.report import Report, Window
-from specops.render import files
-from specops.render import files as rendered_files
 from specops.render import schedule as render
+from specops.render import write_files
 from specops.render.report.document import Document
-from specops.render.report.html import html
-from specops.render.report.markdown import markdown
+from specops.render.report.formats import html, markdown
 from specops.results import Result
 
 REPORTS = "reports"
@@ -54,7 +52,7 @@ def write(folder: Path, window: Window, result: Result) -> ReportFiles:
     reports, name = folder / REPORTS, f"{window.last_day:%Y-%m-%d}"
     results.write(reports / f"{name}.json", result)
     made = document(read(result), result)
-    files.write(reports, {f"{name}.md": markdown(made), f"{name}.html": html(made)})
+    write_files(reports, {f"{name}.md": markdown(made), f"{name}.html": html(made)})
     return ReportFiles(reports / f"{name}.json", reports / f"{name}.md", reports / f"{name}.html", made)
 
 
@@ -157,5 +155,5 @@ def schedule(rollout: Rollout, path: Path, folder: Path, at: str, zone: ZoneInfo
         environment=SECRETS / f"{rollout.rollout}.env",
     )
     texts = render.files(made, now)
-    rendered_files.write(folder / FOLDER, texts)
+    write_files(folder / FOLDER, texts)
     return Scheduled(folder / FOLDER, tuple(texts), made.cron_name, made.calendar)

@@ -13,7 +13,7 @@ from specops.config import Rollout
 from specops.errors import FileError
 from specops.phases.launch import RENDERED
 from specops.phases.route.thresholds import Rules, rules, servers
-from specops.render import files as rendered_files
+from specops.render import write_files
 from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
 from specops.results import Result
 
@@ -115,4 +115,4 @@ def write(prefix: Path, files: dict[str, str]) -> None:
             hint="give a run folder that this user may write to with --out",
         ) from error
     earlier = {path.relative_to(prefix).as_posix() for path in prefix.glob("lua/specops/*.lua")}
-    rendered_files.write(prefix, files | dict.fromkeys(sorted(earlier - set(files))))
+    write_files(prefix, files | dict.fromkeys(sorted(earlier - set(files))))

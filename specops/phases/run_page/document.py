@@ -20,10 +20,10 @@ from specops.phases.run_page.conclusion import (
     phase_reason,
 )
 from specops.phases.run_page.folder import RunFolder, read
-from specops.render import files
+from specops.render import write_files
 from specops.render.figures import NONE, count, sentence
 from specops.render.report.document import Badge, Cell, Document, Section, State, Step, Table, Tile
-from specops.render.report.html import GENERATOR, html
+from specops.render.report.formats import GENERATOR, html
 from specops.results import Result
 
 NEXT, CHANGE = "next: ", "change: "
@@ -237,7 +237,7 @@ def write_page(folder: Path) -> Path:
             f"could not write {path}: the file there was not written by specops",
             hint=f"rename it: mv {path} {path}.old",
         )
-    files.write(folder, {INDEX: html(document(read(folder)))})
+    write_files(folder, {INDEX: html(document(read(folder)))})
     return path
 
 

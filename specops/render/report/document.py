@@ -1,4 +1,4 @@
-"""A page as data: what it says, whatever it is written as. html.py and markdown.py write it."""
+"""A page as data: what it says, whatever it is written as. formats.py writes it."""
 
 from __future__ import annotations
 
