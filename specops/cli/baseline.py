@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, ResultOption, shared_options
-from specops.cli.options import (
+from specops.cli.call import (
+    Answer,
     ApiKeyOption,
+    Call,
     EndpointOption,
     IgnoreEosFlag,
     MaxRpsOption,
     MaxTokensOption,
     PromptsOption,
+    ResultOption,
     TimeoutOption,
     TokenizerOption,
     TopPOption,
     names,
+    shared_options,
     whole_numbers,
 )
 from specops.cli.output import Table

@@ -1,4 +1,5 @@
-"""One decorator for all commands: the options that they share, and how their answer is given.
+"""One decorator for all commands: the options that they share, and how their answer is given. Below it are
+the options that several commands have in common, with their checks.
 
 A command's function has only its own options. It takes a `Call`, or an `OnRollout` where its first argument
 is a rollout file, and returns an `Answer`; a command that serves until it is stopped returns None.
@@ -9,10 +10,11 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
@@ -22,23 +24,17 @@ import typer
 from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
+from specops import results
 from specops.cli.output import Table, name_rollout, print_json, print_text
 from specops.cli.progress import progress
-from specops.errors import Exit, UsageError
+from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.results import Result, write
 
 if TYPE_CHECKING:
     from specops.config import Rollout
     from specops.phases.commands import Commands
-    from specops.progress import Progress
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from specops import results
-
-if TYPE_CHECKING:
     from specops.phases.run_page.document import PageUpdates
+    from specops.progress import Progress
 
 
 @contextmanager
@@ -247,3 +243,62 @@ class FirstUnlessNamed(TyperGroup):
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
+
+
+EndpointOption = Annotated[str, typer.Option(help="chat or completions.")]
+TopPOption = Annotated[float, typer.Option(help="Nucleus sampling.")]
+IgnoreEosFlag = Annotated[bool, typer.Option("--ignore-eos", help="Generate to max_tokens.")]
+MaxTokensOption = Annotated[int | None, typer.Option(help="Tokens at most; default: each prompt's own.")]
+TimeoutOption = Annotated[float, typer.Option(help="Seconds for one request.")]
+MaxRpsOption = Annotated[float | None, typer.Option(help="Never send more requests a second.")]
+ApiKeyOption = Annotated[
+    str | None, typer.Option(help="Variable with the API key; SPECOPS_API_KEY or OPENAI_API_KEY.")
+]
+PromptsOption = Annotated[
+    Path | None, typer.Option(help="Prompt set: playbook, OpenAI batch, ShareGPT or Spec-Bench.")
+]
+TokenizerOption = Annotated[
+    Path | None, typer.Option(help="tokenizer.json, to count tokens where no usage is reported.")
+]
+HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
+MaxQueueOption = Annotated[
+    int, typer.Option(min=0, help="Sequences that may wait; above it the answer is 429.")
+]
+GraceOption = Annotated[
+    float, typer.Option(min=0, help="Seconds that running requests have to finish in at the end.")
+]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads that PyTorch computes with.")]
+
+
+def whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--concurrency takes whole numbers by commas, not {text!r}", hint="such as --concurrency 1,4,8"
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def log_to_stderr(*, quiet: bool) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Around imports. EnvironmentFailure, that `what` could not be done, where one of them is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EnvironmentFailure(
+            f"could not {what}: {error.name} is not installed",
+            hint=f"install the {name} extra: {install_command(name)}",
+        ) from error

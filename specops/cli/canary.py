@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, shared_options
-from specops.cli.options import ApiKeyOption, EndpointOption, PromptsOption, names
+from specops.cli.call import Answer, ApiKeyOption, Call, EndpointOption, PromptsOption, names, shared_options
 from specops.errors import UsageError
 from specops.phases.commands import Commands
 from specops.phases.measurement import checked

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specops.cli.call import Answer, AnswerOption, Call, shared_options
-from specops.cli.options import extra
+from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.cli.output import Table
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.cli.call import Answer, Call, shared_options
-from specops.cli.options import (
+from specops.cli.call import (
+    Answer,
+    Call,
     GraceOption,
     HostOption,
     MaxQueueOption,
@@ -27,6 +28,7 @@ from specops.cli.options import (
     TopPOption,
     extra,
     log_to_stderr,
+    shared_options,
 )
 from specops.cli.output import print_error
 from specops.cli.serve import API_KEY, Serving

@@ -13,9 +13,8 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.cli.call import Call, shared_options
+from specops.cli.call import Call, HostOption, PortOption, ThreadsOption, extra, log_to_stderr, shared_options
 from specops.cli.edge_client import TOKEN
-from specops.cli.options import HostOption, PortOption, ThreadsOption, extra, log_to_stderr
 from specops.cli.serve import EMBEDDED
 from specops.errors import UsageError
 from specops.net import is_loopback

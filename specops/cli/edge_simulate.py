@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specops.assets import asset
-from specops.cli.call import Answer, AnswerOption, Call, shared_options
-from specops.cli.options import extra
+from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:

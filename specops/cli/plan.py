@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.assets import asset
-from specops.cli.call import Answer, AnswerOption, Call, shared_options
-from specops.cli.options import extra
+from specops.cli.call import Answer, AnswerOption, Call, extra, shared_options
 from specops.errors import UsageError
 from specops.render.figures import NONE, aligned, count, milliseconds, sentence
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from specops.cli.options import extra
+from specops.cli.call import extra
 from specops.errors import UsageError
 from specops.results import HASH, Result
 

@@ -10,8 +10,8 @@ import typer
 from typing_extensions import TypedDict
 
 from specops.assets import asset
-from specops.cli.call import Call, shared_options
-from specops.cli.options import (
+from specops.cli.call import (
+    Call,
     GraceOption,
     HostOption,
     MaxQueueOption,
@@ -19,6 +19,7 @@ from specops.cli.options import (
     ThreadsOption,
     extra,
     log_to_stderr,
+    shared_options,
 )
 from specops.errors import ModelError, UsageError
 

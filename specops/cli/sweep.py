@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specops.cli.call import Answer, Call, OnRollout, shared_options
-from specops.cli.options import names
+from specops.cli.call import Answer, Call, OnRollout, names, shared_options
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
