@@ -1,15 +1,438 @@
-"""`specops schema`."""
+"""`specops schema`, and its table: what commands print with --json and write as results, by name, as the
+types that these are made of.
+
+`document` makes the JSON schema from the types. A type is imported when its schema is made, since some need
+the embedded engine.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from specops.cli.call import Answer, Call, shared_options
-from specops.cli.schema_table import SHAPES, document
+from specops.cli.call import Answer, Call, extra, shared_options
+from specops.errors import UsageError
+from specops.results import HASH, Result
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REFERENCE = "#/$defs/{model}"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a result holds in `data`. The keys of all types lie side by side there."""
+
+    always: tuple[Any, ...] = ()
+    finished: tuple[Any, ...] = ()
+    """Absent from a result that was stopped before its end (verdict `partial`)."""
+
+    recommendation: Any = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One document: `holds` imports and returns its type, several that make one object, or the `Content` of a
+    result."""
+
+    commands: tuple[str, ...]
+    """The commands that print it with --json, as they are typed."""
+
+    about: str
+    holds: Callable[[], Any]
+
+
+def document(name: str) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of the document called `name`. UsageError for an unknown name,
+    EnvironmentFailure where its types need an extra that is not installed."""
+    if name not in SHAPES:
+        raise UsageError(f"no schema {name!r}: expected {', '.join(SHAPES)}", hint="specops schema")
+    shape = SHAPES[name]
+    with extra("edge", f"print the schema {name}"):
+        holds = shape.holds()
+    found = _result(name, holds) if isinstance(holds, Content) else _of(holds)
+    head = {"$schema": DIALECT, "title": name, "description": shape.about}
+    return head | found | head
+
+
+def _of(kind: Any) -> dict[str, Any]:
+    if isinstance(kind, tuple):
+        parts: dict[str, Any] = {}
+        return _merged(list(kind), parts) | {"$defs": parts}
+    return TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
+
+
+def _result(name: str, content: Content) -> dict[str, Any]:
+    """The frame of every result, with `data` in it. It is closed: another key is an error."""
+    frame = Result.model_json_schema(ref_template=REFERENCE)  # to write it, a function leaves fields out
+    fields = frame["properties"] | {HASH: {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
+    parts: dict[str, Any] = {}
+    data = _merged([*content.always, *content.finished], parts)
+    required = {one for kind in content.always for one in _of(kind).get("required", [])}
+    fields |= {"phase": {"const": PHASES_OF.get(name, name)}, "data": data | {"required": sorted(required)}}
+    found: dict[str, Any] = {
+        "type": "object",
+        "properties": fields,
+        "required": sorted(set(fields) - {"recommendation"}),
+        "additionalProperties": False,
+    }
+    later: dict[str, Any] = {"properties": {"data": {"required": sorted(data.get("required", []))}}}
+    if content.recommendation is None:
+        del fields["recommendation"]
+    else:
+        fields["recommendation"] = _merged([content.recommendation], parts)
+        later["required"] = ["recommendation"]
+    if content.finished:
+        found |= {"if": {"properties": {"verdict": {"const": "partial"}}}, "else": later}
+    return found | {"$defs": parts}
+
+
+def _merged(kinds: list[Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """One object with the keys of all `kinds`; what they refer to is added to `parts`."""
+    found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    for kind in kinds:
+        one = _of(kind)
+        for name, part in one.pop("$defs", {}).items():
+            if parts.setdefault(name, part) != part:
+                raise ValueError(f"two parts of one schema are called {name}")
+        found["properties"] |= one["properties"]
+        found["required"] += one.get("required", [])
+        closed = one.get("additionalProperties") is False
+        found["additionalProperties"] = found.get("additionalProperties", False) or not closed
+    return found
+
+
+PHASES_OF = {"run-record": "run", "edge-simulate": "edge_simulate"}
+"""The `phase` in a result whose schema has another name."""
+
+
+def _init() -> Any:
+    from specops.cli.init import Written
+
+    return Written
+
+
+def _doctor() -> Any:
+    from specops.phases.doctor.examine import Examined
+
+    return Content((Examined,))
+
+
+def _run() -> Any:
+    from specops.cli.run import Walked
+
+    return Walked
+
+
+def _run_plan() -> Any:
+    from specops.cli.run import Total
+    from specops.phases.playbook.walk import WalkForecast
+
+    return WalkForecast, Total
+
+
+def _run_record() -> Any:
+    from specops.phases.playbook.walk import Record
+
+    return Content((Record,))
+
+
+def _baseline() -> Any:
+    from specops.phases.measurement import Measured
+
+    return Content((Measured,))
+
+
+def _ab() -> Any:
+    from specops.phases.ab.report import Report
+    from specops.phases.ab.visits import Stored
+
+    return Content((Stored,), (Report,))
+
+
+def _sweep() -> Any:
+    from specops.phases.sweep.plan import Stored
+    from specops.phases.sweep.report import Recommendation, Report
+
+    return Content((Stored,), (Report,), Recommendation)
+
+
+def _sweep_plan() -> Any:
+    from specops.phases.sweep.spec import Forecast
+
+    return Forecast
+
+
+def _verify_draft() -> Any:
+    from specops.phases.verify_draft.verify import Verified
+
+    return Content((Verified,))
+
+
+def _guide() -> Any:
+    from specops.phases.verify_draft.guide import Advice
+
+    return Advice
+
+
+def _canary() -> Any:
+    from specops.phases.canary.pair import Conformance
+
+    return Content((Conformance,))
+
+
+def _plan() -> Any:
+    from specops.phases.plan import Explained
+
+    return Content((Explained,))
+
+
+def _launch() -> Any:
+    from specops.phases.launch import Rendered
+
+    return Content((Rendered,))
+
+
+def _lint() -> Any:
+    from specops.phases.launch import Linted
+
+    return Content((Linted,))
+
+
+def _route() -> Any:
+    from specops.phases.route.render import Routed
+
+    return Content((Routed,))
+
+
+def _route_check() -> Any:
+    from specops.phases.route.check import Checked
+
+    return Content((Checked,))
+
+
+def _explain() -> Any:
+    from specops.phases.route.explain import Explanation
+
+    return Explanation
+
+
+def _monitor() -> Any:
+    from specops.phases.monitor.render import Rendered
+
+    return Content((Rendered,))
+
+
+def _monitor_check() -> Any:
+    from specops.phases.monitor.check import Checked
+
+    return Content((Checked,))
+
+
+def _guard() -> Any:
+    from specops.guard.guard import Status
+
+    return Status
+
+
+def _drill() -> Any:
+    from specops.phases.guard_drill import Rehearsal
+
+    return Content((Rehearsal,))
+
+
+def _guard_simulate() -> Any:
+    from specops.cli.guard import Judged
+    from specops.guard.simulation.simulate import Simulated
+
+    return Simulated, Judged
+
+
+def _checklist() -> Any:
+    from specops.phases.checklist.evidence import Checked
+
+    return Content((Checked,))
+
+
+def _attestation() -> Any:
+    from specops.phases.checklist.evidence import Attestation
+
+    return Attestation
+
+
+def _diagnose() -> Any:
+    from specops.phases.diagnose.diagnose import Diagnosis
+
+    return Content((Diagnosis,))
+
+
+def _report() -> Any:
+    from specops.phases.report.report import Report
+
+    return Content((Report,))
+
+
+def _schedule() -> Any:
+    from specops.cli.report import ScheduleFiles
+
+    return ScheduleFiles
+
+
+def _compare() -> Any:
+    from specops.phases.run_comparison.comparison import Comparison
+
+    return Content((Comparison,))
+
+
+def _plot() -> Any:
+    from specops.cli.plot import Drawn
+
+    return Drawn
+
+
+def _issues() -> Any:
+    from specops.serving import KnownIssue
+
+    return list[KnownIssue]
+
+
+def _acceptances() -> Any:
+    from specops.serving import ReferenceAcceptance
+
+    return list[ReferenceAcceptance]
+
+
+def _schemas() -> Any:
+    from specops.cli.schema import Named
+
+    return list[Named]
+
+
+def _serve() -> Any:
+    from specops.cli.serve import Serving
+
+    return Serving
+
+
+def _verify_server() -> Any:
+    from specops.cli.edge import Verifying
+
+    return Verifying
+
+
+def _chat() -> Any:
+    from specops.cli.edge_client import Spoken
+
+    return Spoken
+
+
+def _edge_bench() -> Any:
+    from specops.phases.edge_bench.judging import Comparison
+    from specops.phases.edge_bench.records import Visits
+
+    return Content((Comparison, Visits))
+
+
+def _edge_simulate() -> Any:
+    from specops.phases.edge_simulate import Simulated
+
+    return Content((Simulated,))
+
+
+def _acceptance() -> Any:
+    from specops.phases.acceptance import Measured
+
+    return Content((Measured,))
+
+
+def _verifiers() -> Any:
+    from specops.phases.verifiers import Ranking
+
+    return Content((Ranking,))
+
+
+def _specinfer() -> Any:
+    from specops.phases.specinfer import Tables
+
+    return Content((Tables,))
+
+
+def _kernels() -> Any:
+    from specops.phases.kernels import Measured
+
+    return Content((Measured,))
+
+
+def _error() -> Any:
+    from specops.cli.output import Failure
+
+    return Failure
+
+
+def _rollout() -> Any:
+    from specops.config import Rollout
+
+    return Rollout
+
+
+GUARD = ("guard run", "guard once", "guard status", "guard override")
+SHAPES: Mapping[str, Shape] = {
+    "error": Shape((), "Any command that fails, on stdout in place of its answer.", _error),
+    "init": Shape(("init",), "The rollout file that was written.", _init),
+    "doctor": Shape(("doctor",), "Every check of a machine, an endpoint or a rollout.", _doctor),
+    "run": Shape(("run",), "The phases of a walk, and how it ended.", _run),
+    "run-plan": Shape(("run",), "With --plan: what a walk would do.", _run_plan),
+    "run-record": Shape((), "run.json: what a walk skipped, and where it stopped.", _run_record),
+    "baseline": Shape(("baseline",), "baseline.json: one endpoint, by load and class.", _baseline),
+    "ab": Shape(("ab",), "ab.json: speed-ups and decisions, with every request.", _ab),
+    "sweep": Shape(("sweep",), "sweep.json: every cell, and the recommended setting.", _sweep),
+    "sweep-plan": Shape(("sweep",), "With --dry-run: what a sweep would measure.", _sweep_plan),
+    "verify-draft": Shape(("verify-draft",), "drafts.json: whether a draft fits a target.", _verify_draft),
+    "verify-draft-guide": Shape(("verify-draft",), "With --guide: drafts that suit a target.", _guide),
+    "canary": Shape(("canary",), "canary.json: every check of both pools.", _canary),
+    "plan": Shape(("plan explain",), "The planner's choice at each batch size.", _plan),
+    "launch": Shape(("launch render",), "launch.json: how both pools start; the capacity gate.", _launch),
+    "lint": Shape(("launch lint",), "Findings on each command of an engine.", _lint),
+    "route": Shape(("route render",), "route.json: the router's rules and their sources.", _route),
+    "route-check": Shape(("route check",), "Requests to a real router, and where they went.", _route_check),
+    "route-explain": Shape(("route explain",), "The pool of one request, and why.", _explain),
+    "monitor": Shape(("monitor render",), "monitor.json: alert thresholds and their sources.", _monitor),
+    "monitor-check": Shape(("monitor check",), "Which series Prometheus has.", _monitor_check),
+    "guard": Shape(GUARD, "The guard's state and its last evaluation.", _guard),
+    "guard-drill": Shape(("guard drill",), "guard-drill.json: a rehearsed fall-back.", _drill),
+    "guard-simulate": Shape(("guard simulate",), "What the guard's rules do with a trace.", _guard_simulate),
+    "checklist": Shape(("checklist show",), "checklist.json: every item and its evidence.", _checklist),
+    "checklist-attest": Shape(("checklist attest",), "A person's confirmation of an item.", _attestation),
+    "diagnose": Shape(("diagnose",), "diagnose.json: causes, evidence and fixes.", _diagnose),
+    "report": Shape(("report make",), "reports/DAY.json: the weekly report.", _report),
+    "report-schedule": Shape(("report schedule",), "The cron and systemd files.", _schedule),
+    "compare": Shape(("compare",), "Two runs: settings, and what surely changed.", _compare),
+    "plot": Shape(("plot",), "The picture that was written.", _plot),
+    "issues": Shape(("issues",), "Known issues of serving engines.", _issues),
+    "issues-acceptance": Shape(("issues",), "With --acceptance: published lengths.", _acceptances),
+    "schema": Shape(("schema",), "Without a name: the schemas that there are.", _schemas),
+    "serve": Shape(("serve", "edge serve"), "One line, once the server is up.", _serve),
+    "edge-verify-server": Shape(("edge verify-server",), "One line, once it is up.", _verify_server),
+    "edge-chat": Shape(("edge chat",), "One answer, with its rates.", _chat),
+    "edge-bench": Shape(("edge bench",), "Drafting at the edge and on the server.", _edge_bench),
+    "edge-simulate": Shape(("edge simulate",), "Simulated clients at the edge.", _edge_simulate),
+    "acceptance": Shape(("bench acceptance",), "Acceptance by rule and tree width.", _acceptance),
+    "verifiers": Shape(("bench verifiers",), "Verifiers on the same trees.", _verifiers),
+    "specinfer": Shape(("bench specinfer",), "SpecInfer's tables 1 to 3.", _specinfer),
+    "kernels": Shape(("bench kernels",), "Times and errors of the Triton kernels.", _kernels),
+    "rollout": Shape((), "A rollout file, for editors.", _rollout),
+}
+"""By the name that `specops schema` takes. A result's name is its `phase`."""
+
+
+def of_command(words: str) -> list[str]:
+    """Names of the documents that the command `words`, such as `guard status`, prints with --json."""
+    return [name for name, shape in SHAPES.items() if words in shape.commands]
 
 
 class Named(TypedDict):

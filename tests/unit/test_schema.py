@@ -13,7 +13,7 @@ from published_schemas import errors
 from test_cli_help import paths
 
 from specops.cli.app import app
-from specops.cli.schema_table import SHAPES, document, of_command
+from specops.cli.schema import SHAPES, document, of_command
 from specops.results import Result, written
 
 
