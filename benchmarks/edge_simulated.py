@@ -21,7 +21,7 @@ from pathlib import Path
 
 from specops.assets import asset
 from specops.config import StandIn, load
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.edge.simulation.measured import LEVELS
 from specops.edge.simulation.model import EdgeCosts, Setting, straight
 from specops.edge.simulation.outcome import replicate

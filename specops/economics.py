@@ -1,4 +1,5 @@
-"""What a step of speculation costs and what it must bring, from what was measured. Pure.
+"""What a step of speculation costs and what it must bring, from what was measured; and what tokens cost where
+edges draft. Pure.
 
 A step verifies one draft: the target's pass over the draft and the last token yields what is accepted and
 one token more. With k tokens drafted a step takes `step(k)` milliseconds, and step(0) is a step of one token.
@@ -14,6 +15,15 @@ which assumes that every position is accepted with the same probability alpha, i
 that the target's pass over k + 1 tokens takes as long as over one, and that nothing else takes time. A
 measured step(k) has the passes as they are, the scheduler, sampling and the batch's other streams in it; what
 is left of the assumptions is alpha, and `break_even_rate` does without it. None of it counts the prompt.
+
+Where a server verifies and edges draft, tokens cost
+
+    money = server's price * server's seconds + edge's price * the sum of the edges' seconds
+
+SpecEdge (arXiv 2505.17052) gives its reverse, thousands of tokens for a unit of money, as cost efficiency.
+Which of a server's seconds are counted is said by whoever counts: all that passed, where it has nobody else
+to serve, or those in which it was busy, where others fill the rest. An edge's seconds are all that passed
+while somebody used it: nobody else does in between.
 """
 
 from __future__ import annotations
@@ -23,6 +33,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+HOUR_S = 3600.0
 
 
 def tokens_a_step(curve: Sequence[float]) -> float:
@@ -148,3 +160,38 @@ def cut(positions: Sequence[Position]) -> int:
         if not position.pays:
             return position.k - 1
     return len(positions)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Of one machine of each kind for an hour, in any currency."""
+
+    server_per_hour: float
+    edge_per_hour: float
+    """0 where the user owns it and would not use it otherwise."""
+
+    def __post_init__(self) -> None:
+        if self.server_per_hour <= 0 or self.edge_per_hour < 0:
+            raise ValueError(f"a server costs something, and an edge no less than nothing: {self}")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What so many tokens took."""
+
+    tokens: int
+    server_s: float
+    edge_s: float
+    """Of all edges together; 0 where none drafts."""
+
+    def money(self, prices: Prices) -> float:
+        return (prices.server_per_hour * self.server_s + prices.edge_per_hour * self.edge_s) / HOUR_S
+
+    def per_million(self, prices: Prices) -> float | None:
+        """Money for a million tokens; None where there were none."""
+        return self.money(prices) / self.tokens * 1e6 if self.tokens else None
+
+    def thousands_per_unit(self, prices: Prices) -> float | None:
+        """Thousands of tokens for one unit of money; None where nothing was spent."""
+        money = self.money(prices)
+        return self.tokens / money / 1000 if money > 0 else None

@@ -1,6 +1,6 @@
 """Runs one command and holds a lock until it ends, though the guard that started it was killed.
 
-    python -I holding.py DESCRIPTOR COMMAND …
+    python -I locked_command.py DESCRIPTOR COMMAND …
 
 The lock belongs to the open file DESCRIPTOR, which was locked before this began. The command does not inherit
 it, so that a server which it leaves behind holds no lock. Standard library only: it starts in milliseconds.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from typing_extensions import TypedDict
 
 from specops import results
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.edge.settings import Drafting
 from specops.edge.simulation import paper
 from specops.edge.simulation.measured import Answer, measure

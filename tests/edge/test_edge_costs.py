@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.cost import Prices, Spent
+from specops.economics import Prices, Spent
 
 A100_40, RTX_4090 = 0.001125, 0.0000972
 """USD a second, as SpecEdge's metrics have them."""

@@ -13,7 +13,7 @@ pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
 from specops.assets import asset
 from specops.cli.app import app
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.edge.settings import Drafting
 from specops.edge.simulation.measured import LEVELS, Answer, measure
 from specops.edge.simulation.model import EdgeCosts, Setting, straight

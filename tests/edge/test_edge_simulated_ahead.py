@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
+from specops.economics import Prices
 from specops.edge.client_metrics import EdgeCounters
 from specops.edge.client_sessions import Stage, Talk, Talks
-from specops.edge.cost import Prices
 from specops.edge.depth import Included
 from specops.edge.fallback import Fallback
 from specops.edge.link import Branch, Proposal

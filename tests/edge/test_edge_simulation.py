@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("simpy", reason="the edge extra is not installed")
 pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.edge.simulation.model import EdgeCosts, Log, Setting, straight
 from specops.edge.simulation.outcome import SETTLING, Outcome, outcome, replicate, simulate
 from specops.edge.simulation.rounds import Rounds, of_rates

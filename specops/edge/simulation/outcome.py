@@ -9,7 +9,7 @@ from typing import Any
 
 import simpy
 
-from specops.edge.cost import Prices, Spent
+from specops.economics import Prices, Spent
 from specops.edge.link import Proposal
 from specops.edge.simulation.client import Edge, Served
 from specops.edge.simulation.model import EdgeCosts, Log, Setting

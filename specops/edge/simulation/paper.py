@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from specops.edge.cost import HOUR_S, Prices
+from specops.economics import HOUR_S, Prices
 from specops.edge.simulation.model import EdgeCosts, Heads, Setting
 from specops.edge.simulation.outcome import Summary, replicate
 from specops.edge.simulation.rounds import Rounds, of_rates

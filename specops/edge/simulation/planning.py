@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.edge.simulation.model import EdgeCosts, Setting
 from specops.edge.simulation.outcome import Summary, replicate
 from specops.edge.simulation.paper import crossing

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
-from specops.edge.cost import Prices, Spent
+from specops.economics import Prices, Spent
 from specops.phases.ab.speedups import Shown
 from specops.phases.edge_bench.records import Answer, ClientEffort, VisitRecord
 

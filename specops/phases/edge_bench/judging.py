@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict
 
 from specops import stats
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.phases.edge_bench.figures import Figures, Quality, Ratio, figures, proactive, ratios_of
 from specops.phases.edge_bench.records import VisitRecord
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from specops.assets import asset
 from specops.config import Edge, Rollout, StandIn
 from specops.defaults import CONFIDENCE
-from specops.edge.cost import Prices
+from specops.economics import Prices
 from specops.engine.heads import needs_target
 from specops.errors import ConfigError
 from specops.serving import OwnModels
