@@ -12,9 +12,9 @@ from made_checklists import NOW, Made, write
 from specops.guard.guard import Status, status
 from specops.guard.journal import Standing
 from specops.guard.state import Evaluation
-from specops.phases.checklist import live_items, result_items
+from specops.phases.checklist import items
 from specops.phases.checklist.evidence import Look, Open
-from specops.phases.checklist.result_items import acceptance
+from specops.phases.checklist.items import acceptance
 from specops.prometheus.api import Sample
 
 
@@ -83,7 +83,7 @@ def test_acceptance_is_of_live_traffic_where_there_is_enough(
 def test_memory_that_is_below_its_limit_is_too_little_where_the_kv_cache_is_full(
     figures: dict[str, float], passed: bool, made: Made
 ) -> None:
-    decided = result_items.gpu_memory(look(made, Prometheus(**figures)))
+    decided = items.gpu_memory(look(made, Prometheus(**figures)))
     assert decided.passed == passed, decided.found
     assert (decided.change is None) == passed
 
@@ -93,7 +93,7 @@ def test_gpu_memory_is_the_exporters_where_there_is_one(share: float, passed: bo
     made = Made(tmp_path)
     addresses = {"standard": ["127.0.0.1:1"], "speculative": ["127.0.0.1:2"], "gpus": ["127.0.0.1:3"]}
     write(tmp_path, addresses=addresses)
-    decided = result_items.gpu_memory(look(made, Prometheus(gpu_memory_share=share)))
+    decided = items.gpu_memory(look(made, Prometheus(gpu_memory_share=share)))
     assert (decided.passed, f"{share:.0%}" in decided.found) == (passed, True)
 
 
@@ -119,10 +119,10 @@ def stands(verdict: Any, *, seconds_ago: float = 30.0, **changes: Any) -> Status
 def test_a_guard_counts_while_it_runs_and_sees(
     found: Status, passed: bool | None, said: str, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_items, "standing", lambda folder: found)
+    monkeypatch.setattr(items, "standing", lambda folder: found)
     if passed is None:
         with pytest.raises(Open, match=said):
-            live_items.guard_running(look(made, None))
+            items.guard_running(look(made, None))
         return
-    decided = live_items.guard_running(look(made, None))
+    decided = items.guard_running(look(made, None))
     assert (decided.passed, said in decided.found) == (passed, True), decided.found

@@ -11,7 +11,7 @@ from typing import get_args
 from specops import results
 from specops.config import Rollout
 from specops.errors import FileError, SpecopsError
-from specops.phases.checklist import live_items, report_schedule, result_items
+from specops.phases.checklist import items, report_schedule
 from specops.phases.checklist.evidence import (
     ATTESTATIONS,
     CLOCK_SKEW,
@@ -152,52 +152,52 @@ ITEMS: Sequence[Spec] = (
         "baseline",
         "the baseline is measured: TTFT, TPOT, E2E, throughput",
         by_phase("baseline"),
-        result_items.baseline,
+        items.baseline,
     ),
     Spec(
         "draft-compatible",
         "draft and target fit: their tokenizers were compared",
         by_phase("drafts"),
-        result_items.draft_compatible,
+        items.draft_compatible,
         attestable=True,
     ),
     Spec(
         "k-swept",
         "the best number of speculative tokens was looked for, and is deployed",
         by_phase("sweep"),
-        result_items.k_swept,
+        items.k_swept,
     ),
     Spec(
         "acceptance",
         "acceptance is above 0.55, or above its measured break-even",
         by_phase("ab"),
-        result_items.acceptance,
+        items.acceptance,
     ),
-    Spec("speedup", "E2E is more than 1.3 times as fast", by_phase("ab"), result_items.speedup),
+    Spec("speedup", "E2E is more than 1.3 times as fast", by_phase("ab"), items.speedup),
     Spec(
         "gpu-memory",
         "GPU memory is below 95%, and the KV cache is enough",
         by_phase("sweep"),
-        result_items.gpu_memory,
+        items.gpu_memory,
     ),
     Spec(
         "fallback-tested",
         "the fall-back was rehearsed on the live set-up: the drill",
         by_phase("guard-drill"),
-        live_items.fallback_tested,
+        items.fallback_tested,
     ),
     Spec(
         "routing",
         "routing by traffic class is rendered, and routers run",
         by_phase("route"),
-        live_items.routing,
+        items.routing,
         attestable=True,
     ),
     Spec(
         "monitoring",
         "rules, alerts and the dashboard are rendered, and Prometheus has their series",
         by_phase("monitor"),
-        live_items.monitoring,
+        items.monitoring,
         attestable=True,
     ),
     Spec(
@@ -218,21 +218,21 @@ ITEMS: Sequence[Spec] = (
         "capacity",
         "the standard pool carries the peak alone",
         by_phase("baseline"),
-        live_items.capacity,
+        items.capacity,
         "specops",
     ),
     Spec(
         "canary",
         "the speculative pool answers as the standard one does",
         by_phase("canary"),
-        live_items.canary,
+        items.canary,
         "specops",
     ),
     Spec(
         "guard-running",
         "a guard runs and has data",
         by_words("guard run {rollout}"),
-        live_items.guard_running,
+        items.guard_running,
         "specops",
         attestable=True,
     ),
