@@ -2,10 +2,11 @@
 
 Read strictly. Relative paths are relative to the rollout file.
 
-pools.py     what serves: a section of each engine (specops/serving), two of them together
 deploy.py    where pools are deployed and where the parts answer
-monitor.py, route.py, guard.py, edge.py   what watches, routes, switches, and drafts elsewhere
-rollout.py   what is measured, swept, compared and reported; prices; and the whole
+monitor.py, route.py, guard.py, edge.py   what watches (with the alerts that ship), routes, switches, and
+             drafts elsewhere
+rollout.py   the pools, each a section of its engine (specops/serving); what is measured, swept, compared and
+             reported; prices; and the whole
 reading.py   from a file to a Rollout, or to an error that says where and what; its run folder
 """
 
@@ -13,9 +14,8 @@ from specops.config.deploy import Addresses, Deploy, Peak
 from specops.config.edge import DeclaredPass, Edge, StandIn
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
-from specops.config.pools import Pools
 from specops.config.reading import beside, load, run_folder
-from specops.config.rollout import Ab, Canary, Costs, Measure, Report, Rollout, Slo, Sweep
+from specops.config.rollout import Ab, Canary, Costs, Measure, Pools, Report, Rollout, Slo, Sweep
 from specops.config.route import Route
 from specops.section import PORT, ExistingPath, Section
 from specops.serving import Pool

@@ -1,21 +1,70 @@
-"""The rollout file's other sections, and the file as a whole."""
+"""The two pools of a rollout, each in its engine's own section, and what they must have in common; the other
+sections of the rollout file; and the file as a whole.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from specops.config.deploy import Addresses, Deploy, Peak
 from specops.config.edge import Edge
 from specops.config.guard import Guard
 from specops.config.monitor import Monitor
-from specops.config.pools import Pools
 from specops.config.route import Route
 from specops.defaults import CONCURRENCY, CONFIDENCE, REQUEST_TIMEOUT_S
 from specops.section import ExistingPath, Section, Tree
+from specops.serving import ENGINES, Pool
+
+if TYPE_CHECKING:
+    AnyPool = Pool
+else:
+    AnyPool = Annotated[
+        Union[tuple(engine.settings for engine in ENGINES.values())],  # noqa: UP007
+        Field(discriminator="engine"),
+    ]
+
+
+class Pools(Section):
+    standard: AnyPool = Field(description="Without speculation: what the other is compared with.")
+    speculative: AnyPool = Field(description="With speculation.")
+
+    @model_validator(mode="after")
+    def _one_speculates(self) -> Pools:
+        if self.standard.speculates:
+            raise PydanticCustomError(
+                "pools",
+                "the standard pool must not have speculation",
+                {"hint": "remove pools.standard.speculation: it is what the other pool is compared with"},
+            )
+        if self.speculative.speculates is False:
+            raise PydanticCustomError(
+                "pools",
+                "the speculative pool has no speculation",
+                {"hint": "add pools.speculative.speculation, such as tree: chain:3"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_else_differs(self) -> Pools:
+        one, other = self.standard.comparable, self.speculative.comparable
+        if one is None or other is None or self.standard.engine != self.speculative.engine:
+            return self
+        unlike = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+        if unlike:
+            raise PydanticCustomError(
+                "pools",
+                "the pools differ in more than speculation: {keys}",
+                {
+                    "keys": ", ".join(unlike),
+                    "hint": "write the same for both: what else differs would be measured as speculation",
+                },
+            )
+        return self
+
 
 SPAN = r"^[1-9][0-9]{0,3}[hdw]$"
 AT = r"^((Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?([01][0-9]|2[0-3]):[0-5][0-9]$"

@@ -15,7 +15,7 @@ from adopting import adopted_by
 from daemons import program
 
 from specops.config import Rollout, load
-from specops.config.alerts import ALERTS, alert_record
+from specops.config.monitor import ALERTS, alert_record
 from specops.phases.monitor.render import FOLDER, render, texts
 from specops.phases.monitor.thresholds import limits, measurements
 from specops.progress import Silent

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specops.config import Rollout
-from specops.config.alerts import AlertName
+from specops.config.monitor import AlertName
 from specops.phases.monitor.render import texts
 from specops.phases.monitor.thresholds import Figure, Measurements, limits
 from specops.render.prometheus.alerts import Limit

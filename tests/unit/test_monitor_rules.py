@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
 
-from specops.config.alerts import ALERTS, alert_record
+from specops.config.monitor import ALERTS, alert_record
 from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import Figure, left_out, limits

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from specops import results
 from specops.config import Rollout
-from specops.config.alerts import AlertName
+from specops.config.monitor import AlertName
 from specops.phases.inputs import left_out, version_of
 from specops.phases.monitor import thresholds
 from specops.phases.monitor.thresholds import Measurements, limits, measurements

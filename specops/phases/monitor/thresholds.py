@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from specops import results
 from specops.config import Pool, Rollout
-from specops.config.alerts import ALERTS, AlertName, AlertRecord, alert_record
-from specops.config.monitor import AlertSetting
+from specops.config.monitor import ALERTS, AlertName, AlertRecord, AlertSetting, alert_record
 from specops.errors import FileError, SpecopsError
 from specops.guard.signals.criteria import break_even
 from specops.load.record import Spread

@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.config.alerts import ALERTS, AlertName, AlertRecord, alert_record
+from specops.config.monitor import ALERTS, AlertName, AlertRecord, alert_record
 from specops.errors import ConfigError
 from specops.prometheus import series
 from specops.prometheus.promql import LATENCIES, Latency, Signals, selector, stuck_window_s

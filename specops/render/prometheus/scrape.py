@@ -7,7 +7,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from specops.config import Pool, Rollout
-from specops.config.alerts import ALERTS, alert_record
+from specops.config.monitor import ALERTS, alert_record
 from specops.errors import ConfigError
 from specops.prometheus.series import POOL, POOLS, ROLLOUT, PoolName, exposed
 from specops.render.server import header, to_yaml

@@ -7,7 +7,6 @@ versions.py   which release knows which flag and speculative key (versions.json,
 execution.py  how a release runs a command: runner, async scheduling, CUDA graphs (execution.json, made by
               tools/vllm_execution.py)
 lint.py       what is wrong with a command, why, and what to write instead; rules/, a file a subject
-drafts.py     what it does with each kind of draft, by version; known issues of kinds are rows there
 """
 
 from __future__ import annotations

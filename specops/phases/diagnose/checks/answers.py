@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from math import comb
 
-from specops.config.alerts import OURS
+from specops.config.monitor import OURS
 from specops.phases.diagnose.checks.thresholds import BURST, GAP_MS
 from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Canary, Observations, Stream

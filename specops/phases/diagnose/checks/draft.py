@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import yaml
 
 from specops import economics
-from specops.config.alerts import OURS
+from specops.config.monitor import OURS
 from specops.economics import StepCost
 from specops.phases.diagnose.checks.speed import slower
 from specops.phases.diagnose.checks.thresholds import (
