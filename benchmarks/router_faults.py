@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from router import CHAT, rendered, rollout, serving
 
-from specops.launch.process import free_port
+from specops.launch.servers import free_port
 from specops.phases.route.cases import fuzz
 from specops.phases.route.check import RULES, ask, disagreement, nginx, trial
 from specops.phases.route.explain import Judge

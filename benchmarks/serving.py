@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from specops.assets import asset
 from specops.engine import Sampling, load_engine
-from specops.launch.process import Announced, running
+from specops.launch.servers import Announced, running
 from specops.load.workload import load_prompts
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool, Speculation

@@ -39,7 +39,7 @@ from transformers import AutoModelForCausalLM
 
 from specops.assets import asset
 from specops.config import Pool
-from specops.launch.pools import serving
+from specops.launch.servers import serving
 from specops.load.arrivals import Level, Pace
 from specops.load.client import Client
 from specops.load.runner import run_cell, warm_up

@@ -30,7 +30,7 @@ from typing import Any
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.launch.pools import serving
+from specops.launch.servers import serving
 from specops.load.arrivals import Level
 from specops.phases.ab.measure import compare
 from specops.phases.ab.report import read as read_comparison

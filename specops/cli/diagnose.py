@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from specops.cli.call import Answer, OnRollout, shared_options
-from specops.phases.diagnose.diagnose import FILE, Diagnosis
+from specops.phases.diagnose import FILE, Diagnosis
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.measurement import checked
 from specops.render.figures import sentence
@@ -38,8 +38,8 @@ def diagnose(
     from datetime import UTC, datetime
 
     from specops import results
+    from specops.phases.diagnose import FILE, diagnose
     from specops.phases.diagnose.collectors import gather
-    from specops.phases.diagnose.diagnose import FILE, diagnose
 
     symptoms = _symptoms(symptom or [])
     with call.progress() as shown:

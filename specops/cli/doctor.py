@@ -37,7 +37,7 @@ def doctor(
     from specops.config import load
 
     file = load(rollout) if rollout else None  # before what follows is loaded
-    from specops.phases.doctor.examine import examine, result
+    from specops.phases.doctor import examine, result
 
     checks = examine(base_url, prometheus, file)
     return Answer(result(checks), _page(checks))

@@ -118,7 +118,7 @@ def _init() -> Any:
 
 
 def _doctor() -> Any:
-    from specops.phases.doctor.examine import Examined
+    from specops.phases.doctor import Examined
 
     return Content((Examined,))
 
@@ -266,7 +266,7 @@ def _attestation() -> Any:
 
 
 def _diagnose() -> Any:
-    from specops.phases.diagnose.diagnose import Diagnosis
+    from specops.phases.diagnose import Diagnosis
 
     return Content((Diagnosis,))
 

@@ -19,7 +19,7 @@ from specops import results
 from specops.config import Deploy, Pool, Rollout
 from specops.errors import ConfigError, UsageError
 from specops.launch.command_files import command_of, commands_in, judge
-from specops.launch.pools import contained
+from specops.launch.servers import contained
 from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
 from specops.render import helm, write_files

@@ -25,7 +25,7 @@ from specops.engine.rng import Dice
 from specops.engine.tree import TokenTree
 from specops.engine.verifiers.naive import verify_greedy
 from specops.engine.verifiers.verifier import Proposals, Verified
-from specops.launch.process import Server
+from specops.launch.servers import Server
 from specops.load.settings import BaselineSettings
 from specops.phases.canary import conform
 from specops.progress import Silent

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from specops.assets import asset
-from specops.launch.pools import serving
-from specops.launch.process import Server
+from specops.launch.servers import Server, serving
 from specops.progress import Silent
 from specops.serving import pool_of
 

@@ -15,8 +15,8 @@ from conftest import Serve
 
 from specops.assets import asset
 from specops.errors import ConfigError, ServerError
-from specops.launch import pools
-from specops.launch.process import Known, running
+from specops.launch import servers
+from specops.launch.servers import Known, running
 from specops.phases.verify_draft.pair import settings_for
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
@@ -144,7 +144,7 @@ def test_a_program_that_is_not_here_is_said_before_anything_starts(standard) -> 
     gone = pool_of(standard | {"program": "/nowhere/llama-server"})
     assert isinstance(gone, Startable)
     with pytest.raises(ConfigError, match="there is no program /nowhere/llama-server"):
-        pools.check(gone)
+        servers.check(gone)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from walking import CANARY, MEASURE, PROMPTS, walk
 
-from specops.launch.process import Announced, Server, running
+from specops.launch.servers import Announced, Server, running
 from specops.phases.playbook import Walk
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool

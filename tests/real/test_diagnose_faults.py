@@ -17,8 +17,8 @@ import pytest
 from backfilled import AHEAD_S, PAST_S, SCRAPE_S, Pool, remembering
 
 from specops.config import Rollout
+from specops.phases.diagnose import diagnose
 from specops.phases.diagnose.collectors import gather, live
-from specops.phases.diagnose.diagnose import diagnose
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import Baseline, Compared, Ends, Load, Observations, Swept
 from specops.progress import Silent

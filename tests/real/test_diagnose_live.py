@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 from specops import results
 from specops.assets import asset
 from specops.cli.diagnose import page
-from specops.launch.pools import serving
-from specops.phases.diagnose.diagnose import FILE
+from specops.launch.servers import serving
+from specops.phases.diagnose import FILE
 from specops.progress import Silent
 from specops.prometheus.api import Api
 from specops.serving.embedded import EmbeddedPool

@@ -14,9 +14,8 @@ import daemons
 import pytest
 
 from specops.errors import UsageError
-from specops.phases.doctor import programs
+from specops.phases.doctor import examine, programs, result
 from specops.phases.doctor.endpoint import METRICS
-from specops.phases.doctor.examine import examine, result
 from specops.phases.doctor.machine import Check
 
 Answer = tuple[int, str]

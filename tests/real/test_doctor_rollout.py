@@ -14,8 +14,8 @@ from routers import ask
 
 from specops.config import load
 from specops.errors import Exit
+from specops.phases.doctor import examine
 from specops.phases.doctor.deployment import engines
-from specops.phases.doctor.examine import examine
 from specops.phases.doctor.machine import Check, gpus
 from specops.serving import vllm
 from specops.serving.vllm.versions import Version

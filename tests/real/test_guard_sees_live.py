@@ -17,7 +17,7 @@ from specops.guard.signals.criteria import Criteria, Missing
 from specops.guard.signals.observation import observe
 from specops.guard.signals.query import Query
 from specops.guard.state import Threshold
-from specops.launch.process import Server
+from specops.launch.servers import Server
 from specops.prometheus import exposition
 from specops.prometheus.api import Api
 from specops.serving.vllm.pool import SERIES as VLLM

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specops.errors import EndpointError, FileError, ServerError
-from specops.launch.process import Announced, Known, Server, running
+from specops.launch.servers import Announced, Known, Server, running
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 
@@ -51,9 +51,9 @@ server.serve_forever()
 
 START = """
 import sys, pathlib
-from specops.launch.process import Announced
+from specops.launch.servers import Announced
 from specops.serving.embedded import ANNOUNCED
-from specops.launch.process import running
+from specops.launch.servers import running
 from specops.progress import Silent
 folder = pathlib.Path(sys.argv[3])
 with running("fake", [sys.executable, sys.argv[1], sys.argv[2], str(folder)], address=Announced(ANNOUNCED),

@@ -16,7 +16,7 @@ import pytest
 
 from specops.config import Pool
 from specops.errors import ConfigError
-from specops.launch.pools import check, serving
+from specops.launch.servers import check, serving
 from specops.progress import Silent
 from specops.serving.argv import Words
 from specops.serving.sglang.pool import SglangPool

@@ -20,7 +20,7 @@ from daemons import Daemon, program, prometheus, wait_until
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from specops.config import Rollout
-from specops.launch.process import Server
+from specops.launch.servers import Server
 from specops.phases.monitor.render import texts
 from specops.phases.monitor.thresholds import Figure, Measurements, limits
 from specops.prometheus import series

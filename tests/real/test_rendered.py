@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from specops.assets import asset
 from specops.config import Rollout
-from specops.launch.process import Known, free_port, running
+from specops.launch.servers import Known, free_port, running
 from specops.phases.launch import render
 from specops.progress import Silent
 from specops.render.server import script

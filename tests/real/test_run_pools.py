@@ -15,7 +15,7 @@ from guarded import Load
 from walking import CANARY, MEASURE, PROMPTS, walk
 
 from specops.assets import asset
-from specops.launch.process import Announced, running
+from specops.launch.servers import Announced, running
 from specops.phases import guard_drill
 from specops.phases.checklist.evidence import Checked
 from specops.phases.playbook import Walk

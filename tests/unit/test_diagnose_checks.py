@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specops.phases.diagnose.diagnose import CHECKS, Diagnosis, diagnose, findings
+from specops.phases.diagnose import CHECKS, Diagnosis, diagnose, findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import (
     Baseline,

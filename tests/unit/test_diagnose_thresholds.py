@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from specops.config.route import Route
-from specops.phases.diagnose.diagnose import findings
+from specops.phases.diagnose import findings
 from specops.phases.diagnose.finding import Finding, Severity
 from specops.phases.diagnose.observations import (
     Baseline,

@@ -18,7 +18,7 @@ from specops.phases.measurement import Keep, partial_results
 from specops.progress import Silent
 from specops.results import Result
 
-EXAMINE = "specops.phases.doctor.examine.examine"
+EXAMINE = "specops.phases.doctor.examine"
 
 
 def terminate() -> None:

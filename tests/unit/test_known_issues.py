@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from specops.config.rollout import CheckName
-from specops.phases.diagnose.diagnose import findings
+from specops.phases.diagnose import findings
 from specops.phases.diagnose.finding import Finding
 from specops.phases.diagnose.observations import Canary, Deployed, Live, Observations, OfCheck
 from specops.serving.argv import Call, Words

@@ -17,7 +17,7 @@ from specops import results
 from specops.errors import Exit, FileError
 from specops.phases.ab import report as ab
 from specops.phases.ab import visits
-from specops.phases.diagnose.diagnose import Diagnosis
+from specops.phases.diagnose import Diagnosis
 from specops.phases.sweep import plan
 from specops.phases.sweep import report as sweep
 from specops.results import Result, read, sha256, write

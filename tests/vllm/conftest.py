@@ -13,7 +13,7 @@ import pytest
 from forked import fork_server
 from real_vllm import ENVIRONMENT, PAIR, PYTHON, VENV, command, speculating
 
-from specops.launch.pools import serving
+from specops.launch.servers import serving
 from specops.progress import Silent
 from specops.serving.command import CommandPool
 

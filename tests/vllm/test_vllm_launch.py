@@ -20,7 +20,7 @@ from real_commands import Case, cases
 from real_vllm import ENVIRONMENT, FORKED, PAIR, UNFORKED, complete, counters, inside_vllm
 
 from specops.errors import ConfigError
-from specops.launch.pools import serving
+from specops.launch.servers import serving
 from specops.progress import Silent
 from specops.serving.argv import UNKNOWN
 from specops.serving.vllm.given import CALL, Given

@@ -19,8 +19,7 @@ from typing import Any
 
 from specops import results
 from specops.errors import EndpointError, FileError, ServerError, UsageError
-from specops.launch.pools import SERVED_AS, check, serving
-from specops.launch.process import Server
+from specops.launch.servers import SERVED_AS, Server, check, serving
 from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.client import endpoint_error

@@ -12,9 +12,8 @@ from specops import results
 from specops.config import Rollout
 from specops.config.rollout import Canary, CheckName
 from specops.errors import FileError, ServerError, UsageError
-from specops.launch.pools import SERVED_AS, serving
-from specops.launch.pools import check as check_pool
-from specops.launch.process import Server
+from specops.launch.servers import SERVED_AS, Server, serving
+from specops.launch.servers import check as check_pool
 from specops.load.arrivals import Pace
 from specops.load.settings import BaselineSettings, Endpoint
 from specops.load.workload import PromptSet

@@ -6,5 +6,116 @@ collectors/      live.py (Prometheus, /metrics, GPU memory, a few streams), run_
                  pool's command); `gather` runs them
 finding.py       a finding: cause, contributing, ruled out or unknown, with evidence and a fix
 checks/          one function a finding; thresholds.py has what they compare with
-diagnose.py      the order of the checks, and the result
+
+`CHECKS` are all of them, in the order in which an operator would make them. `diagnose` makes the result, and
+is pure but for the time.
 """
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.phases.diagnose.checks import answers, draft, speculation, speed
+from specops.phases.diagnose.finding import Finding, Severity, Symptom
+from specops.phases.diagnose.observations import Observations
+from specops.results import Result, Verdict
+
+PHASE = "diagnose"
+FILE = f"{PHASE}.json"
+ROLLOUT = "ROLLOUT"
+"""Stands for the rollout file in the texts of checks."""
+WRONG: tuple[Severity, ...] = ("symptom", "cause")
+CHECKS: Sequence[Callable[[Observations], Finding]] = (
+    speed.slower,
+    speculation.off,
+    speculation.stuck,
+    speed.both,
+    speed.crossover,
+    draft.quality,
+    draft.cost,
+    draft.length,
+    speed.gpu_memory,
+    speed.kv_cache,
+    speed.first_token,
+    speculation.settings,
+    draft.fall_backs,
+    draft.classes,
+    draft.lengths,
+    draft.temperatures,
+    draft.drifted,
+    draft.decay,
+    answers.bursts,
+    draft.vocabulary,
+    speculation.aborted,
+    answers.conformance,
+    answers.parity,
+    speculation.names,
+)
+"""Each gives one finding, whatever was observed. The first cause is what to look at first: what comes before
+speculation (is it on, is it alive, is it this pool alone), then the load, then the draft."""
+
+
+class Diagnosis(BaseModel):
+    """`data` of diagnose.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    findings: list[Finding]
+    observations: Observations
+
+
+def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[Finding]:
+    """The findings of these symptoms; all where none is named."""
+    found = [check(observed) for check in CHECKS]
+    return [one for one in found if not symptoms or one.symptom in symptoms]
+
+
+def diagnose(observed: Observations, symptoms: Sequence[Symptom] = (), place: str = ROLLOUT) -> Result:
+    """No where something is wrong; undecided where nothing was observed.
+
+    `place` names the rollout file, and the run folder where it is another, in the commands of the result.
+    """
+    found = [_named(one, place) for one in findings(observed, symptoms)]
+    verdict, reason = _verdict(found)
+    return Result(
+        phase=PHASE,
+        settings={"rollout": observed.rollout, "symptoms": list(symptoms)},
+        environment=results.environment(),
+        verdict=verdict,
+        reason=reason,
+        summary={
+            severity: count
+            for severity in get_args(Severity)
+            if (count := Counter(one.severity for one in found)[severity])
+        },
+        data=Diagnosis(findings=found, observations=_with_place(observed, place)).model_dump(mode="json"),
+    )
+
+
+def _named(one: Finding, place: str) -> Finding:
+    texts = {name: getattr(one, name) for name in ("message", "cause", "fix")}
+    return one.model_copy(
+        update={name: text.replace(ROLLOUT, place) for name, text in texts.items() if text is not None}
+    )
+
+
+def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
+    wrong = [one for one in found if one.severity in WRONG]
+    if wrong:
+        causes = [f"{one.cause} ({one.id})" for one in wrong if one.cause]
+        return "no", "; ".join(causes) or f"{wrong[0].id}: confirmed, no cause found"
+    unseen = sum(one.severity == "unknown" for one in found)
+    if unseen == len(found):
+        return "undecided", "nothing was observed"
+    reason = f"nothing wrong was found in {len(found) - unseen} of {len(found)} checks"
+    return "yes", f"{reason}; {unseen} have no evidence" if unseen else reason
+
+
+def _with_place(observed: Observations, place: str) -> Observations:
+    missing = {part: why.replace(ROLLOUT, place) for part, why in observed.missing.items()}
+    return observed.model_copy(update={"missing": missing})

@@ -4,5 +4,79 @@ machine.py     what is installed here, what there is room for, GPUs and their dr
 programs.py    NGINX, Prometheus, Alertmanager, what schedules; a Prometheus that runs
 endpoint.py    an endpoint, and the names on its /metrics
 deployment.py  all that a rollout file names; whether both pools are one server, or the standard speculates
-examine.py     all of them
+
+`examine` makes all checks, in the order in which they are read.
 """
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import __version__
+from specops.config import Rollout
+from specops.phases.doctor import machine, programs
+from specops.phases.doctor.deployment import deployment, engines
+from specops.phases.doctor.endpoint import endpoint, usable
+from specops.phases.doctor.machine import Check, gpus
+from specops.results import Result, environment
+
+
+def examine(
+    base_url: str | None = None,
+    prometheus: str | None = None,
+    rollout: Rollout | None = None,
+    folder: Path = Path(),
+) -> list[Check]:
+    """Look at this machine and, where they are given, at an endpoint, at a Prometheus by its root, and at all
+    that a rollout names. Results would be written in `folder`.
+
+    Raises UsageError for a base URL that `specops baseline` would refuse, such as one with a password.
+    """
+    if base_url is not None:
+        base_url = usable(base_url)
+    checks = [
+        Check(name="specops", status="ok", found=__version__),
+        Check(name="python", status="ok", found=platform.python_version()),
+        *machine.packages(),
+        *gpus(),
+        machine.cores(),
+        machine.pair(),
+        machine.port(),
+        machine.disk(folder),
+        programs.nginx(),
+        programs.prometheus(),
+        programs.alertmanager(),
+        programs.scheduler(),
+    ]
+    if rollout is None:  # else its own programs are examined
+        checks += engines()
+    if base_url is not None:
+        checks += endpoint(base_url)
+    if prometheus is not None:
+        checks += programs.prometheus_at(prometheus)
+    if rollout is not None:
+        checks += deployment(rollout)
+    return checks
+
+
+class Examined(BaseModel):
+    """`data` of the result."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checks: list[Check]
+
+
+def result(checks: list[Check]) -> Result:
+    """`no` when a check failed; a warning is no failure."""
+    failed = [check.name for check in checks if check.status == "fail"]
+    return Result(
+        phase="doctor",
+        environment=environment(),
+        verdict="no" if failed else "yes",
+        reason=f"failed: {', '.join(failed)}" if failed else "no check failed",
+        data=Examined(checks=checks).model_dump(mode="json"),
+    )

@@ -16,7 +16,7 @@ from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL
 from specops.config import Pool, Rollout
 from specops.errors import ConfigError, ModelError, ServerError
-from specops.launch.pools import serving
+from specops.launch.servers import serving
 from specops.load.counters import speculating_standard
 from specops.load.server_identity import one_address, probe
 from specops.load.settings import OF_THE_RUN, BaselineSettings

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from specops.config import Addresses, Rollout, Route
 from specops.errors import ConfigError, EnvironmentFailure
-from specops.launch.pools import serving
-from specops.launch.process import Server, free_port
+from specops.launch.servers import Server, free_port, serving
 from specops.load.client import Client
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
@@ -56,7 +55,7 @@ def missing(rollout: Rollout) -> EnvironmentFailure | None:
 def staged(at: Given) -> Iterator[tuple[Rollout, Path]]:
     """The stage's rollout and its run folder, while traffic flows through its router.
 
-    Raises as `launch.pools.serving` does, ConfigError for pools that no router can be put before.
+    Raises as `launch.servers.serving` does, ConfigError for pools that no router can be put before.
     """
     pools = at.rollout.pools
     with ExitStack() as stack:

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 from specops import results
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError
-from specops.launch.process import Known, Server, free_port, running
+from specops.launch.servers import Known, Server, free_port, running
 from specops.phases.route.cases import Case, fuzz, shipped
 from specops.phases.route.explain import LOOPBACK, Judge, Request, damaged, may_choose
 from specops.phases.route.render import CONF, of, text, write

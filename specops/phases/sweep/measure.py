@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specops.errors import EndpointError, ServerError
-from specops.launch.pools import SERVED_AS, check, serving
-from specops.launch.process import Server, tail
+from specops.launch.servers import SERVED_AS, Server, check, serving, tail
 from specops.load.answer import token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord

@@ -23,7 +23,7 @@ from specops.engine.planner.step_costs import ROOM, Costs, Probes, Readings, She
 from specops.engine.planner.tree_choice import Option, Rates, levels, ranked
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, PromptsError, UsageError
-from specops.launch.process import Announced, running
+from specops.launch.servers import Announced, running
 from specops.load.client import DEFAULT_MAX_TOKENS, Client
 from specops.load.settings import Decoding, Endpoint
 from specops.load.workload import Prompt, load_prompts
