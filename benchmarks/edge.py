@@ -28,8 +28,7 @@ from specops.config import Rollout, load
 from specops.edge.link import Proposal
 from specops.edge.simulation.paper import Case, figures, needed_server_draft
 from specops.edge.wire import round_request
-from specops.phases.edge_bench.figures import Quality
-from specops.phases.edge_bench.judging import Comparison
+from specops.phases.edge_bench.judging import Comparison, Quality
 from specops.phases.edge_bench.measure import comparison_of, measure
 from specops.phases.edge_bench.settings import SERVER_ONLY, settings_of, stands_in
 

@@ -102,11 +102,11 @@ def verify_server(
     SPECOPS_EDGE_TOKEN is set in the environment, or --token-file is given, clients must send a token.
     """
     with extra("edge", "start the server"):
-        from specops.edge.access import own_token, read_tokens
         from specops.edge.batching import Batching
         from specops.edge.link import tokenizer_digest
         from specops.edge.server import ServiceSettings, serve_verification
         from specops.edge.server_engine import EngineSettings, load_verifier
+        from specops.edge.service import own_token, read_tokens
         from specops.edge.verification_loop import verify_in_process
         from specops.engine.text import load_tokenizer
         from specops.serve.admission import bind

@@ -13,8 +13,7 @@ from specops.cli.output import Table
 
 if TYPE_CHECKING:
     from specops.phases.ab.speedups import Shown
-    from specops.phases.edge_bench.figures import Figures, Quality
-    from specops.phases.edge_bench.judging import Comparison
+    from specops.phases.edge_bench.judging import Comparison, Figures, Quality
 
 
 @shared_options(out=AnswerOption)
@@ -124,7 +123,7 @@ def _numbers(text: str | None, option: str, *, least: int) -> list[int] | None:
 
 def _depths(text: str) -> list[str]:
     """UsageError where one is none."""
-    from specops.edge.depth import parse_depth
+    from specops.edge.settings import parse_depth
 
     return [str(parse_depth(part)) for part in text.split(",")]
 

@@ -108,9 +108,8 @@ def client_maker(
     with extra("edge", "draft here"):
         from specops.edge.client import open_client
         from specops.edge.connection import Destination
-        from specops.edge.depth import parse_depth
         from specops.edge.fallback import Fallback
-        from specops.edge.settings import Drafting
+        from specops.edge.settings import Drafting, parse_depth
     fallbacks = {
         "auto": Fallback(),
         "edge": Fallback.always(server_drafts=False),

@@ -15,11 +15,10 @@ import torch
 from specops.edge.client_metrics import ClientState, EdgeCounters
 from specops.edge.client_sessions import Stage, Talk, Talks, derived
 from specops.edge.connection import Destination, connect
-from specops.edge.depth import Draft
 from specops.edge.drafting import Copied, Drafts, Grown
 from specops.edge.fallback import Fallback
 from specops.edge.link import Link, tokenizer_digest
-from specops.edge.settings import DEFAULT, Drafting
+from specops.edge.settings import DEFAULT, Draft, Drafting
 from specops.engine.heads import needs_target
 from specops.engine.models import load_model
 from specops.engine.models.model import Model

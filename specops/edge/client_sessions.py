@@ -12,10 +12,10 @@ from functools import partial
 from itertools import count
 
 from specops.edge.client_metrics import EdgeCounters
-from specops.edge.depth import Depth, Pacing
 from specops.edge.drafting import Drafts
 from specops.edge.fallback import Fallback
 from specops.edge.link import Down, Event, Link, Pong, Proposal, Refused, Turn, Up, Verdict
+from specops.edge.settings import Depth, Pacing
 from specops.engine.request import Counters, Emission, Sampling, StepTimes
 from specops.engine.sequence import Sequence
 

@@ -48,7 +48,7 @@ could would leave none for the levels below."""
 
 TAKEN = 0.7
 """How likely a child drawn at a node is accepted, those before it being rejected. About right is enough: it
-orders what is run, and what it promises is held against what came of it (depth.py)."""
+orders what is run, and what it promises is held against what came of it (settings.py)."""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ import uvloop
 from aiohttp import web
 from grpc import aio
 
-from specops.edge.access import Access
 from specops.edge.link import DRAWN_AHEAD, Served
 from specops.edge.messages import Ready
 from specops.edge.server_metrics import ServiceMetrics
-from specops.edge.service import VerificationService
+from specops.edge.service import Access, VerificationService
 from specops.edge.sessions import Limits, Sessions
 from specops.edge.wire import SERVICE
 from specops.errors import EnvironmentFailure, FileError, ServerError

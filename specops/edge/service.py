@@ -2,19 +2,24 @@
 
 All of it runs in one event loop, so nothing is locked. What a stream may have waiting to be written is
 bounded: a client that does not read loses its stream, and may take its sessions up with another.
+
+`Access` knows who may ask: tokens, and the names that they stand for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import re
 import time
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,7 +27,6 @@ from grpc import aio
 
 from specops.edge import messages
 from specops.edge import verification_pb2 as pb
-from specops.edge.access import METADATA, Access
 from specops.edge.link import Reason, Refused, Served, Turn
 from specops.edge.messages import Begin, Command, Commands, End, Failed, Packed, Propose, Said, Stepped
 from specops.edge.server_metrics import ServiceMetrics
@@ -36,7 +40,69 @@ from specops.edge.wire import (
     turn_response,
     verdict_response,
 )
+from specops.errors import FileError, UsageError
+from specops.serve.admission import bearer_token
 from specops.serve.worker_process import Worker
+
+METADATA = "authorization"
+"""Where a client sends `Bearer TOKEN`."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TOKEN = re.compile(r"[!-~]{8,512}")
+
+
+class Access:
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        """Tokens by the name of who has it; "" is nobody's name. None at all: everyone may ask, nameless."""
+        self._tokens = {name: token.encode() for name, token in tokens.items()}
+
+    def name(self, authorization: str | bytes) -> str | None:
+        """Of whoever sent this; None where the token is nobody's."""
+        if not self._tokens:
+            return ""
+        header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+        given = bearer_token(header)
+        # All are compared, each in constant time: how long it takes says nothing about any of them.
+        found = [name for name, token in self._tokens.items() if hmac.compare_digest(given, token)]
+        return found[0] if found else None
+
+
+def own_token(text: str) -> dict[str, str]:
+    """The one token of a server whose clients have no names. Raises UsageError, which does not show it."""
+    if not _TOKEN.fullmatch(text):
+        raise UsageError(
+            "could not take SPECOPS_EDGE_TOKEN for a token",
+            hint="a token has 8 to 512 characters: letters, digits and signs of ASCII, no spaces",
+        )
+    return {"": text}
+
+
+def read_tokens(file: Path) -> dict[str, str]:
+    """Lines of `name=token`; blank ones and those that begin with # are left out.
+
+    Raises FileError where it cannot be read, UsageError where a line is wrong. No message shows a token.
+    """
+    try:
+        lines = file.read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not plain ASCII"
+        raise FileError(f"could not read the tokens in {file}: {reason}") from error
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        name, _, token = line.partition("=")
+        if not (_NAME.fullmatch(name) and _TOKEN.fullmatch(token)):
+            raise UsageError(
+                f"could not take line {number} of {file} for a token",
+                hint="write name=token: a name of letters, digits, . _ -, a token of 8 characters or more",
+            )
+        if name in tokens or token in tokens.values():
+            raise UsageError(f"line {number} of {file} gives a name or a token a second time")
+        tokens[name] = token
+    if not tokens:
+        raise UsageError(f"there are no tokens in {file}", hint="without --token-file no token is required")
+    return tokens
 
 
 class Outgoing:

@@ -13,8 +13,7 @@ from calling import specops
 from specops import results
 from specops.cli.edge_bench import lines, tables
 from specops.economics import Prices
-from specops.phases.edge_bench.figures import figures, summed
-from specops.phases.edge_bench.judging import Comparison, compare, verdict
+from specops.phases.edge_bench.judging import Comparison, compare, figures, summed, verdict
 from specops.phases.edge_bench.records import (
     Answer,
     ClientEffort,

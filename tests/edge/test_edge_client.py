@@ -14,9 +14,8 @@ from tiny_models import VOCABULARY, Pair, clear_prompts, drain, load_reference, 
 
 from specops.edge.client import EdgeEngine
 from specops.edge.client_sessions import Stage
-from specops.edge.depth import Adaptive, Depth, Excluded, Included
 from specops.edge.fallback import Fallback
-from specops.edge.settings import Drafting
+from specops.edge.settings import Adaptive, Depth, Drafting, Excluded, Included
 from specops.engine.request import Emission, Sampling
 from specops.errors import UsageError
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.depth import Adaptive, Draft, Excluded, Included, Pace, Pacing, parse_depth
-from specops.edge.settings import Drafting
+from specops.edge.settings import Adaptive, Draft, Drafting, Excluded, Included, Pace, Pacing, parse_depth
 from specops.errors import UsageError
 
 seconds = st.floats(1e-4, 1.0)

@@ -17,10 +17,9 @@ from tokenizers import Tokenizer, models
 
 from specops.edge import client
 from specops.edge.client import EdgeEngine
-from specops.edge.depth import Included
 from specops.edge.growth import Growth
 from specops.edge.quantised import Quantised
-from specops.edge.settings import Drafting
+from specops.edge.settings import Drafting, Included
 from specops.engine.request import Sampling
 
 EXACT = 1e-12

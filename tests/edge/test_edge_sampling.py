@@ -22,9 +22,8 @@ from tiny_models import Pair, drain, tokens_of
 
 from specops.edge.client import open_client
 from specops.edge.connection import Destination
-from specops.edge.depth import Included
 from specops.edge.link import Proposal
-from specops.edge.settings import Drafting
+from specops.edge.settings import Drafting, Included
 from specops.engine.drafters import Autoregressive
 from specops.engine.request import Sampling
 from specops.engine.rng import Dice

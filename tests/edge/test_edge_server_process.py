@@ -17,8 +17,8 @@ import trustme
 from calling import specops
 from calling_edge import Drafting, Stream, finish
 
-from specops.edge.access import own_token
 from specops.edge.link import Branch, Proposal, Refused, Verdict
+from specops.edge.service import own_token
 from specops.edge.wire import ahead_request, round_request, served_of
 from specops.engine import Sampling, load_engine
 from specops.errors import UsageError

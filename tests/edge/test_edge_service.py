@@ -16,10 +16,10 @@ from grpc import aio
 from scripted_engine import LENGTH, UNFIT, VOCABULARY, continued
 
 from specops.edge import verification_pb2 as pb
-from specops.edge.access import Access
 from specops.edge.link import Branch, Proposal, Refused, Verdict
 from specops.edge.messages import Propose
 from specops.edge.server import Tls
+from specops.edge.service import Access
 from specops.edge.wire import ahead_request, mode_request, open_request, round_request, served_of
 from specops.engine.request import Sampling
 

@@ -17,9 +17,9 @@ pytest.importorskip("google.protobuf", reason="the edge extra is not installed")
 from specops.economics import Prices
 from specops.edge.client_metrics import EdgeCounters
 from specops.edge.client_sessions import Stage, Talk, Talks
-from specops.edge.depth import Included
 from specops.edge.fallback import Fallback
 from specops.edge.link import Branch, Proposal
+from specops.edge.settings import Included
 from specops.edge.simulation.client import Passes, sent_after
 from specops.edge.simulation.model import EdgeCosts, Log, Setting, Verdict, straight
 from specops.edge.simulation.outcome import Outcome, outcome, simulate

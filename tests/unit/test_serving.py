@@ -16,8 +16,8 @@ from calling import specops
 
 from specops.launch.command_files import command_of, judge
 from specops.serving import ENGINES, USUAL, Startable, parameter, tables
+from specops.serving.argv import version_behind
 from specops.serving.llamacpp.builds import table as builds_of_llamacpp
-from specops.serving.program import version_behind
 from specops.serving.sglang.releases import table as releases_of_sglang
 from specops.serving.vllm.versions import table as versions_of_vllm
 

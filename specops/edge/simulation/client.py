@@ -1,7 +1,7 @@
 """Simulated clients, each with one stream.
 
 A client at the edge drafts, sends, drafts ahead if it may, and continues from the verdict. A real client's
-rules decide when it sends (depth.py, and client_sessions.py for what is sent ahead). Where the server
+rules decide when it sends (settings.py, and client_sessions.py for what is sent ahead). Where the server
 drafts, a stream is ready again as soon as its step is over.
 
 A tree sent ahead is examined only for the outcome that will occur. If the draft has run that guess and the
@@ -20,7 +20,7 @@ from typing import Any
 import simpy
 
 from specops.edge.client_sessions import SLACK, VERSIONS
-from specops.edge.depth import Draft, Pace, Pacing, parse_depth
+from specops.edge.settings import Draft, Pace, Pacing, parse_depth
 from specops.edge.simulation.model import Verdict
 from specops.edge.simulation.rounds import Fate
 from specops.edge.simulation.server import Server, Steps, Work

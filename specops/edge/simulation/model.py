@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from specops.edge.batching import Batching
-from specops.edge.depth import Adaptive, parse_depth
+from specops.edge.settings import Adaptive, parse_depth
 from specops.engine.planner.cost_model import Curve
 from specops.errors import FileError, UsageError
 

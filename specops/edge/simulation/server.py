@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 from specops.edge.batching import Arrived, Batching, Turns
-from specops.edge.depth import Excluded, Included, parse_depth
+from specops.edge.settings import Excluded, Included, parse_depth
 from specops.edge.simulation.model import EdgeCosts, Log, Setting, Step
 from specops.edge.simulation.rounds import Rounds
 

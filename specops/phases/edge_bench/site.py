@@ -17,19 +17,18 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-from specops.edge.depth import parse_depth
 from specops.edge.paced import FIGURES, Pace
 from specops.edge.relay import relay
 from specops.edge.server import Ports
 from specops.edge.server_engine import EngineSettings
-from specops.edge.settings import Drafting
+from specops.edge.settings import Drafting, parse_depth
 from specops.engine.load import compute_with
 from specops.engine.models import load_model
 from specops.engine.models.model import FeatureModel
 from specops.engine.request import Sampling
 from specops.errors import EnvironmentFailure, SpecopsError
 from specops.phases.edge_bench.client import Block, Way, run_client
-from specops.phases.edge_bench.figures import summed
+from specops.phases.edge_bench.judging import summed
 from specops.phases.edge_bench.records import Lateness, VisitRecord
 from specops.phases.edge_bench.server import Hosted, Totals, paced, run_server
 from specops.phases.edge_bench.settings import Arm, EdgeBenchSettings

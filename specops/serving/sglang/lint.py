@@ -27,8 +27,8 @@ from specops.serving.argv import (
     by_level,
     is_unknown,
     settled,
+    version_behind,
 )
-from specops.serving.program import version_behind
 from specops.serving.sglang.releases import Release, parse, table
 from specops.serving.sglang.settings import EAGLE_FAMILY
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from specops.errors import ConfigError
-from specops.serving.argv import Arity
-from specops.serving.program import version_behind
+from specops.serving.argv import Arity, version_behind
 
 Kind = Literal["flags", "deprecated", "keys", "methods", "choices", "variables"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
