@@ -46,7 +46,7 @@ from grpc import aio
 from specops.edge.batching import Batching
 from specops.edge.connection import OPTIONS as CLIENT
 from specops.edge.link import Proposal, Verdict
-from specops.edge.quantised import WHOLE, Quantised, joined
+from specops.edge.quantisation import WHOLE, Quantised, joined
 from specops.edge.server import OPTIONS as SERVER
 from specops.edge.wire import SERVICE, event_of, open_request, round_request
 from specops.engine.request import Sampling

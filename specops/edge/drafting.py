@@ -11,7 +11,7 @@ from torch import Tensor
 from specops.edge.client_metrics import EdgeCounters
 from specops.edge.growth import Floats, Growth, Ints, Retained
 from specops.edge.link import DRAWN_AHEAD, Branch, Proposal
-from specops.edge.quantised import quantise
+from specops.edge.quantisation import quantise
 from specops.edge.settings import Drafting
 from specops.engine.drafters.ngram import NGram
 from specops.engine.heads.draft_model import ModelGrower

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from specops.edge.link import Branch, Proposal
-from specops.edge.quantised import Quantised, joined
+from specops.edge.quantisation import Quantised, joined
 from specops.engine.attention import Mask
 from specops.engine.draft import Level
 from specops.engine.rng import Chance

@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor
 
 from specops.edge.link import Proposal
-from specops.edge.quantised import ClientDistributions
+from specops.edge.quantisation import ClientDistributions
 from specops.engine.draft import Drafter, Learner
 from specops.engine.drafters import make_drafter
 from specops.engine.heads import open_draft
@@ -147,7 +147,7 @@ def load_verifier(
     """An engine for `verify_in_process`, over a Remote.
 
     pace, pace_draft: put in the place of target and own draft, such as a stand-in for another machine's
-    (paced.py). Raises UsageError and ModelError.
+    (stand_in.py). Raises UsageError and ModelError.
     """
     spec = parse_tree(settings.tree)
     chosen = None if settings.verifier is None else make_verifier(settings.verifier)

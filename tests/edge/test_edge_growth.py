@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specops.edge.growth import SPARE, Growth, Retained
 from specops.edge.link import Branch, Proposal
-from specops.edge.quantised import WHOLE, Quantised
+from specops.edge.quantisation import WHOLE, Quantised
 from specops.engine.request import Sampling
 from specops.engine.rng import Dice
 from specops.engine.sequence import Sequence

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models
 from specops.edge import client
 from specops.edge.client import EdgeEngine
 from specops.edge.growth import Growth
-from specops.edge.quantised import Quantised
+from specops.edge.quantisation import Quantised
 from specops.edge.settings import Drafting, Included
 from specops.engine.request import Sampling
 

@@ -21,9 +21,9 @@ from scripted_clients import Clients, Session, verifying_engine
 from tables import VOCABULARY, Prefix, Table, TableModel, random_table
 from tokenizers import Tokenizer, models
 
-from specops.edge import quantised
+from specops.edge import quantisation
 from specops.edge.link import Proposal
-from specops.edge.quantised import Quantised, joined, laid_out, quantise
+from specops.edge.quantisation import Quantised, joined, laid_out, quantise
 from specops.engine import sequence as sequence_module
 from specops.engine.drafters import make_drafter
 from specops.engine.heads.draft_model import ModelGrower
@@ -89,7 +89,7 @@ def given(
     """The distribution of the tokens that a session gets; others are greedy, and ask for no chance."""
 
     if not rounded:
-        monkeypatch.setattr(quantised, "laid_out", lambda *each: laid_out(*each).double())
+        monkeypatch.setattr(quantisation, "laid_out", lambda *each: laid_out(*each).double())
 
     def run(chance: Script) -> Prefix:
         monkeypatch.setattr(sequence_module, "Dice", lambda seed: chance)

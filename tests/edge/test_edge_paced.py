@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny_models import Pair
 
-from specops.edge.paced import FIGURES, Pace, Paced, PassCost
+from specops.edge.stand_in import FIGURES, Pace, Paced, PassCost
 from specops.engine.load import load_engine
 from specops.engine.request import Sampling
 

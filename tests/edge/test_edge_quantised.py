@@ -8,7 +8,7 @@ from enumeration import distribution_of as every_outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.edge.quantised import WHOLE, ClientDistributions, Quantised, joined, quantise
+from specops.edge.quantisation import WHOLE, ClientDistributions, Quantised, joined, quantise
 
 probabilities = st.lists(st.floats(0, 1), min_size=2, max_size=60).filter(lambda row: sum(row) > 1e-3)
 

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection as Pipe
 from specops.config import DeclaredPass, StandIn
 from specops.edge.batching import Batching
 from specops.edge.link import tokenizer_digest
-from specops.edge.paced import Paced, PassCost
 from specops.edge.server import Ports, ServiceSettings, serve_verification
 from specops.edge.server_engine import EngineSettings, load_verifier
+from specops.edge.stand_in import Paced, PassCost
 from specops.edge.verification_loop import verify_in_process
 from specops.engine.models.model import FeatureModel
 from specops.engine.step import Engine
@@ -37,7 +37,7 @@ class Hosted:
     settings: EngineSettings
     batching: str
     stand_in: StandIn | None
-    target_pace: MutableSequence[float]  # shared with the process that measures (paced.py)
+    target_pace: MutableSequence[float]  # shared with the process that measures (stand_in.py)
     draft_pace: MutableSequence[float]
 
     def engine(self) -> Engine:

@@ -17,11 +17,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-from specops.edge.paced import FIGURES, Pace
 from specops.edge.relay import relay
 from specops.edge.server import Ports
 from specops.edge.server_engine import EngineSettings
 from specops.edge.settings import Drafting, parse_depth
+from specops.edge.stand_in import FIGURES, Pace
 from specops.engine.load import compute_with
 from specops.engine.models import load_model
 from specops.engine.models.model import FeatureModel
@@ -40,7 +40,7 @@ ANSWERING_S = 1800.0
 ENDING_S = 10.0
 
 Paces = Sequence[Sequence[float]]
-"""Of several models, as paced.py keeps them."""
+"""Of several models, as stand_in.py keeps them."""
 
 
 @dataclass(frozen=True)
