@@ -51,7 +51,7 @@ Commands: TypeAlias = list[Command] | None
 
 @dataclass(frozen=True)
 class Ready:
-    """The first word, not packed yet (serve/process.py): the engine is loaded."""
+    """The first word, not packed yet (serve/worker_process.py): the engine is loaded."""
 
     max_length: int  # prompt and output tokens of one session
     rows: int = 0  # sessions that have a place in the cache at a time

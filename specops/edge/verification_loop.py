@@ -45,7 +45,7 @@ def verify_in_process(
     max_batch: int = 8,
     batching: Batching = DYNAMIC,
 ) -> AbstractContextManager[Worker]:
-    """An engine whose drafter is a Remote, verifying in a process of its own (serve/process.py).
+    """An engine whose drafter is a Remote, verifying in a process of its own (serve/worker_process.py).
 
     max_batch: rounds in one step, at most; the engine has more rows than that, to read beside them.
     The connection takes Commands and gives what is Said, both Packed; Failed or nothing is the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -111,3 +112,15 @@ def test_how_to_add_names_files_that_exist() -> None:
     assert len(paths) > 15
     for path in paths:
         assert (ROOT / path.replace("LANGUAGE", "ko")).exists(), path
+
+
+def test_packages_name_the_files_that_they_have() -> None:
+    """A line of a package's docstring that begins with files describes them; such files are in its folder."""
+    named = 0
+    for package in [*(ROOT / "specops").rglob("__init__.py"), *(ROOT / "kernels").rglob("__init__.py")]:
+        text = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+        for line in re.findall(r"^(?:\w+\.py|\w+/)(?:, (?:\w+\.py|\w+/))*(?=  )", text, re.MULTILINE):
+            for name in line.split(", "):
+                assert (package.parent / name).exists(), f"{package} names {name}"
+                named += 1
+    assert named > 150

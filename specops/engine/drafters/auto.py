@@ -1,4 +1,4 @@
-"""`auto`: at each step the tree that the planner chose (planning/planner.py), from one draft, or from copies.
+"""`auto`: at each step the tree that the planner chose (planner/planner.py), from one draft, or from copies.
 
 All trees share one grower, and so one cache. While nothing is grown the draft reads nothing: it falls
 behind, at no cost, and catches up when it drafts again, `CATCH_UP` tokens a step or one sequence. A grower

@@ -70,8 +70,8 @@ class Grown:
 
     @property
     def rates(self) -> list[list[float]]:
-        """rates[d][r] as plan.py wants them. What was seldom tried is near what it is one level above, and
-        the first level near the prior."""
+        """rates[d][r] as tree_choice.py wants them. What was seldom tried is near what it is one level above,
+        and the first level near the prior."""
         above, found = list(PRIOR[: len(self._tried[0])]), []
         weight = PRIOR_WEIGHT * self._fading.weight
         for tried, accepted in zip(self._tried, self._accepted, strict=True):

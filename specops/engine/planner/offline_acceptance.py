@@ -191,7 +191,7 @@ EXPECTED_NODES: dict[str, Expected] = {
 """By the verifier's name, from the plainest on."""
 
 Rates = dict[str, list[float]]
-"""By rule of acceptance.py, at widths 1, 2, …"""
+"""By rule, one of `RULES`, at widths 1, 2, …"""
 
 
 @torch.inference_mode()
