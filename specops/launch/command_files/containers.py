@@ -185,7 +185,7 @@ class _Stage:
         elif instruction == "CMD":
             self.command, self.line = _words(rest, names), self.line or line
 
-    def dockerfile_commands(self, where: str) -> Iterator[Command]:
+    def commands(self, where: str) -> Iterator[Command]:
         words = [*self.entrypoint, *self.command]
         if words:
             place = f"{where}, line {self.line}"
