@@ -2,6 +2,7 @@
 
 settings.py          what is measured and how: endpoint, decoding, load, objectives
 workload.py          prompt sets, from files of four formats
+clock.py             instants that stay right where the wall clock is set
 arrivals.py          levels of load, send instants, the cap on requests a second, when to stop
 http1.py             framing of HTTP/1.1 (pure); connection.py: sockets with the kernel's timestamps
 client.py            one streamed request after another; exceptions as failures, failures as errors

@@ -168,8 +168,14 @@ def read_answer(
     reads: Iterable[tuple[float, bytes]],
     failure: Failure | None = None,
     count_tokens: CountTokens | None = None,
+    *,
+    finish_reasons: bool = True,
 ) -> Answer:
-    """Read a whole stream. `failure` is what the transport met, if anything: it stands unless [DONE] came."""
+    """Read a whole stream. `failure` is what the transport met, if anything: it stands unless [DONE] came.
+
+    Of an endpoint that never sends finish reasons (`finish_reasons` false), an answer with usage and [DONE]
+    is whole.
+    """
     reads = list(reads)
     reading = _Reading()
     try:
@@ -185,7 +191,7 @@ def read_answer(
         failure = error.failure
     else:
         failure = None if reading.done else failure
-        failure = failure or _incomplete(reading, reads)
+        failure = failure or _incomplete(reading, reads, finish_reasons)
     text = well_formed("".join(reading.pieces))
     tokens, tokens_from, tokens_missing = _count(reading, text, count_tokens)
     each, each_missing = _of_each_chunk(reading, tokens)
@@ -316,7 +322,7 @@ def _of_each_chunk(reading: _Reading, tokens: int | None) -> tuple[list[int | No
     return [None] * chunks, "the endpoint does not send usage with every chunk"
 
 
-def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]]) -> Failure | None:
+def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]], finish_reasons: bool) -> Failure | None:
     if reading.ended is None:
         return _not_a_stream(b"".join(data for _, data in reads))
     if reading.finish_reason in _ABORTED:
@@ -324,7 +330,7 @@ def _incomplete(reading: _Reading, reads: list[tuple[float, bytes]]) -> Failure 
         return Failure("aborted", f"the server ended the answer with {reading.finish_reason} {after}")
     if not reading.done and reading.finish_reason is None:
         return Failure("cut", "the stream ended without a finish reason or [DONE]")
-    if reading.pieces and reading.finish_reason is None:
+    if reading.pieces and reading.finish_reason is None and (finish_reasons or not reading.usage):
         return Failure("cut", "the answer ended without a finish reason")
     ended_at_once = reading.finish_reason is not None and bool(reading.usage)  # its token has no text
     if not reading.pieces and not ended_at_once:

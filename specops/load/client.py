@@ -10,6 +10,7 @@ import errno
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from itertools import product
 from types import TracebackType
@@ -104,7 +105,10 @@ class Client:
         neither; then all over with the other name of the bound on its length. What it accepts and does not
         send is not counted as sent.
         """
-        options = (Capabilities(True, True), Capabilities(True, False), Capabilities())
+        options = [
+            replace(requested, finish_reasons=False)  # one probe cannot know that they are missing
+            for requested in (Capabilities(True, True), Capabilities(True, False), Capabilities())
+        ]
         for limit_name, requested in product(_LIMIT_NAMES[self.endpoint.kind], options):
             self._limit_name, self.capabilities = limit_name, requested
             observation = (await self.send(prompt, pace, max_tokens=_PROBE_TOKENS)).observe(None)
@@ -117,6 +121,7 @@ class Client:
             usage=requested.usage and answer.tokens is not None,
             continuous_usage=bool(answer.chunks) and answer.chunks[0].tokens is not None,
             miscount=_miscount(answer),
+            finish_reasons=answer.finish_reason is not None or not answer.chunks,
         )
         return observation
 
@@ -149,6 +154,7 @@ class Client:
         Every attempt waits for its turn by `pace`: a retry is a request as well.
         """
         request = self._request(exchange.prompt, max_tokens)
+        exchange.finish_reasons = self.capabilities.finish_reasons
         if pace:
             exchange.scheduled = max(exchange.scheduled, await pace.turn())
         while True:

@@ -64,13 +64,16 @@ class Exchange:
     """For each read, the seconds that its bytes waited for this program."""
 
     failure: Failure | None = None
+    finish_reasons: bool = True
+    """Whether the endpoint sends finish reasons."""
+
     retries: int = 0
     resent: bool = False
     """Sent again at once: the server had closed the connection that it had said it would keep."""
 
     def observe(self, count_tokens: CountTokens | None) -> Observation:
         try:
-            answer = read_answer(self.reads, self.failure, count_tokens)
+            answer = read_answer(self.reads, self.failure, count_tokens, finish_reasons=self.finish_reasons)
         except Exception as error:  # one answer that nothing can read must not cost the others
             failure = Failure("malformed", f"could not be read: {type(error).__name__}: {error}"[:300])
             answer = Answer(failure=failure)

@@ -58,12 +58,16 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Which usage reports the endpoint sends on request. What it refuses is not requested again."""
+    """What the endpoint sends: usage reports on request, and finish reasons. What it refuses is not requested
+    again."""
 
     usage: bool = False
     continuous_usage: bool = False
     miscount: str | None = None
     """Where its count of tokens contradicts the limit that a request set, the sentence that says so."""
+
+    finish_reasons: bool = True
+    """Its answers end with a finish reason. Where none does, [DONE] and usage say that an answer is whole."""
 
     def stream_options(self) -> dict[str, bool]:
         wanted = {"include_usage": self.usage, "continuous_usage_stats": self.continuous_usage}

@@ -8,6 +8,7 @@
   prompts of different lengths are noise, not drift; each is compared with the mean of its class. The first
   request of each stream of a closed loop is left out, since all start at once. So are the last ones, which
   have the server to themselves.
+- Slow starts: the place at which a warm-up ended is looked for in the first half of the requests.
 """
 
 from __future__ import annotations
@@ -136,6 +137,19 @@ def filtered(cells: Collection[CellRecord]) -> str | None:
     return f"{found} of {len(rows)} answers were ended by a content filter" if found else None
 
 
+def without_reasons(rows: Collection[Row], of: str = "") -> str | None:
+    """The sentence on whole answers without a finish reason; `of` names whose they are. None where there are
+    none."""
+    good = [row for row in rows if row.error is None]
+    found = sum(row.finish_reason is None for row in good)
+    if not found:
+        return None
+    return (
+        f"{found} of {len(good)} answers{of} have no finish_reason: one that max_tokens cut off looks like a "
+        "whole one"
+    )
+
+
 def is_filtered(row: Row) -> bool:
     """Whether a content filter ended the answer."""
     return row.error is None and row.finish_reason == "content_filter"
@@ -244,12 +258,21 @@ def changes(cells: Sequence[CellRecord]) -> list[Change]:
     return [one.judged(confidence) for one in series]
 
 
-def slow_starts(cells: Sequence[CellRecord]) -> list[str]:
-    """A sentence for each latency of a complete cell that was surely longer in the first eighth of requests
-    than in the others: the warm-up was too short."""
+@dataclass(frozen=True)
+class SlowStart:
+    """Requests at the beginning of a cell that surely took longer than the others: the warm-up was too
+    short."""
+
+    sentence: str
+    moved: float
+    """How many times as high the mean of the cell surely is for it."""
+
+
+def slow_starts(cells: Sequence[CellRecord]) -> list[SlowStart]:
+    """One for each latency of a complete cell that was surely longer at the beginning than afterwards."""
     series = [one for cell in cells if cell.complete for one in _of_cell(cell)]
     confidence = 1 - FALSE_ALARMS / max(1, len(series))
-    return [said for one in series if (said := one.slow_start(confidence)) is not None]
+    return [found for one in series if (found := one.slow_start(confidence)) is not None]
 
 
 class _Series:
@@ -277,15 +300,18 @@ class _Series:
     def blocks(self) -> list[float]:
         return [math.exp(median(block)) for block in _blocks(self.values)]
 
-    def slow_start(self, confidence: float) -> str | None:
-        blocks = self.blocks
-        count = len(blocks) // 8
-        found = stats.two_groups(blocks[:count], blocks[count:], level=confidence)
-        if found is None or found.low <= DRIFT:
+    def slow_start(self, confidence: float) -> SlowStart | None:
+        found = stats.changed_start(self.blocks, level=confidence)
+        if found is None or found[1].low <= DRIFT:
             return None
-        return (
-            f"{self.head} was {found.estimate:.2f}× [{found.low:.2f}, {found.high:.2f}] in the first eighth "
-            "of the requests, over the others: give a longer --warmup"
+        place, change = found
+        count = sum(map(len, _blocks(self.values)[:place]))
+        size = f"{change.estimate:.2f}× [{change.low:.2f}, {change.high:.2f}]"
+        before = (self.level.concurrency or 1) - 1  # left out, and slow as well
+        return SlowStart(
+            f"{self.head} was {size} in about the first {count + before} requests, over the others: give a "
+            f"--warmup that is longer by {count + before}",
+            1 + count / len(self.values) * (change.low - 1),
         )
 
     def judged(self, confidence: float) -> Change:

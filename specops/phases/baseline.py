@@ -174,16 +174,19 @@ class _Run:
         noted = (
             validity.unanswered(self.cells),
             validity.filtered(self.cells),
+            validity.without_reasons([row for cell in self.cells for row in cell.rows]),
             validity.limited(self.cells, self._limits()),
         )
         remarks += [said for said in (left_out, *(doubt.sentence for doubt in doubts), *noted) if said]
-        remarks += validity.slow_starts(self.cells)
+        starts = validity.slow_starts(self.cells)
+        remarks += [start.sentence for start in starts if start.moved <= validity.DRIFT]
         also = "".join(f"; {remark}" for remark in remarks) + retried
         for cell in self.cells:
             if cell.client_bound:
                 advice = "lower the load, or measure from a machine with more free CPU time"
                 return self._result("undecided", f"at {cell.level}, {cell.client_bound}; {advice}{also}")
-        drifts = [change.sentence for change in validity.changes(self.cells) if change.drift]
+        drifts = [start.sentence for start in starts if start.moved > validity.DRIFT]
+        drifts += [change.sentence for change in validity.changes(self.cells) if change.drift]
         unsteady = f"the server was not steady: {'; '.join(drifts)}" if drifts else ""
         grave = [doubt for doubt in doubts if doubt.share > self.settings.max_error_share]
         if grave:  # first: a cache looks like a server that changes

@@ -2,7 +2,8 @@
 
 A percentile or an interval from too few samples is `None`; `shortage` says how many samples it takes.
 
-samples.py      percentiles, rates and their intervals; changes by ranks: a trend, two groups
+samples.py      percentiles, rates and their intervals; changes: a trend and two groups, by ranks;
+                a start that differs
 interval.py     Interval; Student's t interval of a mean; exact intervals of counts
 paired.py       the ratio of two means over pairs; what restarts add to it; how many pairs would decide it
 sequential.py   how wide intervals must be at several looks
@@ -31,6 +32,7 @@ from specops.stats.paired import (
 )
 from specops.stats.samples import (
     PERCENTILE_METHOD,
+    changed_start,
     needed,
     percentile,
     quantile_interval,
@@ -50,6 +52,7 @@ __all__ = [
     "Starts",
     "Taken",
     "binomial_interval",
+    "changed_start",
     "log_ratio",
     "mean_interval",
     "needed",

@@ -3,7 +3,8 @@
 A trend and a difference between two groups are ratios by ranks. Both are the median of all slopes between
 two samples (Theil 1950, Sen 1968) with the interval that Kendall's test inverts to (Sen 1968; Hollander and
 Wolfe, Nonparametric Statistical Methods, 9.3). Between two groups the slopes are differences: that is Hodges
-and Lehmann's estimate with the interval of the Mann-Whitney test.
+and Lehmann's estimate with the interval of the Mann-Whitney test. A change at the start, at an unknown
+place, is found by least squares: ranks of a few values are too coarse for all places where it could be.
 """
 
 from __future__ import annotations
@@ -114,6 +115,26 @@ def two_groups(one: Sequence[float], other: Sequence[float], *, level: float = L
     if len(one) + len(other) < MIN_SAMPLES:
         return None
     return _change(np.concatenate([np.ones(len(one)), np.zeros(len(other))]), _logs([*one, *other]), level)
+
+
+def changed_start(values: Sequence[float], *, level: float = LEVEL) -> tuple[int, Interval] | None:
+    """How many of the first `values` differ from the others, and how many times the others they are.
+
+    One change, by least squares on logarithms. The start is an eighth to a half of the values, two at least.
+    Student's t interval by the spread on both sides holds for all places of the change together (Bonferroni).
+    `values` are positive, each an independent sample, in the order of time. None with fewer than
+    `MIN_SAMPLES`.
+    """
+    logs = _logs(values)
+    n = len(logs)
+    if n < MIN_SAMPLES:
+        return None
+    places = range(max(2, n // 8), n // 2 + 1)
+    spread, place = min((float(logs[:at].var() * at + logs[at:].var() * (n - at)), at) for at in places)
+    apart = float(logs[:place].mean() - logs[place:].mean())
+    error = math.sqrt(spread / (n - 2) * (1 / place + 1 / (n - place)))
+    half = t_quantile(1 - (1 - level) / len(places), n - 2) * error
+    return place, Interval(math.exp(apart), math.exp(apart - half), math.exp(apart + half), n, level)
 
 
 def _logs(values: Sequence[float]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fault_rows import EQUAL, ab, baseline
-from zoo import Server
+from zoo_knobs import Server
 
 BAD_INPUT = [
     ab(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fault_runs import Row
-from zoo import Fault, Server
+from zoo_knobs import Fault, Server
 
 STANDARD = Server()
 EQUAL = Server()
@@ -32,6 +32,11 @@ BETTER = replace(STANDARD, ttft_ms=8.5, token_ms=5.5)
 EVERY = ("--concurrency=4",)
 TWELVE = replace(STANDARD, tokens=(12, 12), token_ms=10.0)
 """Slow enough that the loop's millisecond is small beside a token."""
+
+
+def slowed(server: Server, times: float = 3.0) -> Server:
+    """The same server with times so long that the machine's own delays, a few milliseconds, are small."""
+    return replace(server, ttft_ms=times * server.ttft_ms, token_ms=times * server.token_ms)
 
 
 def failing(kind: Any, share: float, base: Server = FASTER, **more: Any) -> Server:

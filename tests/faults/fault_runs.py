@@ -7,16 +7,18 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import yaml
 from calling import specops
-from zoo import Server, knobs_of
 from zoo_host import ZOO, Host
+from zoo_knobs import Server, knobs_of
 
 Command = Literal["ab", "sweep", "baseline"]
 Right = Literal["deploy", "no", "undecided", "not deploy", "yes", "not yes", "refused", "any verdict"]
@@ -78,6 +80,9 @@ class Row:
 
     started: bool = False
     """A sweep starts its servers by a command, in place of endpoints that run already."""
+
+    clock_step_s: float = 0.0
+    """The wall clock of the client's process is set back and forth by so much, twice a second."""
 
     busy_threads: int = 0
     """Threads that compute in the client's process meanwhile."""
@@ -157,7 +162,7 @@ def _run(row: Row, servers: Sequence[Server], seed: int, urls: Sequence[str], fo
         words += [f"--prompts={prompts}", f"--out={out}", f"--seed={seed}", "--mixed-prompts=0", "--warmup=2"]
         words.append(f"--concurrency={STREAMS}")
     words = [row.command, *words, *row.options]
-    with computing(row.busy_threads):
+    with computing(row.busy_threads), clock_set(row.clock_step_s):
         done = specops(*words)
     result = json.loads(out.read_text()) if out.exists() else None
     return Outcome(tuple(words), done.returncode, done.stdout, done.stderr, result)
@@ -181,6 +186,18 @@ def computing(threads: int) -> Iterator[None]:
         over.set()
         for thread in running:
             thread.join()
+
+
+@contextmanager
+def clock_set(step_s: float) -> Iterator[None]:
+    """The wall clock is `step_s` ahead in every second half of a second."""
+    wall = time.time
+
+    def set_wall() -> float:
+        return wall() + (step_s if time.monotonic() % 1 < 0.5 else 0.0)
+
+    with patch("time.time", set_wall) if step_s else nullcontext():
+        yield
 
 
 def _prompts(row: Row, seed: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fault_rows import BETTER, EQUAL, FASTER, OTHER_ANSWERS, SAMPLED, SLOWER, STANDARD, failing, sweep
+from fault_rows import BETTER, EQUAL, FASTER, OTHER_ANSWERS, SAMPLED, STANDARD, failing, slowed, sweep
 from fault_runs import Figures
 
 
@@ -78,14 +78,22 @@ SWEEPS = [
     sweep(
         "two_candidates",
         "K 3 is 1.55 times as fast, K 5 1.18 times",
-        [FASTER, BETTER],
+        [slowed(FASTER), slowed(BETTER)],
         "deploy",
         r"k=3",
         r"n=\d+|\d+ requests",
+        standard=slowed(STANDARD),
         figures=speedup_of(3, 1.40, 1.65),
     ),
     sweep("all_equal", "five equal settings", [EQUAL] * 4, "not deploy", prompts=24),
-    sweep("all_slower", "every setting takes 1.45 times as long", [SLOWER] * 2, "no", prompts=24, fast=True),
+    sweep(
+        "all_slower",
+        "every setting takes twice as long",
+        [slowed(STANDARD, 2)] * 2,
+        "no",
+        prompts=24,
+        fast=True,
+    ),
     sweep(
         "lucky_winner",
         "seven equal settings, each request slower or faster by 30%",
@@ -106,18 +114,20 @@ SWEEPS = [
     sweep(
         "winner_with_noise",
         "three settings are 1.55 times as fast, each request slower or faster by 30%",
-        [replace(FASTER, request_sd=0.3)] * 3,
+        [replace(slowed(FASTER, 2), request_sd=0.3)] * 3,
         "deploy",
-        standard=replace(STANDARD, request_sd=0.3),
-        prompts=48,
+        standard=replace(slowed(STANDARD, 2), request_sd=0.3),
+        prompts=96,
         figures=lambda result: speedup_of(result["summary"].get("recommended"), 1.30, 1.75)(result),
     ),
     sweep(
         "candidate_truncates",
         "K 3 ends its answers at half, K 5 is 1.55 times as fast; temperature 0.7",
-        [replace(EQUAL, length=0.5), FASTER],
+        [replace(slowed(EQUAL), length=0.5), slowed(FASTER)],
         "deploy",
         r"k=3[^\n]*short|short[^\n]*k=3",
+        standard=slowed(STANDARD),
+        prompts=64,
         options=SAMPLED,
         figures=speedup_of(5, 1.35, 1.70),
     ),
@@ -132,9 +142,10 @@ SWEEPS = [
     sweep(
         "truncation_accepted",
         "the only setting ends its answers at half, 1.55 times as fast a token; the rollout file accepts it",
-        [replace(FASTER, length=0.5)],
+        [replace(slowed(FASTER), tokens=(12, 24), length=0.5)],
         "deploy",
         r"deploy[^\n]*shorter, which is accepted",
+        standard=replace(slowed(STANDARD), tokens=(12, 24)),
         options=SAMPLED,
         rollout=(("ab.accept_length_change", True),),
     ),
@@ -269,6 +280,64 @@ SWEEPS = [
         "not deploy",
         r"temperature is ignored",
         options=SAMPLED,
+    ),
+    sweep(
+        "ignores_temperature_among_two",
+        "the same, and temperatures 0 and 0.7 are swept",
+        [replace(FASTER, ignores_temperature=True)],
+        "not deploy",
+        r"temperature is ignored",
+        options=("--temperature=0,0.7",),
+    ),
+    sweep(
+        "faster_at_two_temperatures",
+        "K 3 is 1.55 times as fast at temperatures 0 and 0.7",
+        [FASTER],
+        "deploy",
+        r"k=3",
+        never=(r"ignored",),
+        options=("--temperature=0,0.7",),
+    ),
+    sweep(
+        "standard_wakes_up",
+        "equal settings; after another server's requests the standard's first 6 take 4 times as long",
+        [EQUAL, EQUAL],
+        "not deploy",
+        standard=replace(STANDARD, wake=(6, 4.0)),
+    ),
+    sweep(
+        "wakes_up_and_slower",
+        "K 3 takes 1.18 times as long; the standard's first 6 requests take 4 times as long",
+        [replace(STANDARD, ttft_ms=11.8, token_ms=7.7)],
+        "not deploy",
+        standard=replace(STANDARD, wake=(6, 4.0)),
+    ),
+    sweep(
+        "both_wake_up",
+        "K 3 is 1.55 times as fast; the first 6 requests of both take 4 times as long",
+        [replace(FASTER, wake=(6, 4.0))],
+        "deploy",
+        r"k=3",
+        standard=replace(STANDARD, wake=(6, 4.0)),
+    ),
+    sweep(
+        "clock_is_set",
+        "K 3 is 1.55 times as fast; the wall clock is set back and forth by an hour, twice a second",
+        [FASTER, EQUAL],
+        "deploy",
+        r"k=3",
+        never=(r"drifted",),
+        figures=speedup_of(3, 1.40, 1.70),
+        clock_step_s=3600.0,
+    ),
+    sweep(
+        "clock_is_set_budgeted",
+        "the same with a budget of 24 s",
+        [FASTER, EQUAL],
+        "deploy",
+        r"k=3",
+        options=("--budget=0.4",),
+        clock_step_s=3600.0,
     ),
     sweep(
         "faster_sampled",

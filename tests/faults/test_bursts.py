@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from fault_runs import Row, tried
-from zoo import Server
 from zoo_host import hosted
+from zoo_knobs import Server
 
 RUNS = 40
 MOST_DEPLOYED = 1

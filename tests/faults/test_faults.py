@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fault_runs import Outcome, Row, complaints, tried
 from table import ROWS
-from zoo import Server
 from zoo_host import Host, hosted
+from zoo_knobs import Server
 
 SEEDS = 5
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from daemons import wait_until
-from zoo import Clock, Fault, Keeper, Server, knobs_of, server_of
+from zoo import Clock, Keeper
 from zoo_host import Host, hosted
+from zoo_knobs import Fault, Server, knobs_of, server_of
 
 
 @pytest.fixture(scope="module")

@@ -17,212 +17,14 @@ import random
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from aiohttp import web
-
-Body = dict[str, Any]
-
-FailureKind = Literal[
-    "http_500",
-    "http_503",
-    "http_429",
-    "http_429_later",  # with Retry-After
-    "reset",  # the connection ends before the first byte
-    "cut",  # the connection ends in the middle of the answer
-    "abort",  # finish_reason abort after a quarter of the tokens
-    "finish_error",  # the same with finish_reason error
-    "error_object",  # {"object": "error"} in the stream, then [DONE]
-    "error_event",  # {"error": {...}} in the stream, then [DONE]
-    "error_json",  # {"object": "error"} as JSON with status 200, no stream
-    "html",  # a page with status 200, as a proxy sends it
-    "empty",  # a whole answer without text
-    "unended",  # the answer ends at half with [DONE], and no finish_reason or usage
-    "silent_end",  # the same without [DONE]
-    "filtered",  # finish_reason content_filter at half of the tokens
-    "stump",  # a tenth of the answer, with finish_reason stop
-    "hang",  # silence for `ms` before the first byte
-    "stall",  # silence for `ms` in the middle of the answer
-]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A failure of a share of the requests that meet all its conditions."""
-
-    kind: FailureKind
-    share: float = 1.0
-    ms: float = 0.0
-    above: int = 0
-    """Only while more than this many requests are in flight."""
-
-    classes: tuple[str, ...] = ()
-    """Only prompts of these classes; empty means all."""
-
-    after: int = 3
-    """The first requests, which only ask what the server is, are answered well."""
-
-    mixed: bool = False
-    """Only greedy requests, while a sampled request is in flight when their first token is due."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """One server's knobs. Times in milliseconds, shares from 0 to 1."""
-
-    seed: int = 0
-
-    # Speed
-    ttft_ms: float = 10.0
-    token_ms: float = 6.5
-    class_factors: dict[str, float] = field(default_factory=dict)
-    """By class: how many times as long its requests take."""
-
-    loaded_factor: float = 1.0
-    loaded_above: int = 1
-    """More than `loaded_above` requests in flight: each takes `loaded_factor` times as long."""
-
-    drift: tuple[tuple[int, float], ...] = ()
-    """(requests, factor): between two points the factor is interpolated; beyond the ends it stays."""
-
-    wake: tuple[int, float] = (0, 1.0)
-    """(requests, factor): so many requests after those of another server take `factor` times as long."""
-
-    burst_s: float = 0.0
-    burst_share: float = 0.0
-    """Every `burst_s` seconds the speed is drawn again: 1 or 1 + `burst_share` times as long."""
-
-    visit_sd: float = 0.0
-    visit_requests: int = 8
-    """Log-normal noise common to a visit. A visit ends when another server is sent a request, and after
-    `visit_requests` requests."""
-
-    request_sd: float = 0.0
-    """Log-normal noise of each request alone."""
-
-    repeat_factor: float = 1.0
-    """A prompt that was answered before takes this many times as long: below 1 it comes from a cache."""
-
-    shares_cache: bool = False
-    """What one of these servers has answered is in the cache of all of them."""
-
-    # Answers
-    tokens: tuple[int, int] = (6, 12)
-    """Fewest and most tokens of an answer; the prompt decides."""
-
-    length: float = 1.0
-    length_classes: tuple[str, ...] = ()
-    """Answers end at this share of their tokens; of these classes only, where any are named."""
-
-    length_sd: float = 0.0
-    """Log-normal spread of the length of each answer."""
-
-    sampled_sd: float = 0.15
-    """The same, for requests with a temperature above 0; their words are random too."""
-
-    loops: bool = False
-    """Its answers to sampled requests repeat two words, which the prompt decides."""
-
-    cap: int = 0
-    """A limit of its own on the tokens of an answer, which ends with finish_reason length; 0: none."""
-
-    ignores_temperature: bool = False
-    """Answers at every temperature are the greedy ones."""
-
-    unsteady: float = 0.0
-    """Share of greedy answers that part from the prompt's own answer at a random token."""
-
-    other_model: bool = False
-    """Its answers to greedy requests have other words, and as many of them."""
-
-    random_greedy: bool = False
-    """Answers to greedy requests are random from the first word on."""
-
-    refuses_greedy: bool = False
-    """Requests at temperature 0 get status 400."""
-
-    garble_share: float = 0.0
-    garble_above: int = 0
-    garble_mixed: bool = False
-    garble_repeats: bool = False
-    """Share of the prompts whose greedy answers change: while more than `garble_above` requests are in
-    flight, beside a sampled request, or when the prompt comes again."""
-
-    padding: float = 0.0
-    """Share of further tokens that are white space, at the end of the answer."""
-
-    stock: float = 0.0
-    """Share of the prompts that get one answer of 9 tokens, to the letter."""
-
-    reasoning: bool = False
-    """All of the answer is sent as reasoning_content, and no content."""
-
-    logprobs: bool = False
-    """A request that does not stream gets log-probabilities, which say that every token is sure."""
-
-    # Chunks
-    first_chunk: int = 1
-    chunk: int = 1
-    linger_ms: float = 0.0
-    """The stream ends so long after its last text."""
-
-    usage: Literal["own", "last_text", "null", "zero", "none", "every"] = "own"
-    """Where completion_tokens is sent: in a chunk of its own, with the last text, as null, as 0, never, or
-    as a running total with every chunk."""
-
-    copies: int = 1
-    """Each chunk is sent so many times, as by a broken proxy."""
-
-    comments: int = 0
-    """So many comments, which keep a connection alive, are sent before each chunk."""
-
-    role_first: bool = False
-    """A chunk with the role and no text is sent as soon as the request is there."""
-
-    usage_factor: float = 1.0
-    """completion_tokens is this many times the number of tokens."""
-
-    # Failures and connections
-    faults: tuple[Fault, ...] = ()
-    closing: Literal["", "fin", "race"] = ""
-    """fin: closes each connection after a stream that advertised keep-alive. race: drops the second request
-    on a connection before its first byte, as a request meets a server that has just closed."""
-
-    # What it says of itself
-    model: str = "zoo"
-    metrics: bool = False
-    start_s: float = 0.0
-    """Seconds until it listens, where it is started by itself."""
-
-    started: float | None = None
-    """process_start_time_seconds; by default every server has its own."""
-
-    speculates: bool = False
-    """Its counters of drafts grow with each answer."""
-
-    bad: Literal["", "html", "401", "404", "429", "no_models", "loading"] = ""
-    """It answers nothing else."""
-
-
-def server_of(fields_: Body) -> Server:
-    """The knobs from JSON; TypeError for an unknown one."""
-    known = {one.name for one in fields(Server)}
-    if unknown := fields_.keys() - known:
-        raise TypeError(f"no such knobs: {unknown}")
-    found = dict(fields_)
-    for name in ("tokens", "length_classes"):
-        if name in found:
-            found[name] = tuple(found[name])
-    if "wake" in found:
-        found["wake"] = (found["wake"][0], found["wake"][1])
-    found["drift"] = tuple((count, factor) for count, factor in found.get("drift", ()))
-    found["faults"] = tuple(
-        Fault(**{**fault, "classes": tuple(fault.get("classes", ()))}) for fault in found.get("faults", ())
-    )
-    return Server(**found)
+from zoo_knobs import Body, Fault, Server, server_of
 
 
 class Clock:
@@ -235,6 +37,9 @@ class Clock:
         """Requests of the present server since the last one of another."""
 
         self.visit = 0
+        self.burdened_until = 0.0
+        """When the work is done that answers have left behind."""
+
         self.answered: dict[str, int] = {}
         """By prompt, of servers that share a cache."""
 
@@ -282,8 +87,11 @@ class Keeper:
         self.finished = 0
         self._rng = random.Random(f"{knobs.seed} server")
         self._turns = [self._share(number, fault.share) for number, fault in enumerate(knobs.faults)]
-        self._served: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
-        """Connections that have had an answer."""
+        self._served: weakref.WeakKeyDictionary[asyncio.BaseTransport, int] = weakref.WeakKeyDictionary()
+        """The answers of each connection that has had one."""
+
+        self._recent: deque[float] = deque()
+        """When the requests of the last second came."""
 
     def _share(self, number: int, share: float) -> Iterator[bool]:
         """True for `share` of its values: one at a random place of each 1/share."""
@@ -366,6 +174,8 @@ class Keeper:
         """How many times as long this request takes."""
         knobs = self.knobs
         factor = knobs.class_factors.get(prompt.split(":", 1)[0], 1.0) * self._drifted()
+        if self.requests % 2:
+            factor *= knobs.alternate
         if self.in_flight > knobs.loaded_above:
             factor *= knobs.loaded_factor
         if self.clock.since_another <= knobs.wake[0]:
@@ -380,6 +190,17 @@ class Keeper:
         if self.answered.get(prompt):
             factor *= knobs.repeat_factor
         return factor
+
+    def _too_many(self) -> bool:
+        if not self.knobs.per_second:
+            return False
+        now = asyncio.get_running_loop().time()
+        while self._recent and self._recent[0] < now - 1:
+            self._recent.popleft()
+        if len(self._recent) >= self.knobs.per_second:
+            return True
+        self._recent.append(now)
+        return False
 
     @staticmethod
     def _noise(sd: float, rng: random.Random) -> float:
@@ -427,6 +248,8 @@ class Keeper:
         temperature = float(body.get("temperature", 1.0))
         if self.knobs.refuses_greedy and temperature == 0:
             return _refused(400, "temperature must be above 0")
+        if self._too_many():
+            return _refused(429, "too many requests", {"Retry-After": "0.1"})
         self.clock.arrive(self, self.knobs.visit_requests)
         self.requests += 1
         self.in_flight += 1
@@ -437,16 +260,17 @@ class Keeper:
         finally:
             self.in_flight -= 1
             self.sampled -= temperature > 0
-            if self.knobs.closing:
-                self._served.add(transport)
-            if self.knobs.closing == "fin":
+            self._served[transport] = answers = self._served.get(transport, 0) + 1
+            if self.knobs.closing == "fin" or answers == self.knobs.closing_after:
                 transport.close()  # what was written is sent first
 
     async def _answer(
         self, request: web.Request, body: Body, prompt: str, temperature: float
     ) -> web.StreamResponse:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = max(loop.time(), self.clock.burdened_until)
+        if request.transport not in self._served:
+            began += self.knobs.connection_ms / 1000
         factor = self.slowness(prompt)
         fault = self.fault_of(prompt, temperature, mixed=False)
         limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 256)
@@ -495,7 +319,7 @@ class Keeper:
             await response.write(
                 event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
             )
-        half = len(answer.words) // 2
+        half, held = len(answer.words) // 2, b""
         instant = began + ttft
         for at, words, piece in self._chunks(answer, body):
             await _until(instant + at * self.knobs.token_ms * factor / 1000)
@@ -512,12 +336,17 @@ class Keeper:
                     told = message if kind == "error_object" else {"error": message}
                     await response.write(event(told) + DONE)
                     return response
-            await response.write(COMMENT * self.knobs.comments + piece * self.knobs.copies)
+            held += COMMENT * self.knobs.comments + piece * self.knobs.copies
+            if not self.knobs.buffered:
+                await response.write(held)
+                held = b""
+        await response.write(held)
         await asyncio.sleep(self.knobs.linger_ms / 1000)
         ending = {"unended": DONE, "silent_end": b""}.get(kind)
         await response.write(self._end(answer, body) if ending is None else ending)
         await response.write_eof()
         self.answered[prompt] = self.answered.get(prompt, 0) + 1
+        self.clock.burdened_until = max(loop.time(), self.clock.burdened_until) + self.knobs.burden_ms / 1000
         self.generated += len(answer.words)
         self.finished += 1
         return response
@@ -531,15 +360,22 @@ class Keeper:
             piece = words[start : start + size]
             start += len(piece)
             last = start >= len(words)
-            payload = _payload("".join(piece), (answer.finish or None) if last else None, body)
+            finish = answer.finish if last and not knobs.no_finish else ""
+            text = "".join(piece).replace(" ", "" if knobs.no_spaces else " ")
+            payload = _payload(text, finish or None, body)
             if knobs.reasoning:
-                payload["choices"][0]["delta"] = {"reasoning_content": "".join(piece)}
+                payload["choices"][0]["delta"] = {"reasoning_content": text}
             if knobs.usage == "every" or (knobs.usage == "last_text" and last):
                 payload["usage"] = self._usage(start)
+            elif knobs.usage == "total":
+                payload["usage"] = self._usage(len(words))
             elif knobs.usage == "null":
                 payload["usage"] = None
             # The tokens of a chunk are all there when its last one is; those of the first one come at once.
-            yield max(0, start - knobs.first_chunk), start, event(payload)
+            sent = event(payload)
+            if knobs.crlf:
+                sent = b"id: %d\r\n" % start + sent.replace(b"\n", b"\r\n")
+            yield max(0, start - knobs.first_chunk), start, sent
             if not words:
                 return
 
@@ -665,11 +501,6 @@ def _payload(text: str, finish: str | None, body: Body) -> Body:
         "object": "chat.completion.chunk",
         "choices": [{"index": 0, "finish_reason": finish} | inner],
     }
-
-
-def knobs_of(server: Server) -> Body:
-    """As JSON: what `server_of` reads."""
-    return asdict(server)
 
 
 async def _serve_commands() -> None:

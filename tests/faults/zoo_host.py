@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zoo import Server, knobs_of
+from zoo_knobs import Server, knobs_of
 
 ZOO = Path(__file__).with_name("zoo.py")
 

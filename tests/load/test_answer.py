@@ -113,6 +113,20 @@ def test_a_finish_reason_ends_an_answer_as_well_as_done() -> None:
     assert read(stream(CHAT, CHUNKS, done=False)).failure is None
 
 
+@pytest.mark.parametrize(
+    ("done", "usage", "failure"), [(True, True, None), (False, True, "cut"), (True, False, "cut")]
+)
+def test_of_an_endpoint_without_finish_reasons_done_and_usage_say_that_an_answer_is_whole(
+    done: bool, usage: bool, failure: str | None
+) -> None:
+    body = CHAT if usage else {"messages": []}
+    pieces = stream(body, CHUNKS, finish=None, done=done)
+    reads = [(float(at), piece) for at, piece in enumerate(pieces)]
+    answer = read_answer(reads, finish_reasons=False)
+    assert (answer.failure and answer.failure.kind) == failure
+    assert answer.finish_reason is None
+
+
 def test_done_after_text_without_a_finish_reason_is_an_answer_cut_off() -> None:
     cut = Failure("cut", "the answer ended without a finish reason")
     assert read([delta(content="a"), DONE]).failure == cut

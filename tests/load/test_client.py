@@ -321,3 +321,19 @@ def _closed_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def test_a_probe_finds_an_endpoint_that_sends_no_finish_reasons(stub: Stub) -> None:
+    """Its answers are measured from then on. Where one probe had a finish reason, none may lack it."""
+    assert probe(stub.base_url).finish_reasons
+
+    async def kinds(first: str | None) -> list[str | None]:
+        stub.answer = lambda body: Reply(stream(body, CHUNKS, finish=first))
+        async with Client(Endpoint(stub.base_url, "stub"), Decoding()) as client:
+            await client.probe(PROMPT)
+            stub.answer = lambda body: Reply(stream(body, CHUNKS, finish=None))
+            failure = (await client.send(PROMPT)).observe(None).answer.failure
+            return [failure and failure.kind, str(client.capabilities.finish_reasons)]
+
+    assert asyncio.run(kinds(None)) == [None, "False"]
+    assert asyncio.run(kinds("stop")) == ["cut", "True"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable
 
 import pytest
 
 from specops.load.record import CellRecord, Row
-from specops.load.validity import FALSE_ALARMS, Change, changes
+from specops.load.validity import DRIFT, FALSE_ALARMS, Change, changes, slow_starts
 
 Speed = Callable[[float], float]
 """How many times as long everything takes, by the share of the requests that were sent before."""
@@ -58,7 +59,8 @@ def made(
 def accused(seed: int, prompts: int = 64, repeats: int = 2, **noise: float) -> bool:
     rng = random.Random(seed)
     cells = [made(rng, prompts, repeat, **noise) for repeat in range(repeats)]  # type: ignore[arg-type]
-    return any(change.drift for change in changes(cells))
+    unsteady = any(change.drift for change in changes(cells))
+    return unsteady or any(start.moved > DRIFT for start in slow_starts(cells))
 
 
 @pytest.mark.parametrize(
@@ -171,3 +173,30 @@ def test_both_comparisons_of_every_series_share_the_false_alarms(monkeypatch: py
     changes([made(rng, 24, repeat) for repeat in (0, 1)])
     series = 2 * 2 + 1  # TTFT and TPOT of each repeat, and TPOT over both
     assert levels == [1 - FALSE_ALARMS / (2 * series)] * (2 * series)
+
+
+@pytest.mark.parametrize("share", [0.16, 0.19, 0.21, 0.3, 0.45])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_a_long_warm_up_is_named_with_its_size(share: float, streams: int) -> None:
+    """What lies between an eighth and a quarter looks like no drift of either kind."""
+    cell = made(random.Random(3), 96, took=lambda at: 4.0 if at < share else 1.0, streams=streams)
+    (start,) = (found for found in slow_starts([cell]) if found.sentence.startswith("TPOT"))
+    times, count = re.findall(r"was ([\d.]+)× .* first (\d+) requests", start.sentence)[0]
+    assert float(times) == pytest.approx(4, rel=0.2)
+    assert int(count) == pytest.approx(share * 96, abs=5)
+    assert start.sentence.endswith(f"--warmup that is longer by {count}")
+    assert DRIFT < start.moved < 1 + 3 * share * 1.3
+
+
+def test_a_short_warm_up_is_named_and_moves_the_mean_little() -> None:
+    cell = made(random.Random(3), 96, took=lambda at: 1.6 if at < 0.13 else 1.0)
+    (start,) = (found for found in slow_starts([cell]) if found.sentence.startswith("TPOT"))
+    assert 1 < start.moved <= DRIFT
+
+
+def test_one_slow_request_is_no_warm_up() -> None:
+    assert not slow_starts([made(random.Random(3), 24, took=lambda at: 10.0 if at == 0 else 1.0)])
+
+
+def test_a_fast_start_is_no_slow_one() -> None:
+    assert not slow_starts([made(random.Random(3), 96, took=lambda at: 0.25 if at < 0.2 else 1.0)])

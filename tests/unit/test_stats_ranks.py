@@ -120,3 +120,42 @@ def test_what_has_no_logarithm_is_refused() -> None:
         stats.trend(range(8), [1.0] * 7 + [0.0])
     with pytest.raises(ValueError, match="an instant for each"):
         stats.trend(range(9), [1.0] * 8)
+
+
+def test_a_start_that_differs_is_found_with_its_size() -> None:
+    generator = np.random.default_rng(0)
+    for place in (3, 5, 8, 12):
+        values = np.exp(generator.normal(0, 0.05, 24))
+        values[:place] *= 3
+        found = stats.changed_start(list(values))
+        assert found is not None
+        assert found[0] == place
+        assert found[1].low < 3 < found[1].high
+        assert found[1].low > 2.5
+        turned = stats.changed_start(list(1 / values))
+        assert turned is not None
+        assert turned[1].high == pytest.approx(1 / found[1].low)
+
+
+def test_an_even_start_is_not_accused() -> None:
+    """The intervals at all places hold together; the best of them is shown."""
+    generator = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(300):
+        found = stats.changed_start(list(np.exp(generator.normal(0, 0.3, 24))))
+        assert found is not None
+        wrong += not found[1].low <= 1 <= found[1].high
+    assert wrong <= 15 + 8
+
+
+def test_the_start_is_an_eighth_to_a_half() -> None:
+    one = stats.changed_start([9.0] + [1.0, 1.1] * 16)
+    assert one is not None
+    assert one[0] >= 33 // 8
+    late = stats.changed_start([1.0, 1.1] * 9 + [9.0] * 6)
+    assert late is not None
+    assert late[0] <= 12
+    assert stats.changed_start([1.0] * 7) is None
+    few = stats.changed_start([9.0, 9.1] + [1.0, 1.1] * 3)
+    assert few is not None
+    assert few[0] == 2

@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
             return job.setting.name != dies
 
         monkeypatch.setattr(module, "measure_job", job)
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: clock.now))
+        monkeypatch.setattr(module, "clock", SimpleNamespace(now=lambda: clock.now))
         asked = BaselineSettings(base_url="http://127.0.0.1:9/v1", model="m")
         Local(asked, [], Path(), Silent()).run(rung, lambda record: None)
         return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specops.load import record
+from specops.load import record, validity
 from specops.load.arrivals import Level
 from specops.load.record import Spread
 from specops.phases.ab import confounders, drift, parity, verdict
@@ -128,10 +128,18 @@ def judge(
     )
     return Judged(
         decision.verdict,
-        decision.reason,
+        "; ".join([decision.reason, *_without_reasons(records, arms)]),
         _summary(report, decision, looks_done, looks),
         report.model_dump(mode="json"),
     )
+
+
+def _without_reasons(visits: Sequence[VisitRecord], arms: Sequence[str]) -> Iterator[str]:
+    """A sentence for each arm whose answers have no finish reason."""
+    for arm in arms:
+        rows = [row for visit in visits if visit.arm == arm for row in visit.cell.rows]
+        if said := validity.without_reasons(rows, f" of {arm}"):
+            yield said
 
 
 @dataclass(frozen=True)

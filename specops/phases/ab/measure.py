@@ -8,7 +8,6 @@ Before the first visit, the arms are shown to be different servers, or, for an A
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -20,6 +19,7 @@ from typing import Any
 from specops import results
 from specops.errors import EndpointError, FileError, ServerError, UsageError
 from specops.launch.servers import SERVED_AS, Server, check, serving
+from specops.load import clock
 from specops.load.answer import Failure, token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.client import endpoint_error
@@ -225,7 +225,7 @@ class _Comparison:
                 cell=cell,
             )
 
-        began = time.time()
+        began = clock.now()
         prompts = self._prompts(visit.prompts)
         await arm.visit(prompts, visit.level, visit.round, warm_up_with=self.prompts.prompts, keep=keep)
         aborted = self.found.visits[visit.key].cell.aborted
@@ -237,7 +237,7 @@ class _Comparison:
         needed = self.found.next_mixed()
         while needed and (names := [name for name in needed[1] if name in up]):
             round_, name = needed[0], names[0]
-            began, prompts = time.time(), self._prompts(self.found.mixed_prompts(round_))
+            began, prompts = clock.now(), self._prompts(self.found.mixed_prompts(round_))
             cell = await send_mixed(up[name], prompts, self.settings.mixed_temperature)
             self.found.mixed[name, round_] = VisitRecord(
                 stage=0,
@@ -257,7 +257,7 @@ class _Comparison:
             name, level, round_ = needed
             prompts = self._prompts(self.found.greedy_prompts(level))
             self.progress.start(f"sending {name} requests at temperature 0, {level}", len(prompts))
-            began = time.time()
+            began = clock.now()
             cell = await send_greedy(up[name], prompts, level, round_, self.progress)
             self.found.greedy[needed] = VisitRecord(
                 stage=0,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specops import stats
+from specops.load import validity
 from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Speedups, speedups
 from specops.phases.ab.verdict import Decision
@@ -74,7 +75,7 @@ def judge(
     recommendation = judging.recommendation(report)
     return Judged(
         judging.choice.decision.verdict,
-        "; ".join([judging.choice.decision.reason, *_other_answers(report)]),
+        "; ".join([judging.choice.decision.reason, *_other_answers(report), *_without_reasons(cells)]),
         _summary(report, judging.choice, recommendation),
         report.model_dump(mode="json"),
         recommendation.model_dump(mode="json"),
@@ -87,6 +88,14 @@ def _other_answers(report: Report) -> Iterator[str]:
     for found in report.answers:
         if found.differ and (found.setting, found.concurrency) == (report.recommended, report.decided_at):
             yield f"its answers differ: {found}"
+
+
+def _without_reasons(cells: Sequence[SweptCell]) -> Iterator[str]:
+    """A sentence for each setting whose answers have no finish reason."""
+    for name in dict.fromkeys(cell.setting for cell in cells):
+        rows = [row for cell in cells if cell.setting == name for row in cell.cell.rows]
+        if said := validity.without_reasons(rows, f" of {name}"):
+            yield said
 
 
 def picked_by(
@@ -208,6 +217,7 @@ class _Judging:
                 [*self._records(standard, where), *self._records(setting, where)],
                 (self.swept.repeats(standard.name, where), self.swept.repeats(setting.name, where)),
                 self.swept.by_rung(setting.name, where),
+                self.swept.by_place(setting.name, where),
                 vetoes.compare_answers(self.cells, self.swept.standard, setting.name, where.concurrency),
             )
         return vetoes.limit(decision, self._measured_at[setting.name, where], self.margins)

@@ -21,6 +21,7 @@ from typing import Any
 
 from specops.errors import EndpointError, ServerError
 from specops.launch.servers import SERVED_AS, Server, check, serving, tail
+from specops.load import clock
 from specops.load.answer import token_counter
 from specops.load.arrivals import Pace, Watch
 from specops.load.record import CellRecord
@@ -191,7 +192,7 @@ class _Running:
         others = [self.prompts[name] for name in planned.warm_up]
         self.progress.start(f"{self.job.setting.name} at {load}", len(prompts))
         footprint.reset()
-        began = time.time()
+        began = clock.now()
         await server.visit(prompts, load.level, planned.repeat, warm_up_with=others or prompts, keep=keep)
         self._refuse_failing(records[-1])
         greedy_too = any(one.load.temperature == 0 for one in self.job.cells)
@@ -222,20 +223,20 @@ class Local:
 
     def run(self, rung: Rung, keep: Keep) -> None:
         """As `Executor.run` says. Without its standard a rung compares nothing, so it ends there."""
-        began = time.time()
+        began = clock.now()
         if MACHINE not in rung.begun and not self._measure(rung.standard, 0, keep):
             return
-        longest_s = time.time() - began
+        longest_s = clock.now() - began
         failed: set[str] = set()
         for number, job in enumerate(rung.jobs):
             if job.setting.name in failed:
                 continue
-            began = time.time()
+            began = clock.now()
             if number >= ALWAYS and not rung.has_time_for(job, began, longest_s):
                 break
             if not self._measure(job, job.turn, keep):
                 failed.add(job.setting.name)
-            longest_s = max(longest_s, time.time() - began)
+            longest_s = max(longest_s, clock.now() - began)
         if rung.jobs or MACHINE in rung.begun:
             self._measure(rung.standard, 1, keep)
 

@@ -10,7 +10,6 @@ to it.
 from __future__ import annotations
 
 import pickle
-import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from specops.errors import EnvironmentFailure, SpecopsError
+from specops.load import clock
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, Setting, SweptCell
@@ -92,7 +92,7 @@ class OnRay:
         fleet.look(now=not fleet.busy)
         for held in fleet.idle:
             assert held.machine is not None
-            if errand := sharing.next_for(held.machine, time.time()):
+            if errand := sharing.next_for(held.machine, clock.now()):
                 fleet.begin(held, self._task(errand, held.machine))
         if fleet.busy:
             return True
@@ -123,7 +123,7 @@ class OnRay:
                 self._progress.note(f"{held.machine} was lost on the way: {why}")
                 self._give_back(held.machine, why, sharing, keep)
             case _:
-                sharing.finished(held.machine, time.time())
+                sharing.finished(held.machine, clock.now())
 
     def _give_back(self, machine: str, why: str, sharing: Sharing, keep: Keep) -> None:
         if failure := sharing.lost(machine, why):

@@ -167,6 +167,11 @@ class _Visit:
     rows: Mapping[str, Row]
     """By prompt: its first request."""
 
+    @property
+    def order(self) -> list[str]:
+        """The prompts that have an answer, in the order in which they were sent."""
+        return sorted(self.answers, key=lambda prompt: self.rows[prompt].sent_s)
+
 
 _Place = tuple[int, str, Load]
 """A rung, a machine and a load: what is compared with each other."""
@@ -302,6 +307,18 @@ class Swept:
                 found[rung] = interval
         return found
 
+    def by_place(self, setting: str, where: Where) -> list[list[Taken]]:
+        """What the standard and the setting took, end to end, of the first request of each visit, of the
+        second one, and so on: one pair for each visit."""
+        found: list[list[Taken]] = []
+        for one in self._compared(setting, where, self.standard):
+            for place, (ours, theirs) in enumerate(one.answers.values()):
+                if place == len(found):
+                    found.append([])
+                if ours.e2e is not None and theirs.e2e is not None:
+                    found[place].append((ours.e2e, theirs.e2e))
+        return [taken for taken in found if taken]
+
     def one_start(self, where: Where, figure: Figure) -> OneStart | None:
         """By how much one start of a server differs from another here, whatever the setting and the stage."""
         where = where.both_stages
@@ -332,7 +349,7 @@ class Swept:
                 if theirs is None:
                     continue
                 ours, share = _at(theirs.at, visits.get((over, 0)), visits.get((over, 1)))
-                both = {name: (ours[name], theirs.answers[name]) for name in theirs.answers if name in ours}
+                both = {name: (ours[name], theirs.answers[name]) for name in theirs.order if name in ours}
                 if both:
                     found.append(_Compared(rung, machine, load, turn, theirs.at, share, both))
         return found
@@ -359,6 +376,7 @@ class _Compared:
     """Of the way from the other's first turn to its second; None where it has but one."""
 
     answers: Mapping[str, tuple[_Answer, _Answer]]
+    """By prompt, in the order in which the setting was sent them."""
 
 
 def _visits(cells: Iterable[SweptCell], standard: str) -> dict[_Place, dict[tuple[str, int], _Visit]]:

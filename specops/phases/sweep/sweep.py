@@ -10,6 +10,7 @@ from typing import Any
 
 from specops import results
 from specops.errors import ServerError
+from specops.load import clock
 from specops.phases.sweep import judging, plan
 from specops.phases.sweep.plan import (
     Executor,
@@ -251,7 +252,7 @@ class _Sweep:
         if not rung.jobs:
             return True
         began = time.monotonic()
-        timed = replace(rung, until=time.time() + left_s, expected_s=timing.expected(rung))
+        timed = replace(rung, until=clock.now() + left_s, expected_s=timing.expected(rung))
         if not self._run(timed):
             return False
         jobs = [*rung.jobs, rung.standard] if rung.begun else [rung.standard, *rung.jobs, rung.standard]

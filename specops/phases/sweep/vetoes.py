@@ -1,8 +1,8 @@
 """What limits the verdict on a setting, however fast it looks. Pure.
 
 Different answers, stumps of answers, failures, a tail, one answer to several prompts, a client that was the
-bottleneck, repeats from a cache, and a gain that only some rungs show. Lengths of answers are compared with
-the pairs (ab/verdict.py).
+bottleneck, repeats from a cache, and a gain that only some rungs show, or only the beginnings of visits.
+Lengths of answers are compared with the pairs (ab/verdict.py).
 
 Greedy answers are compared with the standard's. The standard is measured twice in a rung, so it has its own
 control. Its margins between tokens are not known here: some differences may be near ties (ab/parity.py), so
@@ -13,9 +13,11 @@ or garbage.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,11 +26,12 @@ from specops.load.arrivals import Level
 from specops.load.record import CellRecord, Row
 from specops.load.validity import CACHED
 from specops.phases.ab.confounders import Requests
+from specops.phases.ab.drift import NOTABLE
 from specops.phases.ab.parity import Matches, Parity, as_greedy, chance, greedy_instead, matches
 from specops.phases.ab.verdict import Checks, Decision, times
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep.plan import SweptCell
-from specops.stats import Interval
+from specops.stats import Interval, Taken
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Measured:
     rungs: Mapping[int, Interval] = field(default_factory=dict)
     """The speed-up in each rung alone."""
 
+    places: Sequence[Sequence[Taken]] = ()
+    """What the standard and the setting took of the first request of each visit, of the second one, and so
+    on."""
+
     answers: Answers | None = None
     """The setting's greedy answers beside the standard's; None where none were compared."""
 
@@ -64,6 +71,9 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     cached = _cached(*measured.repeats)
     if limited.verdict == "yes" and cached is not None:
         return Decision(verdict="undecided", reason=f"{cached}; by speed alone: {decision.reason}")
+    woke = _woke(measured.places)
+    if limited.verdict == "yes" and woke is not None:
+        return Decision(verdict="undecided", reason=f"{woke}; over all requests: {decision.reason}")
     drifted = _drifted(decision, measured.rungs)
     if limited.verdict == "yes" and drifted is not None:
         return Decision(verdict="undecided", reason=f"{drifted}; over all rungs: {decision.reason}")
@@ -83,6 +93,25 @@ def _cached(standard: Interval | None, ours: Interval | None) -> str | None:
     return (
         f"repeats come from a cache: the first request of a prompt takes {ours.estimate:.2f}× "
         f"[{ours.low:.2f}, {ours.high:.2f}] as long as its repeats, n={ours.n}, and the standard's does not"
+    )
+
+
+def _woke(places: Sequence[Sequence[Taken]]) -> str | None:
+    """A sentence where visits begin with a higher speed-up than they go on with, and only the beginning shows
+    a gain: the standard had been idle, and woke up. In production it would not be idle."""
+    ratios = [math.exp(fmean(math.log(ours / theirs) for ours, theirs in taken)) for taken in places]
+    found = stats.changed_start(ratios)
+    if found is None or found[1].low <= NOTABLE:
+        return None
+    count, change = found
+    rest = [pair for taken in places[count:] for pair in taken]
+    later = stats.paired_ratio(*zip(*rest, strict=True)) if rest else None
+    if later is not None and later.low > 1:
+        return None
+    shown = times(later) if later is not None else "too few to say"
+    return (
+        f"the speed-up is {times(change)} higher in about the first {count} requests of each visit: a server "
+        f"that was idle before may have to wake up, and the later requests show no gain ({shown})"
     )
 
 
@@ -143,14 +172,14 @@ def compare_answers(
     """A setting's greedy answers beside the standard's. None where no prompt was answered at temperature 0 by
     both, and twice by the standard."""
     answered: dict[tuple[int, str, str], dict[tuple[str, int], dict[str, Row]]] = defaultdict(dict)
-    as_sampled: dict[str, dict[str, bool]] = {standard: {}, setting: {}}
-    for cell in cells:
+    at = [cell for cell in cells if cell.cell.concurrency == concurrency]
+    for cell in at:
         greedy = cell.cell if cell.temperature == 0 else cell.greedy
-        if greedy is not None and cell.cell.concurrency == concurrency:
-            rows = _answered(greedy)
-            answered[cell.rung, cell.machine, cell.length][cell.setting, cell.turn] = rows
-            if cell.temperature > 0 and cell.setting in as_sampled:
-                as_sampled[cell.setting] |= as_greedy(_answered(cell.cell), rows)
+        if greedy is not None:
+            answered[cell.rung, cell.machine, cell.length][cell.setting, cell.turn] = _answered(greedy)
+    as_sampled = {
+        name: _as_greedy([cell for cell in at if cell.setting == name]) for name in (standard, setting)
+    }
     first: dict[str, Row] = {}
     again: dict[str, Row] = {}
     theirs: dict[str, Row] = {}
@@ -175,6 +204,19 @@ def compare_answers(
         **_counts("", arms),
         **_counts("control_", control),
     )
+
+
+def _as_greedy(cells: Sequence[SweptCell]) -> dict[str, bool]:
+    """By prompt, whether a setting's answer at the highest temperature is its greedy one. Both may come from
+    different rungs: loads of different temperatures have the same prompts, at different times."""
+    greedy: dict[str, Row] = {}
+    sampled: dict[str, Row] = {}
+    for cell in sorted(cells, key=lambda cell: cell.temperature):
+        if cell.temperature > 0:
+            sampled |= _answered(cell.cell)
+        found = cell.cell if cell.temperature == 0 else cell.greedy
+        greedy |= _answered(found) if found is not None else {}
+    return as_greedy(sampled, greedy)
 
 
 def _answered(cell: CellRecord) -> dict[str, Row]:
