@@ -234,7 +234,7 @@ class CachedGrower:
         return Layout(spans, self._cache, self._tile)
 
 
-class FeatureGrower:
+class FeatureGrower(ABC):
     """The part of a grower that drafts from one feature: the target's, of the token before the root.
 
     So it stores nothing of the text, and has nothing to read again after a pause.
@@ -242,11 +242,16 @@ class FeatureGrower:
 
     reads_features = True
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, vocab: int) -> None:
+        self._vocab = vocab
         self._feature: list[Tensor | None] = [None] * rows  # [1, width] by row, of the last cached token
 
-    def _ready(self, sequences: Batch[Sequence]) -> tuple[list[int], list[Tensor]]:
-        """Indices of the sequences that can be drafted for, and the feature of each."""
+    @abstractmethod
+    def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
+        """features [1, width] of the token before each root -> [n, V] logits of the token after it."""
+
+    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
+        """Indices of the sequences that can be drafted for, and the logits [n, V] after their roots."""
         ready, features = [], []
         for index, sequence in enumerate(sequences):
             feature = self._feature[sequence.row]
@@ -254,7 +259,9 @@ class FeatureGrower:
             if feature is not None and sequence.uncached == 1 and sequence.depth_left > 0:
                 ready.append(index)
                 features.append(feature)
-        return ready, features
+        if not ready:
+            return [], torch.empty(0, self._vocab)
+        return ready, self.first([sequences[index] for index in ready], features)
 
     def commit(self, sequence: Sequence, places: list[int], features: Tensor | None) -> None:
         assert features is not None

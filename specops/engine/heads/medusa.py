@@ -91,14 +91,11 @@ class MedusaGrower(FeatureGrower):
     """Grows trees whose nodes of one depth share a head's prediction."""
 
     def __init__(self, heads: Medusa, rows: int) -> None:
-        super().__init__(rows)
+        super().__init__(rows, heads.vocab)
         self._heads = heads
 
-    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
-        ready, features = self._ready(sequences)
-        if not ready:
-            return [], torch.empty(0, self._heads.vocab)
-        return ready, self._heads.predict(torch.cat(features), 1)
+    def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
+        return self._heads.predict(torch.cat(features), 1)
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         known = [self._feature[level.sequence.row] for level in levels]

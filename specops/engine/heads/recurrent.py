@@ -96,19 +96,15 @@ class RecurrentGrower(FeatureGrower):
     """Grows trees whose nodes have a state each."""
 
     def __init__(self, head: Recurrent, rows: int) -> None:
-        super().__init__(rows)
+        super().__init__(rows, head.vocab)
         self._head = head
         self._states: list[list[Tensor]] = [[] for _ in range(rows)]  # by row and place, [1, width]
 
-    def read(self, sequences: Batch[Sequence]) -> tuple[list[int], Tensor]:
-        ready, features = self._ready(sequences)
-        if not ready:
-            return [], torch.empty(0, self._head.vocab)
-        tokens = [sequences[index].tokens[-1] for index in ready]
-        states, logits = self._head.draft(joined(features), tokens)
-        for index, state in zip(ready, states[:, None].unbind(), strict=True):
-            self._states[sequences[index].row] = [state]
-        return ready, logits
+    def first(self, ready: Batch[Sequence], features: list[Tensor]) -> Tensor:
+        states, logits = self._head.draft(joined(features), [sequence.tokens[-1] for sequence in ready])
+        for sequence, state in zip(ready, states[:, None].unbind(), strict=True):
+            self._states[sequence.row] = [state]
+        return logits
 
     def grow(self, levels: Batch[Level]) -> Tensor:
         tokens = [token for level in levels for token in level.tokens]

@@ -7,7 +7,7 @@ sampling is also optimal, since a child's draft distribution is then one-hot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specops.engine.rng import Chance
 from specops.engine.tree import Draw, TokenTree
@@ -16,16 +16,7 @@ from specops.engine.verifiers.verifier import Target, Verified
 
 def verify_greedy(tree: TokenTree, choices: Sequence[int]) -> Verified:
     """Verify a tree at temperature 0. choices: [n], the target's most likely token after each node."""
-    node, path = 0, []
-    while True:
-        wanted = choices[node]
-        for child in tree.topology.children[node]:
-            if tree.tokens[child] == wanted:
-                node = child
-                path.append(child)
-                break
-        else:
-            return Verified(path, wanted)
+    return _walk(tree, choices.__getitem__)
 
 
 class Naive:
@@ -36,13 +27,18 @@ class Naive:
     prefers = Draw.DETERMINISTIC
 
     def verify(self, tree: TokenTree, p: Target, chance: Chance) -> Verified:
-        node, path = 0, []
-        while True:
-            token = chance.sample(p[node])
-            for child in tree.topology.children[node]:
-                if tree.tokens[child] == token:
-                    node = child
-                    path.append(child)
-                    break
-            else:
-                return Verified(path, token)
+        return _walk(tree, lambda node: chance.sample(p[node]))
+
+
+def _walk(tree: TokenTree, token_after: Callable[[int], int]) -> Verified:
+    """From the root to the child that has the target's token after a node, while there is one."""
+    node, path = 0, []
+    while True:
+        token = token_after(node)
+        for child in tree.topology.children[node]:
+            if tree.tokens[child] == token:
+                node = child
+                path.append(child)
+                break
+        else:
+            return Verified(path, token)
