@@ -319,6 +319,11 @@ def by_level(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda finding: ORDER.index(finding.level))
 
 
+def flag_of(setting: str) -> str:
+    """The flag of a setting of the same name: --max-model-len of max_model_len."""
+    return "--" + setting.replace("_", "-")
+
+
 def version_behind(words: Sequence[str], packages: Sequence[str]) -> str | None:
     """The version of the first of `packages` that is there, as the command's own Python says it, without an
     import; None where `words` do not lead to a Python that has one."""

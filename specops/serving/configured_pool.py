@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from specops.section import Arguments, Environment, Program, Section
+from specops.serving.argv import flag_of
 from specops.serving.engine import Grid, Startable, Variant, by_k, check_program
 
 Size = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
 
 PLACES = (
     "CUDA_VISIBLE_DEVICES",
@@ -22,6 +25,11 @@ PLACES = (
     "VLLM_CPU_OMP_THREADS_BIND",
 )
 """Variables that say where a server runs: two that run at once cannot share them."""
+
+
+def unfit(problem: str, hint: str | None) -> PydanticCustomError:
+    """What an engine refuses of a section `speculation`, or would silently change."""
+    return PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
 
 
 class ConfiguredPool(Startable):
@@ -106,6 +114,11 @@ class ConfiguredPool(Startable):
         assert self.speculation is not None  # Pools refuses a speculative pool without it
         update = self.at_k(k) | ({self.DRAFT: draft} if draft else {})
         return self.model_copy(update={"speculation": self.speculation.model_copy(update=update)})
+
+    def flags(self, names: Iterable[str]) -> list[str]:
+        """The words of the settings among `names` that are given: --NAME VALUE, with hyphens."""
+        given = ((name, getattr(self, name)) for name in names)
+        return [word for name, value in given if value is not None for word in (flag_of(name), str(value))]
 
     def _startable(self, words: list[str]) -> list[str]:
         """With its environment. ConfigError where this machine does not have the program."""

@@ -18,7 +18,7 @@ from specops.serving import ENGINES
 from specops.serving.engine import Grid
 from specops.serving.trtllm.lint import judge
 from specops.serving.trtllm.pool import SERIES, TrtllmPool
-from specops.serving.trtllm.releases import table
+from specops.serving.trtllm.releases import Version, installed, table
 from specops.serving.trtllm.settings import WITH_DRAFT, DecodingType, command, config
 
 NEWEST = table().release()
@@ -152,6 +152,19 @@ def test_an_unknown_version_is_rendered_and_said_to_be_judged_as_another() -> No
 
 
 GATED = {"acceptance_rate_threshold": 0.4, "acceptance_rate_window_size": 100}
+
+
+def test_the_program_says_its_version_through_the_python_that_runs_it(tmp_path) -> None:
+    python, program = tmp_path / "venv" / "python3", tmp_path / "trtllm-serve"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho 1.2.1\n")
+    program.write_text(f"#!{python}\n")
+    for file in (python, program):
+        file.chmod(0o755)
+    assert installed(["mpirun", "-n", "2", str(program), "org/m"]) == Version.parse("1.2.1")
+    python.write_text("#!/bin/sh\necho\n")
+    assert installed([str(program), "org/m"]) is None, "its Python has no such package"
+    assert installed(["vllm", "serve", "org/m"]) is None
 
 
 def test_the_gate_is_known_to_the_pool_and_to_diagnose() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specops import economics
 from specops.config import Rollout
+from specops.config.monitor import OURS
 from specops.economics import StepCost
 from specops.phases.monitor.thresholds import Measurements
 from specops.phases.report.comparison import LEAST, Paid
@@ -26,7 +27,7 @@ from specops.phases.report.report import (
 from specops.phases.report.tables import when
 from specops.prometheus.series import PoolName
 
-PLAYBOOK, OURS = "the playbook", "a default of specops"
+PLAYBOOK = "the playbook"
 FULL = 0.95
 """Of the KV cache, or a GPU's memory: above it requests are preempted, and speculation has no room."""
 UNCOMPARED = 0.5

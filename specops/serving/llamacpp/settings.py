@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
-from pydantic_core import PydanticCustomError
 
 from specops.errors import ConfigError
 from specops.section import Arguments, Program, Section
-from specops.serving.configured_pool import ConfiguredPool, Size
+from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 from specops.serving.llamacpp.builds import WHEEL, Build, table
 
 SpecType = Literal[
@@ -40,7 +39,6 @@ def _beside(value: str, info: ValidationInfo) -> str:
 
 
 ModelFile = Annotated[str, Field(min_length=1), AfterValidator(_beside)]
-Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -79,7 +77,7 @@ class LlamacppSpeculation(Section):
         elif not drafts and (self.p_min is not None or self.sampling is not None):
             problem, hint = f"p_min and sampling are of draft-*, and the type is {self.type}", "remove them"
         if problem:
-            raise PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+            raise unfit(problem, hint)
         return self
 
 
@@ -167,9 +165,7 @@ def command(pool: LlamacppSettings, *, port: int | str, build: Build, host: str 
     """
     words = [*program(pool.program), *_model(pool.model, "--model", "--hf-repo")]
     words += ["--host", host, "--port", str(port), "--metrics", "--parallel", str(pool.parallel)]
-    for name in _NAMED:
-        if (value := getattr(pool, name)) is not None:
-            words += ["--" + name.replace("_", "-"), str(value)]
+    words += pool.flags(_NAMED)
     if pool.cache_prompt is not None:
         words += ["--cache-prompt" if pool.cache_prompt else "--no-cache-prompt"]
     words += pool.arguments

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from specops.section import Arguments, Program, Section
-from specops.serving.configured_pool import ConfiguredPool, Size
-
-Text = Annotated[str, Field(min_length=1)]
+from specops.serving.argv import flag_of
+from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 
 
 class SglangSpeculation(Section):
@@ -53,7 +51,7 @@ class SglangSpeculation(Section):
         elif self.eagle_topk > 1 and self.num_draft_tokens is None:
             problem, hint = "the size of the tree is not said", "add num_draft_tokens, such as 8"
         if problem:
-            raise PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+            raise unfit(problem, hint)
         return self
 
 
@@ -139,10 +137,8 @@ def command(pool: SglangSettings, *, port: int | str, host: str = "127.0.0.1") -
     words = [*shlex.split(pool.program), "--model-path", pool.model_path]
     words += ["--host", host, "--port", str(port), "--enable-metrics"]
     words += ["--max-running-requests", str(pool.max_running_requests)]
-    for name in _NAMED:
-        if getattr(pool, name) is not None:
-            words += [_flag(name), str(getattr(pool, name))]
-    words += [_flag(name) for name in _SWITCHES if getattr(pool, name)]
+    words += pool.flags(_NAMED)
+    words += [flag_of(name) for name in _SWITCHES if getattr(pool, name)]
     words += pool.arguments
     if pool.speculation is not None:
         words += _speculative(pool.speculation)
@@ -168,10 +164,6 @@ def _speculative(speculation: SglangSpeculation) -> list[str]:
         word
         for name, value in flags.items()
         if value is not None
-        for word in (_flag(f"speculative_{name}"), str(value))
+        for word in (flag_of(f"speculative_{name}"), str(value))
     ]
     return words + speculation.arguments
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from specops.errors import ConfigError
+from specops.serving.argv import version_behind
 
 FINAL = 10**6
 """Sorts a release behind its candidates."""
-ASK_S = 60.0
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?rc(\d+))?(?:\.?post\d+)?(?:\.dev\w*)?")
 
 
@@ -122,31 +120,10 @@ def table() -> Table:
     return Table(Path(__file__).with_name("releases.json"))
 
 
-@functools.cache
-def _says(python: str) -> str | None:
-    question = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"
-    try:
-        done = subprocess.run(
-            [python, "-c", question],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ASK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def installed(words: Sequence[str]) -> Version | None:
-    """The version of the trtllm-serve that `words` call, by the Python beside it; None: it is not here."""
+    """The version of the trtllm-serve that `words` call; None: it is not here, or no Python knows it."""
     program = next((word for word in words if word.rsplit("/", 1)[-1] == "trtllm-serve"), None)
-    found = shutil.which(program) if program else None
-    if found is None:
-        return None
-    beside = Path(found).resolve().with_name("python3")
-    said = _says(str(beside if beside.is_file() else shutil.which("python3") or "python3"))
+    said = version_behind([program], ("tensorrt_llm", "tensorrt-llm")) if program else None
     try:
         return Version.parse(said) if said else None
     except ConfigError:

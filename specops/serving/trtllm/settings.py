@@ -8,14 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from specops.errors import ConfigError
 from specops.section import Arguments, Program, Section
-from specops.serving.configured_pool import ConfiguredPool, Size
+from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 from specops.serving.trtllm.releases import Release
 
-Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Keys = dict[str, Any]
 
@@ -88,7 +86,7 @@ class TrtllmSpeculation(Section):
         elif self.max_concurrency is not None and self.draft_len_schedule is not None:
             problem, hint = "max_concurrency and draft_len_schedule exclude each other", "remove one of them"
         if problem:
-            raise PydanticCustomError("speculation", "{message}", {"message": problem, "hint": hint})
+            raise unfit(problem, hint)
         return self
 
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from specops.errors import ConfigError
 from specops.section import Program, Section
+from specops.serving.argv import flag_of
 from specops.serving.configured_pool import ConfiguredPool, Size
 from specops.serving.vllm.versions import LAST_OF_THE_OLD, Release, Version, table
 
@@ -218,7 +219,7 @@ def speculating(speculation: VllmSpeculation, release: Release) -> list[str]:
 
 
 def _flag(name: str, value: Any, release: Release) -> list[str]:
-    flag = f"--{name.replace('_', '-')}"
+    flag = flag_of(name)
     if value is None or (value is False and name in ONLY_ON):
         return []
     if flag not in release.flags:
