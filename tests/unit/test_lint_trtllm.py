@@ -302,6 +302,118 @@ def test_the_acceptance_gate_is_a_warning(gate, flag, tmp_path) -> None:
     assert ("warning", flag) in [(one.level, one.flag) for one in found.findings]
 
 
+EAGLE3 = "decoding_type: Eagle3, max_draft_len: 4, speculative_model: e"
+REFUSED = {
+    # What the validators of llm_args.py refuse, which the reference of the classes does not show
+    "share above 1": (f"{EAGLE3}, acceptance_rate_threshold: 1.2", "acceptance_rate_threshold"),
+    "negative window": (f"{EAGLE3}, acceptance_rate_window_size: -1", "acceptance_rate_window_size"),
+    "no concurrency": (f"{EAGLE3}, max_concurrency: 0", "max_concurrency"),
+    "sampling mode": (f"{EAGLE3}, advanced_sampling_mode: FULL", "advanced_sampling_mode"),
+    "architecture": (f"{EAGLE3}, eagle3_model_arch: qwen3", "eagle3_model_arch"),
+    "drafts above K": (f"{EAGLE3}, draft_len_schedule: {{4: 4, 8: 6}}", "draft_len_schedule"),
+    "batch size 0": (f"{EAGLE3}, draft_len_schedule: {{0: 4}}", "draft_len_schedule"),
+    "negative drafts": (f"{EAGLE3}, draft_len_schedule: {{4: 4, 8: -1}}", "draft_len_schedule"),
+    "nodes of a tree": (
+        f"{EAGLE3}, use_dynamic_tree: true, dynamic_tree_max_topK: 3, max_total_draft_tokens: 13",
+        "max_total_draft_tokens",
+    ),
+    "wide tree": (
+        f"{EAGLE3}, use_dynamic_tree: true, dynamic_tree_max_topK: 33, use_rejection_sampling: true",
+        "use_rejection_sampling",
+    ),
+    "rejection beside SA": (
+        f"{EAGLE3}, sa_config: {{threshold: 4}}, use_rejection_sampling: true",
+        "use_rejection_sampling",
+    ),
+    "threshold of SA": (f"{EAGLE3}, sa_config: {{threshold: 0}}", "sa_config.threshold"),
+    "no match": (
+        "decoding_type: SA, max_draft_len: 4, max_matching_ngram_size: 0",
+        "max_matching_ngram_size",
+    ),
+    "long match in a pool": (
+        "decoding_type: SA, max_draft_len: 4, max_matching_ngram_size: 65, enable_global_pool: true",
+        "max_matching_ngram_size",
+    ),
+    "size of no pool": ("decoding_type: SA, max_draft_len: 4, global_pool_size: 64", "global_pool_size"),
+    "small pool": (
+        "decoding_type: SA, max_draft_len: 4, global_pool_size: 8, enable_global_pool: true",
+        "global_pool_size",
+    ),
+    "n-gram of 0": (
+        "decoding_type: NGram, max_draft_len: 4, max_matching_ngram_size: 0",
+        "max_matching_ngram_size",
+    ),
+    "block": ("decoding_type: DSpark, max_draft_len: 4, block_size: 5", "block_size"),
+    "nowhere to write": ("decoding_type: SaveState", "output_directory"),
+    "relaxed and exact": (
+        "decoding_type: MTP, max_draft_len: 3, use_rejection_sampling: true,"
+        " use_relaxed_acceptance_for_thinking: true",
+        "use_rejection_sampling",
+    ),
+    "half a token": ("decoding_type: MTP, max_draft_len: 2.5", "max_draft_len"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["1.3.0rc26", "1.4.0rc1"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_validators_refuse(name, version, tmp_path) -> None:
+    config, key = REFUSED[name]
+    text = script(
+        f"{STATS}speculative_config: {{{config}}}\n",
+        "trtllm-serve m --max_batch_size 16 --config config.yaml",
+    )
+    assert errors(judged(text, tmp_path, version)) == [f"speculative_config.{key}"]
+
+
+def test_guided_decoding_excludes_rejection_sampling_but_not_of_eagle3(tmp_path) -> None:
+    for spec, wrong in (
+        ("decoding_type: MTP, max_draft_len: 3", ["speculative_config.use_rejection_sampling"]),
+        (EAGLE3, []),
+    ):
+        config = f"speculative_config: {{{spec}, use_rejection_sampling: true}}\n"
+        config = f"{STATS}guided_decoding_backend: xgrammar\n{config}"
+        found = judged(script(config, "trtllm-serve m --config config.yaml"), tmp_path, "1.3.0rc27")
+        assert errors(found) == wrong
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        f"{EAGLE3}, acceptance_rate_threshold: 0.4, draft_len_schedule: {{4: 4, 8: 2, 32: 0}}",
+        f"{EAGLE3}, use_dynamic_tree: true, dynamic_tree_max_topK: 3, max_total_draft_tokens: 12",
+        "decoding_type: SA, max_draft_len: 4, max_matching_ngram_size: -1, enable_global_pool: true,"
+        " global_pool_size: 64",
+        "decoding_type: NGram, max_draft_len: '4'",  # a number in quotes is read as a number
+        "decoding_type: DSpark, max_draft_len: 4, block_size: 4, markov_head_type: gated",
+    ],
+)
+def test_what_the_validators_take(config, tmp_path) -> None:
+    text = script(f"{STATS}speculative_config: {{{config}}}\n", "trtllm-serve m --config config.yaml")
+    assert errors(judged(text, tmp_path, "1.3.0rc27")) == []
+
+
+def test_keys_of_two_models_are_ignored_up_to_1_3_0rc26_and_refused_since(tmp_path) -> None:
+    config = f"{STATS}speculative_config: {{{EAGLE3}, eagle3_one_model: false}}\n"
+    text = script(config, "trtllm-serve m --config config.yaml")
+    at = "speculative_config.eagle3_one_model"
+    for version, level in (("1.3.0rc26", "warning"), ("1.3.0rc27", "error")):
+        found = judged(text, tmp_path, version)
+        assert [one.level for one in found.findings if one.flag == at] == [level]
+        assert "eagle3_one_model" not in str(found.corrected)
+
+
+def test_eagle_is_read_as_eagle3_since_1_3(tmp_path) -> None:
+    text = script(
+        f"{STATS}speculative_config: {{decoding_type: Eagle, max_draft_len: 3, speculative_model: e}}\n",
+        "trtllm-serve m --config config.yaml",
+    )
+    at = "speculative_config.decoding_type Eagle"
+    found = judged(text, tmp_path, "1.4.0rc1")
+    assert [one.level for one in found.findings if one.flag == at] == ["warning"]
+    assert "decoding_type: Eagle3" in str(found.corrected)
+    assert not any(one.flag == at for one in judged(text, tmp_path, "1.2.1").findings)
+
+
 @pytest.mark.parametrize(
     ("version", "judged_as", "because"),
     [

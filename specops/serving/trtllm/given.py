@@ -15,6 +15,7 @@ import yaml
 from specops.serving.argv import UNKNOWN, Arity, Call, Words, is_unknown
 from specops.serving.trtllm.releases import table
 
+SPECULATIVE = "speculative_config"
 CONFIGS = ("--config", "--extra_llm_api_options")
 SUBCOMMANDS = ("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve")
 """Of trtllm-serve, besides serve; what they start is not judged."""
@@ -85,7 +86,7 @@ class Given(Words):
     @property
     def speculation(self) -> Mapping[str, Any] | None:
         """speculative_config, where it is a mapping."""
-        found = (self.config or {}).get("speculative_config")
+        found = (self.config or {}).get(SPECULATIVE)
         return found if isinstance(found, dict) else None
 
     @property
@@ -111,6 +112,10 @@ class Given(Words):
             parent = parent[name]
         parent.setdefault(path[-1], value)
         return replace(self, config=content)
+
+    def typed(self, name: str) -> Self:
+        """With `name` as the decoding type."""
+        return self.moved((SPECULATIVE, "decoding_type"), None).put((SPECULATIVE, "decoding_type"), name)
 
     def yaml(self) -> str:
         return yaml.safe_dump(dict(self.config or {}), sort_keys=False, width=1000)

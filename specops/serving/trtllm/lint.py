@@ -16,13 +16,11 @@ from typing import Any, TypeAlias
 from specops.errors import ConfigError
 from specops.serving import argv, known_issues
 from specops.serving.argv import Command, CommandLine, Finding, Judged, by_level, is_unknown, settled
-from specops.serving.trtllm.given import CALL, Given
-from specops.serving.trtllm.releases import Release, Version, installed, table
+from specops.serving.trtllm import limits
+from specops.serving.trtllm.given import CALL, SPECULATIVE, Given
+from specops.serving.trtllm.releases import OF_TODAY, Release, Version, installed, table
 
 Found: TypeAlias = argv.Found[Given]
-SPECULATIVE = "speculative_config"
-OF_TODAY = Version((1, 3, 0), 0)
-"""From here on speculative_config is read as today; the table has nothing between 1.2.1 and 1.3.0rc27."""
 
 
 def _key(*path: str) -> str:
@@ -205,13 +203,6 @@ CALLED = {
     "suffix": "SA",
 }
 NO_LENGTH = ("AUTO", "MTP", "SaveState", "Medusa", "Lookahead")
-IGNORED = {
-    "eagle3_one_model": "the drafter is always part of the model",
-    "mtp_eagle_one_model": "the drafter is always part of the model",
-    "greedy_sampling": "sampling is chosen by request",
-    "posterior_threshold": "sampling is chosen by request",
-}
-"""Keys that later releases do not have, since they changed nothing any more."""
 
 
 def decoding_type(given: Given, release: Release) -> Iterator[Found]:
@@ -234,14 +225,10 @@ def decoding_type(given: Given, release: Release) -> Iterator[Found]:
     if meant == "Eagle3" and meant not in release.types:
         meant = "Eagle"
     if meant is not None and meant in release.types:
-        yield Found(Finding("error", f"{at} {type_}", why, meant), partial(_typed, meant))
+        yield Found(Finding("error", f"{at} {type_}", why, meant), methodcaller("typed", meant))
     else:
         has = ", ".join(sorted(release.types))
         yield Found(Finding("error", f"{at} {type_}", f"{why}; it has {has}"))
-
-
-def _typed(type_: str, given: Given) -> Given:
-    return given.moved((SPECULATIVE, "decoding_type"), None).put((SPECULATIVE, "decoding_type"), type_)
 
 
 def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
@@ -261,9 +248,9 @@ def speculative_keys(given: Given, release: Release) -> Iterator[Found]:
         if new is not None and (new in known or new == "decoding_type") and new not in said:
             move = partial(Given.moved, old=(SPECULATIVE, str(key)), new=(SPECULATIVE, new))
             yield Found(Finding("error", at, why, new), move)
-        elif key in IGNORED:
+        elif key in limits.NO_EFFECT:
             drop = partial(Given.moved, old=(SPECULATIVE, str(key)), new=None)
-            yield Found(Finding("error", at, f"{why}: {IGNORED[key]}", "leave it out"), drop)
+            yield Found(Finding("error", at, f"{why}: {limits.NO_EFFECT[key]}", "leave it out"), drop)
         elif key == "acceptance_length_threshold":
             why += ": since 1.3 the gate compares the share of drafted tokens that is accepted, 0 to 1"
             yield Found(Finding("error", at, why, "acceptance_rate_threshold, with a rate"))
@@ -288,10 +275,10 @@ def needed(given: Given, release: Release) -> Iterator[Found]:
     if type_ not in NO_LENGTH and not any(n in said for n in ("max_draft_len", *RENAMED)):
         why = f"type {type_} needs it: the server does not start"
         yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why, "max_draft_len: 3"))
-    elif isinstance(length, int) and not isinstance(length, bool) and length < 1 and type_ != "AUTO":
+    elif (number := limits.number(length)) is not None and number < 1 and type_ != "AUTO":
         why = f"it must be greater than 0 for type {type_}"
         yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why))
-    elif length is not None and not is_unknown(length) and (not isinstance(length, int) or length is True):
+    elif length is not None and not is_unknown(length) and (number is None or number % 1):
         yield Found(
             Finding("error", _key(SPECULATIVE, "max_draft_len"), f"{length!r} is no number of tokens")
         )
@@ -392,6 +379,9 @@ RULES: tuple[Callable[[Given, Release], Iterator[Found]], ...] = (
     speculative_keys,
     needed,
     together,
+    limits.values,
+    limits.ignored,
+    limits.combinations,
     gate,
     measured,
 )

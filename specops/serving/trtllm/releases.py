@@ -115,6 +115,10 @@ def _parsed(name: str) -> Version:
     return Version((int(major), int(minor), int(patch)), FINAL if candidate is None else int(candidate))
 
 
+OF_TODAY = Version((1, 3, 0), 0)
+"""From here on speculative_config is read as today; the table has nothing between 1.2.1 and 1.3.0rc26."""
+
+
 @functools.cache
 def table() -> Table:
     return Table(Path(__file__).with_name("releases.json"))
