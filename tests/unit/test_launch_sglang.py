@@ -152,7 +152,12 @@ def test_lint_says_nothing_of_what_specops_renders() -> None:
     for algorithm in ALGORITHMS:
         draft = DRAFTS.get(algorithm, "d")
         words = sglang.command(
-            pool({"algorithm": algorithm, "draft_model_path": draft}, **EVERYTHING), port=1
+            pool(
+                {"algorithm": algorithm, "draft_model_path": draft},
+                # DFLASH and DSPARK have no pipelines
+                **EVERYTHING | ({"pp_size": 1} if algorithm.startswith("D") else {}),
+            ),
+            port=1,
         )
         assert [found for found in lint(words) if found.level != "note"] == []  # notes: known issues
 
@@ -205,6 +210,57 @@ RULES = [
     ),
     ("--speculative-algorithm DFLASH --speculative-draft-model d", []),
     ("--speculative-algorithm NONE", []),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 8 --page-size 64 --attention-backend flashmla",
+        [("error", "--page-size", "--page-size 1")],
+    ),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 8 --page-size 64 --attention-backend fa3",
+        [],
+    ),
+    (
+        "--speculative-algorithm NGRAM --page-size 16 --attention-backend fa3",
+        [("error", "--page-size", "flashinfer")],
+    ),
+    (
+        "--speculative-algorithm NGRAM --page-size 16 --attention-backend fa3 "
+        "--speculative-ngram-max-bfs-breadth 1",
+        [],
+    ),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 2 "
+        "--speculative-num-draft-tokens 6 --decode-attention-backend trtllm_mha",
+        [("error", "--decode-attention-backend", "another backend")],
+    ),
+    (
+        "--speculative-algorithm STANDALONE --speculative-draft-model-path d "
+        "--speculative-use-rejection-sampling",
+        [("error", "--speculative-use-rejection-sampling", "leave")],
+    ),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 2 "
+        "--speculative-num-draft-tokens 6 --speculative-use-rejection-sampling "
+        "--speculative-accept-threshold-single 0.9",
+        [
+            ("error", "--speculative-use-rejection-sampling", "--speculative-eagle-topk 1"),
+            ("error", "--speculative-accept-threshold-single", "leave"),
+        ],
+    ),
+    (
+        "--speculative-algorithm DFLASH --speculative-draft-model d --pp-size 2 "
+        "--speculative-dflash-block-size 16 --speculative-num-draft-tokens 8",
+        [
+            ("error", "--speculative-num-draft-tokens", "16"),
+            ("error", "--pp-size", "1"),
+        ],
+    ),
+    # Without the mode of a decode server the flag does nothing, and is not refused
+    (
+        "--speculative-algorithm NGRAM --disaggregation-decode-enable-radix-cache",
+        [],
+    ),
     ("--cuda-graph-max-bs 32", [("error", "--cuda-graph-max-bs", "--cuda-graph-max-bs-decode")]),
 ]
 
@@ -224,6 +280,16 @@ BY_RELEASE = [
     ("--speculative-algorithm ngram", {"0.5.11": ["--speculative-algorithm"], "0.5.12": []}),
     ("--cuda-graph-bs 1", {"0.5.10": [], "0.5.19": [], "0.5.20": ["--cuda-graph-bs"]}),
     ("--enable-ep-moe", {"0.5.3": [], "0.5.5": ["--enable-ep-moe"]}),
+    (
+        "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 8 --page-size 64 --attention-backend triton",
+        {"0.5.1": [], "0.5.12": ["--page-size"], "0.5.13": []},
+    ),
+    (
+        "--speculative-algorithm DSPARK --disaggregation-mode prefill --pp-size 2",
+        {"0.5.20": ["--pp-size"], "0.5.21": []},
+    ),
+    ("--speculative-algorithm DSPARK --pp-size 2", {"0.5.23": ["--pp-size"]}),
     (
         "--speculative-algorithm NEXTN --disaggregation-mode decode "
         "--disaggregation-decode-enable-radix-cache",

@@ -44,6 +44,20 @@ OVERLAPPED = "0.5.11"
 MIXED = "0.5.19"
 """The first that keeps mixed chunks on with these algorithms."""
 MIXING = ("EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK")
+PAGED_TREES = (
+    ("0.5.2", ("flashinfer",)),
+    ("0.5.6", ("flashinfer", "fa3")),
+    ("0.5.13", ("flashinfer", "fa3", "triton")),
+)
+"""Attention backends that verify a tree over pages of more than one token, from a release on."""
+PAGED_N_GRAMS = ("flashinfer",)
+FLAT = "trtllm_mha"
+"""The attention backend that verifies chains alone."""
+BACKENDS = ("--attention-backend", "--decode-attention-backend", "--prefill-attention-backend")
+PREFILL_IN_PIPELINES = "0.5.21"
+"""The first whose prefill server with DSpark may be a pipeline."""
+REJECTION = "--speculative-use-rejection-sampling"
+REJECTING = ("EAGLE", "EAGLE3", "NEXTN")
 WITH_RADIX = "0.5.23"
 """The first whose decode server keeps a radix cache with these algorithms."""
 KEEPING_RADIX = ("EAGLE", "EAGLE3", "NEXTN", "DSPARK")
@@ -163,8 +177,14 @@ def speculation(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", "--enable-dp-attention", why, "leave it out on both pools"))
     if algorithm in EAGLE_FAMILY and not given.states("--speculative-adaptive"):
         yield from _shape(given, release)
+    if algorithm in EAGLE_FAMILY:
+        yield from _rejection(algorithm, given, release)
+    yield from _tree(algorithm, given, release)
+    if algorithm in ("DFLASH", "DSPARK"):
+        yield from _blocks(algorithm, given, release)
     radix = "--disaggregation-decode-enable-radix-cache"
-    if given.states(radix) and (release.before(WITH_RADIX) or algorithm not in KEEPING_RADIX):
+    decoding = given.stated("--disaggregation-mode") == "decode"  # elsewhere the flag does nothing
+    if decoding and given.states(radix) and (release.before(WITH_RADIX) or algorithm not in KEEPING_RADIX):
         why = f"SGLang {release.version} refuses it with {algorithm}"
         yield Found(
             Finding("error", radix, why, "leave it out on both pools"), methodcaller("without", radix)
@@ -192,6 +212,59 @@ def _shape(given: Given, release: Release) -> Iterator[Found]:
         why = f"with one branch a step SGLang {release.version} makes it {steps + 1}, and not {nodes}"
         fix = methodcaller("with_option", NODES, str(steps + 1))
         yield Found(Finding("warning", NODES, why, f"{NODES} {steps + 1}"), fix)
+
+
+def _tree(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+    """Backends that cannot verify more than one branch."""
+    paged = [names for first, names in PAGED_TREES if not release.before(first)]
+    if algorithm in EAGLE_FAMILY:
+        branches, able = given.number_of(BRANCHES) or 1, paged[-1] if paged else ()
+        flat = next((flag for flag in BACKENDS if given.stated(flag) == FLAT), None)
+        if branches > 1 and flat is not None:
+            why = f"SGLang {release.version} verifies one branch alone with {FLAT}, and not {branches}"
+            yield Found(Finding("error", flat, why, f"{BRANCHES} 1, or another backend"))
+            return
+    elif algorithm == "NGRAM":
+        breadth = given.number_of("--speculative-ngram-max-bfs-breadth")
+        branches, able = 10 if breadth is None else breadth, PAGED_N_GRAMS if paged else ()
+    else:
+        return
+    page, backend = given.number_of("--page-size") or 1, given.stated("--attention-backend")
+    if branches > 1 and page > 1 and able and backend and not is_unknown(backend) and backend not in able:
+        why = f"with more than one branch and --attention-backend {backend} SGLang {release.version} takes 1"
+        yield Found(Finding("error", "--page-size", why, f"--page-size 1, or {' or '.join(able)}"))
+
+
+def _rejection(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+    if not given.states(REJECTION) or REJECTION not in release.flags:
+        return
+    if algorithm not in REJECTING:
+        why = f"SGLang {release.version} has it for {', '.join(REJECTING)} alone"
+        yield Found(Finding("error", REJECTION, why, "leave it out"), methodcaller("without", REJECTION))
+        return
+    branches = given.number_of(BRANCHES)
+    if branches is not None and branches != 1:
+        why = f"SGLang {release.version} has it for one branch alone, and not {branches}"
+        yield Found(Finding("error", REJECTION, why, f"{BRANCHES} 1"))
+    for flag in ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc"):
+        if given.stated(flag) not in (None, "1", "1.0") and not is_unknown(given.stated(flag)):
+            why = f"SGLang {release.version} refuses it with {REJECTION}"
+            yield Found(Finding("error", flag, why, "leave it out"), methodcaller("without", flag))
+
+
+def _blocks(algorithm: str, given: Given, release: Release) -> Iterator[Found]:
+    """Of heads that draft a block at a time."""
+    block, nodes = given.number_of("--speculative-dflash-block-size"), given.number_of(NODES)
+    if block is not None and nodes is not None and block != nodes:
+        why = f"SGLang {release.version} takes one number for both, and the block size is {block}"
+        yield Found(Finding("error", NODES, why, f"{NODES} {block}"))
+    prefilling = given.stated("--disaggregation-mode") == "prefill"
+    if algorithm == "DSPARK" and prefilling and not release.before(PREFILL_IN_PIPELINES):
+        return
+    for flag in ("--pp-size", "--pipeline-parallel-size"):
+        if (given.number_of(flag) or 1) > 1 and given.has(flag):
+            why = f"SGLang {release.version} refuses pipelines with {algorithm}"
+            yield Found(Finding("error", flag, why, f"{flag} 1"))
 
 
 def differing(given: Given, release: Release) -> Iterator[Found]:
