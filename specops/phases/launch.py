@@ -24,7 +24,15 @@ from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
 from specops.render import helm, write_files
 from specops.render.compose import compose, own_host
-from specops.render.kubernetes import ADDRESS, RANK, inference_service, leader_worker_set, manifests
+from specops.render.kubernetes import (
+    ADDRESS,
+    RANK,
+    inference_service,
+    kserve_lacking,
+    leader_worker_set,
+    llm_inference_service,
+    manifests,
+)
 from specops.render.server import Server, script
 from specops.results import Result, Verdict
 from specops.serving import ENGINES, Condition, Finding, Judged, Spread, Startable
@@ -190,10 +198,14 @@ def _in_a_container(work: _Work, rollout: Rollout) -> None:
     )
     work.findings += inside.findings
     line = ENGINES[pool.engine].command_line
-    if work.spread is None and line is not None and helm.CHART in line.usual_in:
-        lacks = helm.lacking(work.server, deploy)
-        if lacks is not None:
-            work.left_out["Helm values"] = lacks
+    if work.spread is not None or line is None:
+        return
+    for what, place, lacking in (
+        (HELM, helm.CHART, helm.lacking),
+        (LLM, KSERVE, kserve_lacking),
+    ):
+        if place in line.usual_in and (why := lacking(work.server, deploy)) is not None:
+            work.left_out[what] = why
 
 
 def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
@@ -220,8 +232,11 @@ def _files(rollout: Rollout, works: list[_Work]) -> dict[str, str | None]:
     return files
 
 
-KINDS = ("compose", "kubernetes", "kserve", "helm", "leaderworkerset")
+KINDS = ("compose", "kubernetes", "kserve", "llminferenceservice", "helm", "leaderworkerset")
 """Folders of files with a pool each."""
+KSERVE = "KServe"
+HELM, LLM = "Helm values", "LLMInferenceService"
+"""What not every engine and not all settings have."""
 
 
 def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
@@ -231,6 +246,7 @@ def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
     if spread is not None:
         return leader_worker_set(server, spread.other, deploy)
     line = ENGINES[server.engine].command_line
+    usual = () if line is None else line.usual_in
     match kind:
         case "compose":
             return own_host(server, deploy)
@@ -238,8 +254,11 @@ def _of_kind(kind: str, work: _Work, deploy: Deploy) -> str | None:
             return manifests(server, deploy)
         case "kserve":
             return inference_service(server, deploy)
-    served = line is not None and helm.CHART in line.usual_in and "Helm values" not in work.left_out
-    return helm.values(server, deploy) if served else None
+        case "llminferenceservice" if KSERVE in usual and LLM not in work.left_out:
+            return llm_inference_service(server, deploy)
+        case "helm" if helm.CHART in usual and HELM not in work.left_out:
+            return helm.values(server, deploy)
+    return None
 
 
 def _result(rollout: Rollout, data: Rendered) -> Result:

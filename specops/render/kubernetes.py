@@ -2,10 +2,11 @@
 
 The labels contain `specops_pool`, which scrape configurations and the router use.
 
-KServe: a pool as an InferenceService with a container of its own, and as many servers as the rollout says.
+KServe: a pool as an InferenceService or an LLMInferenceService, with as many servers as the rollout says.
 
-The fields are those of serving.kserve.io/v1beta1 (https://github.com/kserve/kserve). Its mode is KServe's
-Standard, which earlier releases call RawDeployment: a Deployment behind a Service, without Knative.
+The fields are those of serving.kserve.io/v1beta1 and v1alpha2 (https://github.com/kserve/kserve, read at
+aaac4e2). The mode of an InferenceService is KServe's Standard, which earlier releases call RawDeployment: a
+Deployment behind a Service, without Knative.
 
 LeaderWorkerSet: a pool whose servers span several hosts, a pod each.
 
@@ -29,6 +30,10 @@ MARGIN_S = 30
 KSERVE_CONTAINER = "kserve-container"
 """The name by which KServe finds the server among a pod's containers."""
 KSERVE_PORT = "http1"
+KSERVE_MAIN = "main"
+"""The server's container of an LLMInferenceService."""
+KSERVE_LLM_PORT = 8000
+"""The only port of a server to which an LLMInferenceService leads."""
 ADDRESS, RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 ROLE = "specops_role"
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -255,6 +260,63 @@ def inference_service(server: Server, deploy: Deploy) -> str:
         },
     }
     return heading(server, deploy) + to_yaml(document)
+
+
+def kserve_lacking(server: Server, deploy: Deploy) -> str | None:
+    """Why there is no LLMInferenceService of `server`. None: there is one."""
+    if deploy.port != KSERVE_LLM_PORT:
+        return f"KServe leads to port {KSERVE_LLM_PORT} of a server alone, and deploy.port is {deploy.port}"
+    if _uri(server, deploy) is None:
+        return "KServe reads a model from a hub or a claim; name the claim as deploy.model_claim"
+    return None
+
+
+def llm_inference_service(server: Server, deploy: Deploy) -> str:
+    """The text of one pool's file, for `kubectl apply -f`.
+
+    KServe merges its own template into it. The command is given whole, since the template's shell would read
+    the quotes of JSON away; with it KServe downloads nothing, and the server does, as in every other file.
+    """
+    spec = pod(server, deploy)
+    (container,) = spec["containers"]
+    container["name"] = KSERVE_MAIN
+    container["ports"] = [{"containerPort": KSERVE_LLM_PORT, "protocol": "TCP"}]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        # The template's scheme is HTTPS where KServe gives out certificates.
+        container[probe]["httpGet"] |= {"port": KSERVE_LLM_PORT, "scheme": "HTTP"}
+    container["securityContext"]["runAsNonRoot"] = False  # the template's is true; vLLM's image runs as root
+    uri = _uri(server, deploy)
+    assert uri is not None  # as `lacking` says
+    named = metadata(server, deploy)
+    document = {
+        "apiVersion": "serving.kserve.io/v1alpha2",
+        "kind": "LLMInferenceService",
+        "metadata": named,
+        "spec": {
+            "model": {"uri": uri, "name": _served(server)},
+            "storageInitializer": {"enabled": False},
+            "replicas": server.replicas,
+            "rolloutStrategy": steps(server),
+            "labels": named["labels"],
+            "template": spec,
+        },
+    }
+    return heading(server, deploy) + to_yaml(document)
+
+
+def _uri(server: Server, deploy: Deploy) -> str | None:
+    model = server.command[2]  # vllm serve MODEL
+    if not model.startswith(("/", ".", "~")):
+        return f"hf://{model}"
+    if deploy.model_claim is None or deploy.model_folder is None:
+        return None
+    return f"pvc://{deploy.model_claim}/{model.removeprefix(deploy.model_folder).strip('/')}"
+
+
+def _served(server: Server) -> str:
+    """What requests call the model."""
+    flags: dict[str, Any] = dict(zip(server.command, server.command[1:], strict=False))
+    return str(flags.get("--served-model-name", server.command[2]))
 
 
 # LeaderWorkerSet

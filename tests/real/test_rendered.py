@@ -50,7 +50,7 @@ def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     pools = ROLLOUTS[request.param]
     rollout = Rollout.model_validate({"rollout": request.param, "pools": pools, "deploy": DEPLOY})
     result = render(rollout, tmp_path, Silent())
-    assert result.summary["files"] == 9
+    assert result.summary["files"] == (11 if request.param == "vllm" else 9)
     return tmp_path / "rendered"
 
 

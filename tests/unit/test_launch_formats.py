@@ -21,7 +21,7 @@ from specops.phases.launch import render
 from specops.progress import Silent
 from specops.render import helm
 from specops.render.compose import ADDRESS, own_host
-from specops.render.kubernetes import inference_service
+from specops.render.kubernetes import inference_service, llm_inference_service
 from specops.serving import Command
 from specops.serving.argv import Words
 
@@ -79,7 +79,7 @@ def found(path: Path) -> list[Command]:
 
 
 POOLS = ("standard", "speculative")
-FOLDERS = ("compose", "kubernetes", "kserve")
+FOLDERS = ("compose", "kubernetes", "kserve", "llminferenceservice")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -87,6 +87,9 @@ FOLDERS = ("compose", "kubernetes", "kserve")
 @pytest.mark.parametrize("pool", POOLS)
 def test_what_is_rendered_is_read_back_as_the_same_command(engine, folder, pool, tmp_path) -> None:
     made = rendered(tmp_path, engine)
+    if folder == "llminferenceservice" and engine != "vllm":  # KServe's template is vLLM's
+        assert not (made / folder).exists()
+        return
     both = {one.where: one for one in found(made / "compose.yaml")}
     (one,) = found(made / folder / f"{pool}.yaml")
     assert settings(one.words) == settings(both[f"service {pool}"].words)
@@ -156,6 +159,51 @@ def test_an_inference_service_is_of_its_schemas(asked) -> None:
         assert predictor["minReplicas"] == predictor["maxReplicas"] == one.replicas
         assert predictor["containers"][0]["name"] == "kserve-container"
         assert predictor["labels"]["specops_pool"] == one.pool
+
+
+@pytest.mark.parametrize("asked", [{}, SIZED, {"namespace": "llm", "cache_claim": "c"}])
+def test_an_llm_inference_service_is_of_its_schemas(asked) -> None:
+    for one in (server(gpus=0, downloads=False), server("speculative", replicas=3)):
+        text = llm_inference_service(one, deploy(**asked))
+        spec = validated(yaml.safe_load(text), "kserve-llm.json")["spec"]
+        pod_is_of_kubernetes(spec["template"])
+        (main,) = spec["template"]["containers"]
+        assert main["name"] == "main"
+        assert main["command"] == list(one.command)  # else KServe's own shell would read it
+        assert main["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000, "scheme": "HTTP"}
+        assert main["securityContext"]["runAsNonRoot"] is False
+        assert spec["model"] == {"uri": "hf://org/model", "name": "org/model"}
+        assert spec["storageInitializer"] == {"enabled": False}
+        assert (spec["replicas"], spec["labels"]["specops_pool"]) == (one.replicas, one.pool)
+
+
+def test_an_llm_inference_service_names_a_claims_model_and_how_it_is_called() -> None:
+    words = ("vllm", "serve", "/models/llama/70b", "--served-model-name", "llama", "--port", "8000")
+    text = llm_inference_service(server(command=words), deploy(model_folder="/models", model_claim="weights"))
+    assert yaml.safe_load(text)["spec"]["model"] == {"uri": "pvc://weights/llama/70b", "name": "llama"}
+
+
+@pytest.mark.parametrize(
+    ("deployed", "model", "why"),
+    [
+        (
+            {"port": 9000},
+            "org/target",
+            "KServe leads to port 8000 of a server alone, and deploy.port is 9000",
+        ),
+        (
+            {"model_folder": "/models"},
+            "/models/t",
+            "KServe reads a model from a hub or a claim; name the claim as deploy.model_claim",
+        ),
+    ],
+)
+def test_an_llm_inference_service_is_left_out_with_the_reason(deployed, model, why, tmp_path) -> None:
+    pools = {"standard": VLLM | {"model": model}, "speculative": VLLM | {"model": model} | NGRAM}
+    rollout = Rollout.model_validate({"rollout": "r", "pools": pools, "deploy": deployed})
+    data = render(rollout, tmp_path, Silent()).data
+    assert data["pools"]["speculative"]["left_out"]["LLMInferenceService"] == why
+    assert not (tmp_path / "rendered" / "llminferenceservice").exists()
 
 
 def test_the_schemas_would_have_found_a_fault() -> None:

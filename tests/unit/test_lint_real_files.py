@@ -141,6 +141,41 @@ spec:
 """,
         [("vllm", ["--num-lookahead-slots"])],
     ),
+    # The template's shell reads the words again: JSON needs quotes of its own
+    "LLMInferenceService, JSON that a shell reads": (
+        "llm.yaml",
+        """\
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: qwen}
+spec:
+  model: {uri: "hf://Qwen/Qwen3-32B", name: Qwen/Qwen3-32B}
+  template:
+    containers:
+      - name: main
+        image: vllm/vllm-openai:v0.33.0
+        args: ["--speculative-config", '{"method":"ngram","num_speculative_tokens":4}']
+""",
+        [("vllm", ["--speculative-config"])],
+    ),
+    "LLMInferenceService, JSON in quotes for the shell": (
+        "llm.yaml",
+        """\
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: qwen}
+spec:
+  model: {uri: "hf://Qwen/Qwen3-32B", name: Qwen/Qwen3-32B}
+  template:
+    containers:
+      - name: main
+        image: vllm/vllm-openai:v0.33.0
+        args:
+          - --speculative-config
+          - "'{\\"method\\":\\"ngram\\",\\"num_speculative_tokens\\":4,\\"prompt_lookup_max\\":4}'"
+""",
+        [("vllm", [])],
+    ),
     "LLMInferenceServiceConfig, a script that is a template": (
         "config.yaml",
         """\

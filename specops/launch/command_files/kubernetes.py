@@ -2,14 +2,16 @@
 
 KServe: InferenceService, and LLMInferenceService with its configurations.
 
-What KServe itself puts into a command was read in its repository, at aaac4e2: an LLMInferenceService's
-container `main` runs `vllm serve /mnt/models … ${VLLM_ADDITIONAL_ARGS} ARGS` where it names no command
-(config/llmisvcconfig/config-llm-template.yaml); a model of an InferenceService in the format `huggingface` is
-served by huggingfaceserver, which hands the flags that are not its own to vLLM.
+What KServe itself puts into a command was read in its repository, at aaac4e2. Where an LLMInferenceService's
+container `main` names no command, it runs `eval "exec vllm serve /mnt/models … ${VLLM_ADDITIONAL_ARGS} $@"`
+(config/llmisvcconfig/config-llm-template.yaml), so that a shell reads the words of both. A model of an
+InferenceService in the format `huggingface` is served by huggingfaceserver, which hands the flags that are
+not its own to vLLM.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -47,6 +49,9 @@ OWN_FLAGS = (
     "--log-config-file",
 )
 """Of huggingfaceserver (python/huggingfaceserver, python/kserve)."""
+
+LOST = re.compile(r"[^{}\"']*\{[^{}\"']*,[^{}\"']*\}")
+"""A word in braces, without the quotes that JSON has."""
 
 SIZES = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size"}
 
@@ -210,11 +215,11 @@ def _main(
     assert isinstance(sizes, dict)
     words = [*usual_in("KServe")[1], target]
     words += [word for key, flag in SIZES.items() if sizes.get(key) for word in (flag, str(sizes[key]))]
-    try:
-        words += shlex.split(environment.get(ADDITIONAL, ""))
-    except ValueError:
-        words += environment[ADDITIONAL].split()
-    words += containers.filled(containers.listed(container.get("args")), environment)
+    given = containers.filled(containers.listed(container.get("args")), environment)
+    read = _as_a_shell(" ".join([environment.get(ADDITIONAL, ""), *given]))
+    if any(word.startswith("{") and word not in read for word in given):
+        where += ", as the shell of KServe's template reads it"
+    words += read
     image = container.get("image")
     around = {name: value for name, value in environment.items() if name != ADDITIONAL}
     found = recognised(
@@ -222,6 +227,20 @@ def _main(
     )
     if found is not None:
         yield found
+
+
+def _as_a_shell(text: str) -> list[str]:
+    """The words of `text`. JSON whose quotes are gone is several words: a shell expands {a,b} to a and b."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return text.split()
+    return [part for word in words for part in (_expanded(word) if LOST.fullmatch(word) else [word])]
+
+
+def _expanded(word: str) -> list[str]:
+    before, _, inner = word.rstrip("}").partition("{")
+    return [before + part for part in inner.split(",")]
 
 
 def _items(value: Any) -> list[Any]:
