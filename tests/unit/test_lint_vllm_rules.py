@@ -161,6 +161,12 @@ CASES = [
     ),
     ("0.32.0", ngram("--async-scheduling"), "error --async-scheduling", "method ngram is without it"),
     ("0.11.0", ngram("--async-scheduling"), "error --async-scheduling", "before 0.11.1"),
+    (  # 0.33 refuses it for its V1 runner alone (v1_async_sched_incompat in vllm/config/vllm.py)
+        "0.33.0",
+        ["VLLM_USE_V2_MODEL_RUNNER=0", *ngram("--async-scheduling")],
+        "error --async-scheduling",
+        "method ngram is without it on Model Runner V1",
+    ),
     (
         "0.33.0",
         ["VLLM_USE_V2_MODEL_RUNNER=1", *serve(method="suffix")],

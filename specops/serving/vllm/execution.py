@@ -228,7 +228,10 @@ class _Settings:
                 return Choice("off", f"{left} has it only with --async-scheduling")
         if lacking is None:
             return Choice("on", "--async-scheduling" if requested else "")
-        return Choice(REFUSED if requested else "off", f"{lacking} is without it")
+        other = {"V1": "V2", "V2": "V1"}.get(runner.value or "")
+        alone = other is not None and self.has(f"{other} without async") is None
+        where = f" on Model Runner {runner.value}" if alone else ""
+        return Choice(REFUSED if requested else "off", f"{lacking} is without it{where}")
 
     def graphs(self, runner: Choice) -> Choice:
         stated = _stated_graphs(self.given)
