@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from specops.checkpoints.model_config import Config
@@ -55,6 +55,11 @@ SPECULATORS: dict[str, Kind] = {
 """`speculators_model_type` of the speculators format (vllm-project/speculators)."""
 
 MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+MTP_WEIGHTS = re.compile(r"(?:^|\.)(?:mtp\w*|nextn)\.")
+"""In the name of a tensor of an MTP layer, unless the layer only has a number behind the last one."""
+MASKS = ("pard_token", "ptd_token_id")
+"""In the config.json of a model that drafts in one pass (AMD's PARD; vLLM 0.33 reads both)."""
+
 ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 """`model_type` of drafters that run on the target's own KV cache (vLLM PR #41745)."""
 
@@ -90,6 +95,9 @@ class Draft:
 
     verifier_architectures: tuple[str, ...] = ()
     """The target's architectures, where its config names them (speculators format)."""
+
+    masked: bool = False
+    """Whether it is a whole model that was trained to draft in one pass over mask tokens (PARD)."""
 
     assistant: bool = False
     """Gemma 4's: it reads the target's last hidden state and KV cache, and has neither of its own."""
@@ -140,10 +148,25 @@ def kind_of(config: Config, weights: Weights | None, generation: dict[str, Any],
             layers = config.whole(key)
             if layers:
                 return Draft("mtp", f"the target's own {key} is {layers}", tokens=layers)
+        named = next(filter(MTP_WEIGHTS.search, sorted(weights.tensors)), None) if weights else None
+        if named is not None:  # some families' config.json does not count them
+            return Draft("mtp", f"the target's own weights have {named}")
     if "assistant_early_exit" in generation:
         exit_layer = generation["assistant_early_exit"]
         return Draft("early_exit", f"assistant_early_exit is {exit_layer} in generation_config.json")
-    return _model_or_head(config, architecture, weights)
+    found = _model_or_head(config, architecture, weights)
+    mask = next((key for key in MASKS if config.whole(key) is not None), None)
+    if found.kind == "independent" and mask is not None:
+        evidence = f"{found.evidence}; {mask} in config.json: it drafts in one pass (PARD)"
+        return replace(found, masked=True, evidence=evidence)
+    return found
+
+
+def has_mtp_layers(config: Config, weights: Weights) -> bool:
+    """Whether there are tensors of MTP layers: by their names, or behind the model's last layer."""
+    numbers = (re.search(r"(?:^|\.)(?:layers|blk|h)\.(\d+)\.", name) for name in weights.tensors)
+    last = max((int(found[1]) for found in numbers if found), default=-1)
+    return last >= (config.layers or 0) or any(map(MTP_WEIGHTS.search, weights.tensors))
 
 
 def _speculators(config: Config) -> Draft | None:

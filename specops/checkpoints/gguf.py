@@ -74,6 +74,20 @@ SPLITS = {
 }
 """How a byte-level BPE splits a text first, by llama.cpp's name for it."""
 
+SAME = {
+    **dict.fromkeys(
+        ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+        "llama-bpe",
+    ),
+    **dict.fromkeys(("phi-2", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4"), "gpt-2"),
+    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"), "qwen2"),
+    **dict.fromkeys(("llama4", "kanana2", "talkie"), "gpt-4o"),
+    **dict.fromkeys(("bailingmoe2", "llada-moe"), "bailingmoe"),
+    "chatglm-bpe": "glm4",
+    "cohere2moe": "tiny_aya",
+}
+"""Names that llama.cpp takes for one another (src/llama-vocab.cpp)."""
+
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 """Types of tokens."""
 
@@ -272,14 +286,15 @@ def _generation(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizer(metadata: dict[str, Any], name: str) -> dict[str, Any]:
-    model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
+    model, pre = metadata.get("tokenizer.ggml.model"), str(metadata.get("tokenizer.ggml.pre", "default"))
+    pre = SAME.get(pre, pre)
     made = {"gpt2": _byte_level, "llama": _pieces, "t5": _pieces, "bert": _word_pieces}.get(str(model))
     if made is None:
         raise ModelError(
             f"could not read the tokenizer of {name}: invalid kind {model!r}: expected gpt2, llama, t5, bert",
             hint="give the model's folder in transformers' format, which has a tokenizer.json",
         )
-    return {"version": "1.0", "added_tokens": list(_added(metadata)), **made(metadata, str(pre))}
+    return {"version": "1.0", "added_tokens": list(_added(metadata)), **made(metadata, pre)}
 
 
 def _added(metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:

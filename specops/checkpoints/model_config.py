@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specops.checkpoints.source import Checkpoint, read_json
@@ -142,12 +143,30 @@ class Config:
 def config_of(checkpoint: Checkpoint) -> Config:
     """The checkpoint's config. Raises ModelError if it has no config.json, or a damaged one."""
     raw = read_json(checkpoint, "config.json")
+    adapter = read_json(checkpoint, "adapter_config.json") if raw is None else None
+    if adapter is not None:
+        base = adapter.get("base_model_name_or_path") or "its base model"
+        raise ModelError(
+            f"could not use {checkpoint.name} alone: it is an adapter (LoRA) for {base}",
+            hint="merge it into its base model and give the merged folder",
+        )
+    if raw is None and (found := snapshot(checkpoint)) is not None:
+        raise ModelError(
+            f"could not read {checkpoint.name}: it is a model's folder in the hub's cache",
+            hint=f"give its snapshot: {found}",
+        )
     if raw is None:
         raise ModelError(
             f"could not read {checkpoint.name}: it has no config.json",
             hint="give a model in transformers' format: config.json, tokenizer and weights",
         )
     return Config(raw, _text(raw), checkpoint.name)
+
+
+def snapshot(checkpoint: Checkpoint) -> Path | None:
+    """The newest commit in a folder such as models--ORG--NAME of the hub's cache; None for another folder."""
+    commits = [path for path in Path(checkpoint.name).glob("snapshots/*") if path.is_dir()]
+    return max(commits, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _text(raw: dict[str, Any]) -> dict[str, Any]:

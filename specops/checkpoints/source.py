@@ -27,6 +27,7 @@ LFS_POINTER = b"version "
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)\.safetensors")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 WIDTHS = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
@@ -100,10 +101,16 @@ class Folder:
 
     def file(self, name: str) -> Path | None:
         path = self.path / name
+        if path.is_symlink() and not path.exists():  # of the hub's cache, copied without its blobs
+            raise ModelError(
+                f"could not read {path}: it is a link to {path.readlink()}, which is not there",
+                hint="copy the folder with what its links lead to (cp -rL), or download the model again",
+            )
         return path if path.is_file() else None
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self.path.iterdir() if path.is_file())
+        found = sorted(path.name for path in self.path.iterdir() if path.is_file() or path.is_symlink())
+        return [name for name in found if self.file(name) is not None]
 
     def header(self, name: str) -> dict[str, Any]:
         return _read_header(self.path / name)
@@ -322,8 +329,31 @@ def weights_of(checkpoint: Checkpoint) -> Weights | None:
         return _sharded(checkpoint, index, set(names))
     loose = [name for name in names if name.endswith(".safetensors")]
     if loose:  # such as a head's, under a name of its own
+        _whole(checkpoint, loose)
         return _weights(checkpoint, loose, f"the weights of {checkpoint.name}")
     return None
+
+
+def _whole(checkpoint: Checkpoint, files: list[str]) -> None:
+    """ModelError where names such as model-00001-of-00003.safetensors say that there are more."""
+    for name in files:
+        found = SHARD.fullmatch(name)
+        if found is None:
+            continue
+        stem, count, width = found[1], int(found[3]), len(found[2])
+        shards = [f"{stem}-{n:0{width}}-of-{found[3]}.safetensors" for n in range(1, count + 1)]
+        here = [shard for shard in shards if shard in files]
+        if len(here) < count:
+            raise _missing(checkpoint, here, shards)
+
+
+def _missing(checkpoint: Checkpoint, here: list[str], shards: list[str]) -> ModelError:
+    missing = next(shard for shard in shards if shard not in here)
+    return ModelError(
+        f"could not use the weights of {checkpoint.name}: {len(here)} of {len(shards)} shards are here, "
+        f"{missing} is missing",
+        hint="the download is not complete: download the model again",
+    )
 
 
 def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> Weights:
@@ -338,12 +368,7 @@ def _sharded(checkpoint: Checkpoint, index: dict[str, Any], names: set[str]) -> 
             return Weights(int(index["metadata"]["total_size"]), {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(what, error) from error
-    missing = next(shard for shard in shards if shard not in names)
-    raise ModelError(
-        f"could not use the weights of {checkpoint.name}: {len(here)} of {len(shards)} shards are here, "
-        f"{missing} is missing",
-        hint="the download is not complete: download the model again",
-    )
+    raise _missing(checkpoint, here, shards)
 
 
 def _weights(checkpoint: Checkpoint, files: list[str], what: str) -> Weights:

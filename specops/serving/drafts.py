@@ -57,6 +57,17 @@ class OtherVocabulary:
 
 
 @dataclass(frozen=True)
+class MaskedDrafts:
+    """How a whole model that drafts in one pass (PARD) is served."""
+
+    since: Version
+    why: str
+    settings: Mapping[str, bool | int | str]
+    method: str | None = None
+    """None: as other draft models."""
+
+
+@dataclass(frozen=True)
 class ServedPair:
     """A pair that passed, for the line that says how to serve it."""
 
@@ -116,3 +127,5 @@ class DraftSupport:
     """The vocabulary sizes of heads are compared, too, and their forms are checked against its own."""
 
     other_vocabulary: OtherVocabulary | None = None
+    masked: MaskedDrafts | None = None
+    """None: it drafts with such a model token by token, as with any other."""

@@ -167,6 +167,14 @@ def test_a_pair_whose_texts_are_split_otherwise_is_degraded(tmp_path) -> None:
     assert finding(judged(one, other), "pre-tokeniser")[0] == "degraded"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("llama-bpe", "llama3"), ("qwen2", "deepseek-r1-qwen"), ("gpt-2", "phi-2")]
+)
+def test_names_that_llama_cpp_takes_for_one_another_split_alike(one, other, tmp_path) -> None:
+    both = written(tmp_path / "a.gguf", pre=one), written(tmp_path / "b.gguf", pre=other)
+    assert finding(judged(*both), "pre-tokeniser")[0] == "compatible"
+
+
 def test_tokens_that_differ_are_incompatible(tmp_path) -> None:
     one = written(tmp_path / "a.gguf")
     other = written(tmp_path / "b.gguf", tokens=["<s>", "</s>", *BYTES[:50], "zz", *BYTES[51:], "ab"])

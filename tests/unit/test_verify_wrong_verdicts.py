@@ -117,7 +117,7 @@ def test_a_head_whose_vocabulary_is_larger_is_another_targets(tmp_path: Path, ta
         (3, {}, "compatible"),
         (6, {}, "incompatible"),  # 3 layers of a target that is twice as wide
         (1, {}, "incompatible"),
-        (4, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}}, "compatible"),
+        (4, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2, 2]}}, "compatible"),
         (3, {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "incompatible"),
     ],
 )
@@ -326,3 +326,207 @@ def test_experts_are_not_judged_by_their_bytes(tmp_path: Path, target: made.Made
     draft = target.write(tmp_path / "draft")
     save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], 2 * WIDTH), "f2")})
     assert not [entry for entry in judge(tmp_path).data["findings"] if entry["check"] == "cost"]
+
+
+def itself(tmp_path: Path, config: dict[str, Any], names: list[str]) -> Result:
+    """The target drafts for itself; its weights have `names`."""
+    folder = tmp_path / "target"
+    own = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(own | config))
+    rows = own["vocab_size"]
+    save(folder, {EMBEDDING: np.zeros((rows, WIDTH), "f2")} | {name: np.zeros(2, "f2") for name in names})
+    return verify(VerifySettings(target=str(folder), draft=str(folder)), None, Silent())
+
+
+LAYERS = [f"model.layers.{number}.mlp.weight" for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"num_nextn_predict_layers": 1}, [*LAYERS, "model.layers.2.eh_proj.weight"]),  # DeepSeek, GLM, MiMo
+        ({"mtp_num_hidden_layers": 1}, [*LAYERS, "mtp.fc.weight"]),  # Qwen3.5
+        ({}, [*LAYERS, "mtp.layers.0.mlp.weight"]),  # Qwen3-Next: its config.json does not count them
+        ({}, [*LAYERS, "model.mtp_layers.0.mlp.weight"]),  # MiMo-V2
+        ({"num_nextn_predict_layers": 1}, [*LAYERS, "model.mtp_block.0.mlp.weight"]),  # ERNIE 4.5
+    ],
+)
+def test_mtp_layers_within_the_target_are_found(
+    tmp_path: Path, target: made.Made, config: dict[str, Any], names: list[str]
+) -> None:
+    result = itself(tmp_path, config, names)
+    assert (result.verdict, result.summary["kind"], result.summary["method"]) == ("yes", "mtp", "mtp")
+    assert finding(result, "MTP layers").verdict == "compatible"
+
+
+def test_mtp_layers_that_an_export_dropped_are_missed(tmp_path: Path, target: made.Made) -> None:
+    result = itself(tmp_path, {"num_nextn_predict_layers": 1}, LAYERS)
+    assert result.verdict == "no"
+    assert "the export dropped them" in finding(result, "MTP layers").detail
+    save_file({"x": np.zeros(2, "f2")}, tmp_path / "target" / "mtp.safetensors")  # some exports' own file
+    assert itself(tmp_path, {}, LAYERS).verdict == "yes"
+
+
+def test_a_model_without_mtp_layers_drafts_as_itself(tmp_path: Path, target: made.Made) -> None:
+    assert itself(tmp_path, {}, LAYERS).summary["kind"] == "independent"
+
+
+DFLASH = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": WIDTH}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"num_target_layers": 2, "dflash_config": {"target_layer_ids": [0, 1]}}, None),
+        (
+            {"num_target_layers": 64, "dflash_config": {"target_layer_ids": [0, 1]}},
+            "64 layers, this one has 2",
+        ),
+        ({"dflash_config": {"target_layer_ids": [1, 61]}}, "layer 61, the target has 2"),
+    ],
+)
+def test_a_head_of_a_deeper_target_of_the_same_width_is_found(
+    tmp_path: Path, target: made.Made, config: dict[str, Any], words: str | None
+) -> None:
+    """Qwen3-14B and Qwen3-32B are equally wide and have one vocabulary."""
+    rows = target.config["vocab_size"]
+    fuse = {"fc.weight": np.zeros((WIDTH, 2 * WIDTH), "f2")}
+    head(tmp_path, DFLASH | {"vocab_size": rows} | config, fuse)
+    found = finding(judge(tmp_path), "features")
+    assert found.verdict == ("incompatible" if words else "compatible")
+    assert words is None or words in found.detail
+
+
+@pytest.mark.parametrize(("columns", "verdict"), [(3 * WIDTH // 2, "compatible"), (WIDTH, "incompatible")])
+def test_a_head_with_packed_4_bit_weights_is_read(
+    tmp_path: Path, target: made.Made, columns: int, verdict: str
+) -> None:
+    rows = target.config["vocab_size"]
+    packed = {
+        "fc.weight": np.zeros((WIDTH, columns), "u1"),
+        "fc.weight_scale": np.zeros((WIDTH, columns // 8), "u1"),
+    }
+    head(tmp_path, EAGLE3 | {"vocab_size": rows}, packed)
+    assert finding(judge(tmp_path), "features").verdict == verdict
+
+
+@pytest.mark.parametrize("key", ["pard_token", "ptd_token_id"])
+def test_a_pard_model_is_served_in_one_pass(tmp_path: Path, target: made.Made, key: str) -> None:
+    target.config[key] = 3
+    save(target.write(tmp_path / "draft"), {EMBEDDING: np.zeros((target.config["vocab_size"], 4), "f2")})
+    result = judge(tmp_path)
+    assert (result.verdict, result.summary["kind"]) == ("yes", "independent")
+    assert result.summary["settings"] == {"parallel_drafting": True}
+    assert judge(tmp_path, engine_version="0.15.0").summary["settings"] == {}  # as any draft model
+    assert judge(tmp_path, engine="trtllm").summary["method"] == "PARD"
+
+
+def test_a_token_for_which_neither_has_a_row_is_not_in_use(tmp_path: Path, target: made.Made) -> None:
+    """Fine-tuned Llama 2 has [PAD] at 32000, and 32,000 rows."""
+    rows = target.config["vocab_size"]
+    target.tokenizer["added_tokens"].append(made.added(rows, "[PAD]"))
+    target.write(tmp_path / "target")
+    draft = target.write(tmp_path / "draft")
+    assert finding(judge(tmp_path), "token ids").verdict == "compatible"
+    own = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(
+        json.dumps(own | {"vocab_size": rows - 3})
+    )  # the target has these rows
+    assert finding(judge(tmp_path), "token ids").verdict == "incompatible"
+
+
+def test_a_head_needs_no_row_for_it_either(tmp_path: Path, target: made.Made) -> None:
+    rows = target.config["vocab_size"]
+    target.tokenizer["added_tokens"].append(made.added(rows, "[PAD]"))
+    target.write(tmp_path / "target")
+    head(tmp_path, EAGLE3 | {"vocab_size": rows}, {"fc.weight": np.zeros((WIDTH, 3 * WIDTH), "f2")})
+    assert finding(judge(tmp_path), "rows").verdict == "compatible"
+
+
+def test_shards_without_an_index_are_counted(tmp_path: Path, target: made.Made) -> None:
+    draft = target.write(tmp_path / "draft")
+    for number in (1, 2, 3):
+        tensors = {
+            EMBEDDING if number == 1 else f"x{number}": np.zeros((target.config["vocab_size"], 2), "f2")
+        }
+        save_file(tensors, draft / f"model-{number:05}-of-00003.safetensors")
+    assert judge(tmp_path).verdict == "yes"
+    (draft / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ModelError, match="2 of 3 shards are here, model-00002-of-00003"):
+        judge(tmp_path)
+
+
+def test_an_adapter_is_named_as_one(tmp_path: Path, target: made.Made) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 8}))
+    save_file({"lora_A.weight": np.zeros((8, 8), "f2")}, draft / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match=r"an adapter \(LoRA\) for org/base") as raised:
+        judge(tmp_path)
+    assert "merge it" in str(raised.value.hint)
+
+
+def in_the_cache(tmp_path: Path, files: Path) -> Path:
+    """`files` as the hub's cache stores them: a snapshot of links to blobs."""
+    model = tmp_path / "models--org--m"
+    snapshot = model / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (model / "blobs").mkdir()
+    for number, path in enumerate(sorted(files.iterdir())):
+        path.rename(model / "blobs" / str(number))
+        (snapshot / path.name).symlink_to(Path("../../blobs") / str(number))
+    return snapshot
+
+
+def test_a_snapshot_of_links_is_read_and_one_without_blobs_is_named(
+    tmp_path: Path, target: made.Made
+) -> None:
+    draft = target.write(tmp_path / "files")
+    save(draft, {EMBEDDING: np.zeros((target.config["vocab_size"], 4), "f2")})
+    snapshot = in_the_cache(tmp_path, draft)
+    (tmp_path / "draft").symlink_to(snapshot)
+    assert judge(tmp_path).verdict == "yes"
+    (tmp_path / "draft").unlink()
+    (tmp_path / "draft").symlink_to(snapshot.parents[1])
+    with pytest.raises(ModelError, match="folder in the hub's cache") as raised:
+        judge(tmp_path)
+    assert str(raised.value.hint).endswith("snapshots/c0ffee")
+    (tmp_path / "draft").unlink()
+    (tmp_path / "draft").mkdir()
+    for link in snapshot.iterdir():  # as `cp -r` copies it elsewhere
+        (tmp_path / "draft" / link.name).symlink_to(link.readlink())
+    with pytest.raises(ModelError, match=r"is a link to \.\./\.\./blobs/\d, which is not there"):
+        judge(tmp_path)
+
+
+def test_tied_embeddings_and_fp8_scales_change_no_verdict(tmp_path: Path, target: made.Made) -> None:
+    import torch
+    from safetensors.torch import save_file as save_torch
+
+    target.config["tie_word_embeddings"] = True
+    target.config["quantization_config"] = {"quant_method": "fp8"}
+    draft = target.write(tmp_path / "draft")
+    rows = target.config["vocab_size"]
+    tensors = {
+        EMBEDDING: torch.zeros((rows, 16), dtype=torch.bfloat16),
+        "model.layers.0.mlp.weight": torch.zeros((16, 16)).to(torch.float8_e4m3fn),
+        "model.layers.0.mlp.weight_scale_inv": torch.ones((1, 1)),
+    }
+    save_torch(tensors, draft / "model.safetensors")
+    result = judge(tmp_path)
+    assert (result.verdict, result.summary["kind"]) == ("yes", "independent")
+
+
+def test_a_tokenizer_file_of_an_older_form_with_the_same_ids_is_the_same(
+    tmp_path: Path, target: made.Made
+) -> None:
+    """Merges as texts, keys left out, no version: as tokenizers before 0.20 wrote it."""
+    older = json.loads(json.dumps(target.tokenizer))
+    older["model"]["merges"] = [" ".join(merge) for merge in older["model"]["merges"]]
+    older["model"] |= {"dropout": None, "end_of_word_suffix": None, "ignore_merges": False}
+    older |= {"truncation": None, "padding": None, "version": "1.0"}
+    target.tokenizer = older
+    target.write(tmp_path / "draft")
+    result = judge(tmp_path)
+    differing = [one["check"] for one in result.data["findings"] if one["verdict"] != "compatible"]
+    assert (result.verdict, differing) == ("yes", [])

@@ -39,10 +39,12 @@ PROBES = ("word", " two words", "한국어")
 """What the post-processor adds to these, it adds to any text."""
 
 
-def compare(target: Tokenizer, draft: Tokenizer, draft_rows: int | None) -> list[Finding]:
-    """`draft_rows`: the rows of the draft's embedding, config.json's vocab_size."""
+def compare(
+    target: Tokenizer, draft: Tokenizer, draft_rows: int | None, target_rows: int | None = None
+) -> list[Finding]:
+    """`draft_rows`, `target_rows`: the rows of their embeddings, config.json's vocab_size."""
     return [
-        token_ids(target, draft, draft_rows),
+        token_ids(target, draft, draft_rows, target_rows),
         _merges(target, draft),
         _model(target, draft),
         _byte_fallback(target, draft),
@@ -54,16 +56,25 @@ def compare(target: Tokenizer, draft: Tokenizer, draft_rows: int | None) -> list
     ]
 
 
-def token_ids(target: Tokenizer, draft: Tokenizer, draft_rows: int | None) -> Finding:
-    """The two id -> token maps. An id that a placeholder holds, or nothing, is not in use.
+def token_ids(
+    target: Tokenizer, draft: Tokenizer, draft_rows: int | None, target_rows: int | None = None
+) -> Finding:
+    """The two id -> token maps. An id that a placeholder holds, or nothing, is not in use; nor is one for
+    which the target has no row, such as a [PAD] that was added for training.
 
     In use by both and not the same: incompatible. Named by one of them alone, such as an added token that
     only one family member has: degraded, where the draft has a row for it.
     """
     check = "token ids"
     ours, theirs = target.tokens, draft.tokens
+    if target_rows is not None:
+        ours = {index: token for index, token in ours.items() if index < target_rows}
     if draft_rows is not None:
-        beyond = [index for index in sorted(theirs) if index >= draft_rows and _used(theirs[index])]
+        lost = {index for index in theirs if index >= draft_rows and _used(theirs[index])}
+        if target_rows is not None:
+            lost &= ours.keys()
+        theirs = {index: token for index, token in theirs.items() if index < draft_rows or index in lost}
+        beyond = sorted(lost)
         if beyond:
             detail = f"the draft's embedding has {draft_rows:,} rows; {len(beyond):,} ids in use have none"
             first = f"id {beyond[0]}: {theirs[beyond[0]]!r}"

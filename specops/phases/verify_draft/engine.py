@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind
+from specops.checkpoints.draft_kind import FUSE, WORDS, Draft, Kind, has_mtp_layers
 from specops.checkpoints.model_config import Config
 from specops.checkpoints.source import Tensor, Weights
 from specops.errors import UsageError
@@ -81,12 +81,20 @@ class Engine:
         early = [one for one in known.formats if getattr(draft, one.of) and self.number < one.since]
         if does != "refused" and early:
             does, message = "refused", early[0].why
+        masked = known.masked
+        in_one_pass = draft.masked and masked is not None and self.number >= masked.since
+        settings: dict[str, bool | int | str] = {}
+        method = known.methods.get(draft.kind) if does != "refused" else None
+        if does != "refused" and in_one_pass and masked is not None:
+            does, message = "needs_setting" if masked.settings else does, masked.why
+            method, settings = masked.method or method, dict(masked.settings)
         return Treatment(
             name=self.name,
             version=self.version,
             does=does,
-            method=known.methods.get(draft.kind) if does != "refused" else None,
+            method=method,
             message=message,
+            settings=settings,
         )
 
 
@@ -247,11 +255,13 @@ def _features(draft: Draft, target: Config, config: Config, weights: Weights | N
     if said is not None and said != width:
         detail = f"it reads features of {said:,}, the target's are {width:,} wide: another target's head"
         return Finding(check=check, verdict="incompatible", detail=detail)
+    if (deeper := _deeper(target, config)) is not None:
+        return Finding(check=check, verdict="incompatible", detail=deeper)
     if fuse is not None and len(fuse.shape) == 2:
         # EAGLE joins an embedding and a feature, the later kinds several layers' features.
-        features = fuse.shape[1] - (own or 0) if draft.kind == "eagle" else fuse.shape[1]
+        embedding = (own or 0) if draft.kind == "eagle" else 0
         layers = _layers_read(draft, config)
-        if features <= 0 or features % width or (layers is not None and features != layers * width):
+        if not any(_reads(inputs - embedding, layers, width) for inputs in _inputs(fuse)):
             read = "a whole number" if layers is None else str(layers)
             detail = (
                 f"{FUSE} takes {fuse.shape[1]:,} numbers, which are not the features of {read} "
@@ -261,16 +271,59 @@ def _features(draft: Draft, target: Config, config: Config, weights: Weights | N
     return Finding(check=check, verdict="compatible", detail=f"{width:,} wide, as the target's are")
 
 
+def _reads(features: int, layers: int | None, width: int) -> bool:
+    return features > 0 and features % width == 0 and layers in (None, features // width)
+
+
+def _inputs(fuse: Tensor) -> tuple[int, ...]:
+    """Numbers that a row takes. In a byte there may be two of 4 bits."""
+    stored = fuse.shape[1]
+    return (stored, 2 * stored) if fuse.dtype == "U8" else (stored,)
+
+
+def _deeper(target: Config, config: Config) -> str | None:
+    """Why the head reads a target with other layers, though as wide and with the same vocabulary."""
+    layers, named = target.layers, config.whole("num_target_layers")
+    if layers is None:
+        return None
+    if named is not None and named != layers:
+        return f"it reads a target of {named} layers, this one has {layers}: another target's head"
+    numbers = [number for number in _aux_layers(config) if isinstance(number, int)]
+    if max(numbers, default=0) > layers:
+        return f"it reads layer {max(numbers)}, the target has {layers} layers: another target's head"
+    return None
+
+
+def own_layers(target: Side) -> Iterator[Finding]:
+    """Of MTP, whose layers are the target's own: whether its weights have them. Exports often drop them."""
+    weights = target.weights
+    if weights is None or not weights.tensors:
+        return
+    beside = any("mtp" in name.lower() for name in target.checkpoint.names())
+    if beside or has_mtp_layers(target.config, weights):
+        yield Finding(check="MTP layers", verdict="compatible", detail="the target's weights have them")
+        return
+    detail = "its config.json counts MTP layers, and its weights have none: the export dropped them"
+    yield Finding(check="MTP layers", verdict="incompatible", detail=detail)
+
+
 def _layers_read(draft: Draft, config: Config) -> int | None:
     """How many layers' features the head joins (vLLM 0.33); None where its kind has no default."""
     if draft.kind == "eagle":
         return 1
+    if listed := _aux_layers(config):
+        return len(listed)
+    return 3 if draft.kind == "eagle3" else None
+
+
+def _aux_layers(config: Config) -> list[Any]:
+    """The layers whose features the head joins, where its config names them."""
     for key in ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids"):
         for section in (config.raw, config.text, *map(config.raw.get, ("eagle_config", "dflash_config"))):
             listed = section.get(key) if isinstance(section, dict) else None
             if isinstance(listed, list) and listed:
-                return len(listed)
-    return 3 if draft.kind == "eagle3" else None
+                return listed
+    return []
 
 
 def _ids(config: Config, target: Config, used: int, *, reduced: bool) -> Finding:

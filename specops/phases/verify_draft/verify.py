@@ -88,7 +88,7 @@ def _result(
     treatment = serving.treats(draft)
     other = serving.support.other_vocabulary
     if other and any(f.check == "vocabulary size" and f.verdict == "needs_setting" for f in judged.findings):
-        treatment = treatment.model_copy(update={"settings": dict(other.settings)})
+        treatment = treatment.model_copy(update={"settings": treatment.settings | dict(other.settings)})
     inputs = {"target": target.sha256()}
     inputs |= {"draft": side.sha256()} if side else {}
     inputs |= {"prompts": prompts.sha256} if prompts else {}
@@ -156,7 +156,7 @@ def judge(
     parallel = engine.parallel_finding(serving, draft, divided, tensor_parallel)
     findings += [found for found in (path, parallel) if found is not None]
     if side is target and draft.kind == "mtp":
-        return Judged(findings)  # its ids are the target's, and so are its weights
+        return Judged([*findings, *engine.own_layers(target)])  # its ids are the target's
     if draft.kind == "independent":
         cannot = not_generative(side.config, side.checkpoint.names())
         if cannot is not None:
@@ -170,7 +170,7 @@ def judge(
     if draft.kind == "independent":
         theirs = _tokenizer(side)
     else:
-        findings += engine.fits(serving, draft, target, side, max(ours.tokens) + 1)
+        findings += engine.fits(serving, draft, target, side, _ids_in_use(target, ours))
     if theirs is None:
         return Judged(findings)
     encoded = differences.encodings(ours, theirs, _texts(prompts), differences.chats(ours))
@@ -181,7 +181,7 @@ def judge(
 def _vocabulary(
     serving: Engine, target: Side, side: Side, draft: Draft, ours: Tokenizer, theirs: Tokenizer
 ) -> list[Finding]:
-    ids, *rest = differences.compare(ours, theirs, side.rows)
+    ids, *rest = differences.compare(ours, theirs, side.rows, target.rows)
     sizes = engine.vocabulary(
         serving,
         draft,
@@ -202,6 +202,12 @@ def _vocabulary(
     if draft.kind == "independent" or theirs.template is not None:
         found.append(differences.template(ours, theirs))
     return found
+
+
+def _ids_in_use(target: Side, tokenizer: Tokenizer) -> int:
+    """One more than the highest id of a token for which the target has a row."""
+    rows = target.rows
+    return max((index for index in tokenizer.tokens if rows is None or index < rows), default=-1) + 1
 
 
 def _tokenizer(side: Side) -> Tokenizer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 
 from specops.checkpoints.draft_kind import Kind
-from specops.serving.drafts import FIRST, DraftRule, DraftSupport, ServedPair
+from specops.serving.drafts import FIRST, DraftRule, DraftSupport, MaskedDrafts, ServedPair
 from specops.serving.engine import Engine, Survey
 from specops.serving.trtllm.lint import COMMAND_LINE
 from specops.serving.trtllm.pool import SERIES, TrtllmPool
@@ -63,6 +63,7 @@ DRAFTS = DraftSupport(
     method_key="decoding_type",
     served=served,
     versions="newest",
+    masked=MaskedDrafts(FIRST, "it drafts all tokens in one pass", settings={}, method="PARD"),
     same_tokens="TensorRT-LLM does not compare tokens: of another tokenizer next to no draft is accepted",
 )
 

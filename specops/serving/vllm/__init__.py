@@ -26,6 +26,7 @@ from specops.serving.drafts import (
     DraftSupport,
     Format,
     Guess,
+    MaskedDrafts,
     OtherVocabulary,
     ServedPair,
 )
@@ -107,6 +108,11 @@ DRAFTS = DraftSupport(
     ),
     named_for_good=("eagle", "eagle3", "dflash", "dspark"),  # it does change `draft_model`
     divides=True,
+    masked=MaskedDrafts(
+        since=(0, 16, 0),
+        why="it was trained to draft all tokens in one pass (PARD): parallel_drafting is true",
+        settings={"parallel_drafting": True},
+    ),
     other_vocabulary=OtherVocabulary(
         since=(0, 25, 0),
         settings={"use_heterogeneous_vocab": True},
