@@ -81,10 +81,12 @@ def ignored(given: Given, release: Release) -> Iterator[Found]:
     said = given.speculation
     if said is None or release.version < OF_TODAY:
         return
+    known = release.base | release.types.get(str(said.get("decoding_type")), frozenset())
     for key, why in NO_EFFECT.items():
-        if key in said and release.has(key):
+        if key in said and key in known:
             yield _unused(key, f"TensorRT-LLM {release} ignores it: {why}")
-    if "dynamic_tree_max_topK" in said and not said.get("use_dynamic_tree"):
+    tree = "dynamic_tree_max_topK"
+    if tree in said and tree in known and not said.get("use_dynamic_tree"):
         yield _unused("dynamic_tree_max_topK", "without use_dynamic_tree: true it is ignored")
     if said.get("decoding_type") == "Eagle" and "Eagle3" in release.types:
         why = "it is read as Eagle3; heads of EAGLE 1 and 2 do not work"
