@@ -44,13 +44,22 @@ class Stopped(KeyboardInterrupt):
 
     path: the file of partial results; None: the phase that was running saved none.
     finished: phases of a walk that ended before, with their results in `folder`.
+    printed: partial results are on stdout, too; the command does not resume, and begins anew.
     """
 
-    def __init__(self, path: Path | None, finished: tuple[str, ...] = (), folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        finished: tuple[str, ...] = (),
+        folder: Path | None = None,
+        *,
+        printed: bool = False,
+    ) -> None:
         super().__init__(str(path or folder))
         self.path = path
         self.finished = finished
         self.folder = folder
+        self.printed = printed
 
 
 class SpecopsError(Exception):

@@ -61,7 +61,7 @@ def bench(
 
     One pair and the same prompts, over a link with delay.
 
-    Ctrl-C or SIGTERM ends it. Finished measurements are printed and stored in --out.
+    Ctrl-C or SIGTERM ends it. Finished measurements are printed, and stored in --out where it is given.
     """
     from pydantic import ValidationError
 
@@ -101,8 +101,8 @@ def bench(
     except (KeyboardInterrupt, SpecopsError) as ended:
         for measured in partial:
             call.give(Answer(measured, page(measured)))
-        if isinstance(ended, KeyboardInterrupt) and partial and call.out is not None:
-            raise Stopped(call.out) from None
+        if isinstance(ended, KeyboardInterrupt) and partial:
+            raise Stopped(call.out, printed=True) from None
         raise
     return Answer(result, page(result))
 

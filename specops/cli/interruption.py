@@ -67,6 +67,10 @@ def message(by: signal.Signals, words: Sequence[str], stopped: KeyboardInterrupt
     name = "Ctrl-C" if by == signal.SIGINT else by.name
     if not isinstance(stopped, Stopped):
         return f"stopped by {name}; no partial results\ngo on with: {shlex.join(['specops', *words])}"
+    if stopped.printed:
+        where = f"above and in {stopped.path}" if stopped.path else "above"
+        anew = shlex.join(["specops", *words])
+        return f"stopped by {name}; partial results are {where}\nstart again with: {anew}"
     saved = [f"partial results are in {stopped.path}"] if stopped.path else []
     if stopped.finished:
         saved.append(f"results of {', '.join(stopped.finished)} are in {stopped.folder}")

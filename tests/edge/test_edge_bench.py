@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -303,9 +304,10 @@ def test_what_an_early_end_left_has_a_page() -> None:
     assert not any("greedy answers" in line for line in lines(found))
 
 
+@pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_what_was_measured_and_says_where(
-    number: signal.Signals, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, code: int, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visits = all_arms({AUTOREGRESSIVE: 0.2}, prompts=1, a_round=1)
     found = compare(ARMS, visits, PRICES, greedy=True, confidence=0.95)
@@ -321,8 +323,13 @@ def test_a_signal_leaves_what_was_measured_and_says_where(
 
     monkeypatch.setattr("specops.phases.edge_bench.measure.measure", stopped)
     out = tmp_path / "edge.json"
-    done = specops("edge", "bench", "--out", str(out))
+    words = ["edge", "bench", *(["--out", str(out)] if saved else [])]
+    done = specops(*words)
     assert done.returncode == code
-    assert f"partial results are in {out}\n" in done.stderr
+    name = "SIGTERM" if number == signal.SIGTERM else "Ctrl-C"
+    assert done.stderr.splitlines()[-2:] == [
+        f"stopped by {name}; partial results are above{f' and in {out}' if saved else ''}",
+        f"start again with: {shlex.join(['specops', *words])}",
+    ]
     assert "1 client at a time" in done.stdout
-    assert results.read(out).verdict == "partial"
+    assert not saved or results.read(out).verdict == "partial"
