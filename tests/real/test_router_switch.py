@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import wait_until
+from daemons import nginx, wait_until
 from routers import LONG, Pool, Router, ask, pool, reload, rollout, router, running, workers
+
+from specops.phases.route.render import CONF, NGINX, render
 
 SWITCH = "/specops/switch"
 
@@ -129,6 +131,43 @@ def test_what_cannot_be_kept_holds_nevertheless(up: Router) -> None:
     assert ask(f"{up.admin}{SWITCH}", body, method="PUT").json == {"speculative_percent": 0, "stored": False}
     time.sleep(1.2)
     assert up.percent() == 0
+
+
+START = 'init_worker_by_lua_block { require("specops.router").start() }'
+FULL_DISK = """init_worker_by_lua_block {
+    local open = io.open
+    io.open = function(path, mode)
+      if mode ~= "wb" then return open(path, mode) end
+      open(path, mode):close()
+      return open("/dev/full", mode)
+    end
+    require("specops.router").start()
+}"""
+"""A file can be made, and what is written to it is lost when it is closed."""
+
+
+def test_on_a_full_disk_the_stored_switch_stays_whole(pools: tuple[Pool, Pool], tmp_path: Path) -> None:
+    """An empty one would make the router speculate again after its next start."""
+    standard, speculative = pools
+    settings = rollout(standard=[standard.address], speculative=[speculative.address])
+    render(settings, tmp_path)
+    prefix = tmp_path / NGINX
+    stored = prefix / "switch.json"
+    _put(stored, 40, 0o640)
+    before = stored.read_text()
+    conf = (prefix / CONF).read_text()
+    assert START in conf
+    (prefix / CONF).write_text(conf.replace(START, FULL_DISK))
+    url, admin = f"http://{settings.route.listen}", f"http://{settings.route.admin}"
+    with nginx(prefix / CONF, prefix, url=url, ready="/nowhere") as daemon:
+        up = Router(url, admin, daemon, prefix)
+        wait_until(lambda: up.percent() == 40, "the file to be followed")
+        body = json.dumps({"speculative_percent": 0}).encode()
+        said = ask(f"{admin}{SWITCH}", body, method="PUT").json
+        assert said == {"speculative_percent": 0, "stored": False}
+        assert stored.read_text() == before
+        assert [path.name for path in prefix.glob("switch.json*")] == ["switch.json"]
+        assert up.percent() == 0
 
 
 def test_beyond_loopback_it_takes_the_token(

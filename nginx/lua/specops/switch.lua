@@ -89,11 +89,17 @@ local function keep(text)
   if not file then
     return nil, why
   end
-  local done
+  local done, closed, on_close
   done, why = file:write(text)
-  file:close()
+  closed, on_close = file:close() -- a full disk may show here alone
+  if done and not closed then
+    done, why = nil, on_close
+  end
   if done then
     done, why = os.rename(new, path)
+  end
+  if not done then
+    ffi.C.unlink(new)
   end
   return done, why
 end
