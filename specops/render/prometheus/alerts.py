@@ -126,7 +126,7 @@ def _environment() -> Environment:
 
 def _names(rollout: Rollout) -> dict[str, Any]:
     """What a record's texts may name. `speculative.acceptance` is the series series.ACCEPTANCE of that
-    pool; `both` does not select a pool."""
+    pool, `standard.acceptance` of the other; `both` does not select a pool."""
     labels = {ROLLOUT: rollout.rollout} | rollout.monitor.labels
     known = {
         name.lower(): value
@@ -142,7 +142,7 @@ def _names(rollout: Rollout) -> dict[str, Any]:
 
     return {
         **TEXTS,
-        "speculative": of(labels | {POOL: "speculative"}),
+        **{pool: of(labels | {POOL: pool}) for pool in POOLS},
         "both": of(labels),
         "routers": bool(rollout.addresses.routers),
         "guard": bool(rollout.addresses.guard),
