@@ -6,9 +6,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from daemons import free_port, wait_until
@@ -81,13 +81,19 @@ def test_it_does_not_begin_where_speculation_is_off_already(tmp_path) -> None:
     assert "has 0%" in done.stderr
 
 
+def fallen_back(journal: Path) -> bool:
+    """Traffic is then watched for two seconds, before it is handed back."""
+    last = list(history(journal))[-1]
+    return last.state.override is not None and last.result is not None
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_the_middle_hands_traffic_back(tmp_path) -> None:
     with routed(tmp_path) as (up, router):
         words = [sys.executable, "-m", "specops", "guard", "drill", str(up.file), "--out", str(up.run)]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rehearsing:
             wait_until(lambda: router.percent() == 0, "the fall-back", 30)
-            time.sleep(0.2)
+            wait_until(lambda: fallen_back(up.run / "guard" / FILE), "the fall-back to be recorded", 30)
             rehearsing.send_signal(signal.SIGINT)
             assert rehearsing.wait(30) != 0
         assert router.percent() == 100

@@ -13,13 +13,16 @@ import pytest
 from daemons import wait_until
 from guarded import deployment
 
+from specops.actions import command
 from specops.guard.journal import FILE, history, read
 
 KILLED = Path(__file__).parent / "guard_killed.py"
 SLOW = """
 import sys, time
+from pathlib import Path
 with open(sys.argv[1], "a") as log: log.write("begins\\n")
-time.sleep(1.0)
+deadline = time.monotonic() + 30
+while not Path(sys.argv[1] + ".go").exists() and time.monotonic() < deadline: time.sleep(0.01)
 with open(sys.argv[1], "a") as log: log.write(sys.argv[2] + "\\n")
 """
 LAST = "import sys; print(([100] + [int(x) for x in open(sys.argv[1]) if x != 'begins\\n'])[-1])"
@@ -37,8 +40,19 @@ def test_before_every_line_between_deciding_and_recording(tmp_path) -> None:
     assert all(end == found["plain"] for end in found["killed"])
 
 
-def test_a_command_goes_on_without_its_guard_and_the_next_one_waits_for_it(tmp_path) -> None:
-    log = tmp_path / "log"
+def test_a_command_goes_on_without_its_guard_and_the_next_one_waits_for_it(tmp_path, monkeypatch) -> None:
+    log, go = tmp_path / "log", tmp_path / "log.go"
+
+    class Waiting:
+        """The clock of the guard that waits: as soon as it does, the command may end."""
+
+        monotonic = staticmethod(time.monotonic)
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            go.touch()
+            time.sleep(seconds)
+
     log.touch()
     action = {
         "kind": "command",
@@ -52,8 +66,10 @@ def test_a_command_goes_on_without_its_guard_and_the_next_one_waits_for_it(tmp_p
         wait_until(lambda: "begins" in log.read_text(), "the command to begin", 30)
         killed.send_signal(signal.SIGKILL)
     assert read(up.run / "guard" / FILE).confirmed is None, "an intent without a result"
+    monkeypatch.setattr(command, "time", Waiting)
     again = up.specops("override", "standard", "--why", "so", "--by", "ada")
     assert again.returncode == 0, again.stderr
+    assert go.exists(), "it waited"
     assert log.read_text().split() == ["begins", "0"], "once"
     entries = list(history(up.run / "guard" / FILE))
     assert [(entry.id, entry.result and entry.result.outcome) for entry in entries] == [

@@ -61,7 +61,9 @@ def says(status: int, body: str, **headers: str) -> Answer:
 
 
 def hangs(request: BaseHTTPRequestHandler) -> None:
-    time.sleep(1.5)
+    """Until the client gives up."""
+    request.connection.settimeout(30)
+    request.connection.recv(1)
 
 
 def trickles(request: BaseHTTPRequestHandler) -> None:

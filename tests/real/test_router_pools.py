@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -118,6 +119,12 @@ def test_a_machine_that_is_gone_costs_the_time_to_connect(standard: Pool, tmp_pa
         assert 0.9 < time.monotonic() - started < 5
 
 
+def queued(listener: socket.socket) -> int:
+    """Connections that wait to be taken. A queue of 0 has room for one."""
+    info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 28)
+    return int.from_bytes(info[24:28], sys.byteorder)  # tcpi_unacked
+
+
 @contextmanager
 def silent() -> Iterator[str]:
     """An address on which connections are never taken, its queue being full."""
@@ -131,7 +138,7 @@ def silent() -> Iterator[str]:
             client.setblocking(False)
             client.connect_ex(address)
             waiting.append(client)
-        time.sleep(0.2)
+        wait_until(lambda: queued(listener) > 0, "the queue to be full")
         try:
             yield f"127.0.0.1:{address[1]}"
         finally:
