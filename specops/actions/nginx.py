@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Literal
 
@@ -48,4 +49,4 @@ class Nginx(Target):
                 f"could not {what}: {self._url} does not say {KEY}",
                 hint="addresses.routers are the routers' admin listeners",
             )
-        return round(percent)
+        return math.ceil(percent)  # a share below 1% is not 0

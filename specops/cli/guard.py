@@ -48,7 +48,7 @@ def run(
     from specops.phases import guard as phase
 
     with call.progress() as shown:
-        phase.run(call.file, call.folder, shown.note, dry_run=dry_run)
+        phase.run(call.commands, shown.note, dry_run=dry_run)
     found = phase.standing(call.folder)
     return Answer(found, page(call.file.rollout, found))
 
@@ -66,7 +66,7 @@ def once(
     from specops.phases import guard as phase
 
     with call.progress() as shown:
-        found = phase.once(call.file, call.folder, shown.note, dry_run=dry_run)
+        found = phase.once(call.commands, shown.note, dry_run=dry_run)
     verdict = found.evaluation.verdict if found.evaluation else "unknown"
     code = {"healthy": Exit.YES, "bad": Exit.NO}.get(verdict, Exit.UNDECIDED)
     return Answer(found, page(call.file.rollout, found), code)
@@ -115,7 +115,7 @@ def override(
         request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
         raise call.wrong_option(error) from error
-    found = phase.override(call.file, call.folder, request)
+    found = phase.override(call.commands, request)
     code = Exit.ENVIRONMENT if found.unconfirmed else Exit.YES
     return Answer(found, page(call.file.rollout, found), code)
 
@@ -146,7 +146,7 @@ def drill(
     from specops.phases.guard_drill import FILE, drill
 
     with call.progress() as shown:
-        result = drill(call.file, call.folder, shown, limit_s=limit)
+        result = drill(call.commands, shown, limit_s=limit)
     results.write(call.folder / FILE, result)
     return Answer(result, drill_page(result, call.folder / FILE))
 

@@ -20,6 +20,7 @@ import typer
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from specops import placeholder
 from specops.errors import Exit, SpecopsError
 from specops.results import Result, written
 
@@ -33,9 +34,8 @@ STYLES = {word: style for style, words in VERDICTS.items() for word in words}
 STATE = re.compile(rf"(?<=\s)({'|'.join(sorted(STYLES, key=len, reverse=True))})(?=\s\s|$)")
 """A verdict in its column: between spaces, with two spaces or nothing after it."""
 
-PLACEHOLDER = re.compile(r"\bROLLOUT\b")
-"""Stands for the rollout file in commands and sentences that are made where its path is not known."""
 _rollout: str | None = None
+"""What is printed for the placeholder."""
 
 COMMAND = re.compile(r"\b(specops|pip|vllm|docker|kubectl|curl|python) ")
 """A line with a command to paste stays whole, however long."""
@@ -54,7 +54,7 @@ def name_rollout(place: str | None) -> None:
 
 def named(text: str) -> str:
     """The text with the rollout file of this command in it."""
-    return text if _rollout is None else PLACEHOLDER.sub(lambda _: _rollout or "", text)
+    return text if _rollout is None else placeholder.named(text, _rollout)
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ raises it."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +28,11 @@ from specops.guard.journal import (
     Standing,
     Switched,
 )
-from specops.guard.policy import Rules, decide, falls, pin, release
+from specops.guard.policy import HAND_BACK, Rules, decide, falls, pin, release
 from specops.guard.signals.observation import Row
 from specops.guard.state import Decision, Evaluation, Override, Record, State
 from specops.guard.switch import each
+from specops.placeholder import ROLLOUT, named
 
 Observe = Callable[[float, float | None, Row | None], Evaluation]
 """Evaluates the deployment. Arguments: the time; since when the percentage is unchanged, None where unknown;
@@ -79,11 +81,13 @@ class Guard:
         gate: Callable[[], Gate],
         dry_run: bool = False,
         rollout: str = "",
+        place: str = ROLLOUT,
         notifications: Sequence[Notification] = (),
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
     ) -> None:
-        """`steady`: seconds that pass however `clock` is set; without it a step of the clock is time."""
+        """`place`: the arguments that name the rollout file in a shell, for commands in journal and messages.
+        `steady`: seconds that pass however `clock` is set; without it a step of the clock is time."""
         self.rules = rules
         self.dry_run = dry_run
         self.tally = Tally()
@@ -93,10 +97,12 @@ class Guard:
         self._journal = journal
         self._gate = gate
         self._rollout = rollout
+        self._place = place
         self._notifications = tuple(notifications)
         self._clock = clock
         self._steady = steady
         self._offset = clock() - steady() if steady is not None else 0.0
+        self._set_s = 0.0  # by how much the clock was set since the last action, or since this process began
         action = journal.standing.last_action
         self._outcome = action.result.outcome if action is not None and action.result is not None else None
 
@@ -131,7 +137,8 @@ class Guard:
             return "; ".join(errors) or traffic or f"{target_percent}% is not confirmed yet"
         if self.dry_run:
             return None
-        return _mismatch(self.readings, target_percent)
+        mismatch = _mismatch(self.readings, target_percent)
+        return named(mismatch, self._place) if mismatch is not None else None
 
     def resume(self) -> Entry | None:
         """Complete an action that an earlier guard did not finish. None where there is none."""
@@ -145,7 +152,7 @@ class Guard:
         now, state = self._now()
         self._read()
         began = time.monotonic()
-        evaluation = self._evaluation(now)
+        evaluation = self._evaluation(now, state)
         self.tally.seconds += time.monotonic() - began
         self.tally.evaluations[evaluation.verdict] = self.tally.evaluations.get(evaluation.verdict, 0) + 1
         decision, capacity = decide(state, evaluation, now, self.rules), None
@@ -189,28 +196,37 @@ class Guard:
         step, self._offset = offset - self._offset, offset
         if abs(step) < STEP_S:
             return now, state
-        times = {"at": state.at, "counted_at": state.counted_at}
+        self._set_s += step
+        times = {"at": state.at, "counted_at": state.counted_at, "row_at": state.row_at}
         moved = {name: ts + step for name, ts in times.items() if ts is not None}
         return now, state.model_copy(update=moved)
 
     def _read(self) -> None:
         self.readings = self._switch.read()
 
-    def _evaluation(self, now: float) -> Evaluation:
+    def _evaluation(self, now: float, state: State) -> Evaluation:
         try:
-            return self._observe(now, self._unchanged_since(), self._row())
+            observed = self._observe(now, self._unchanged_since(), self._row(now, state))
         except SpecopsError as error:
             return Evaluation(ts=now, verdict="unknown", reason=error.message)
+        findings = tuple(
+            one.model_copy(update={"why": named(one.why, self._place)}) for one in observed.findings
+        )
+        reason = named(observed.reason, self._place)
+        return observed.model_copy(update={"reason": reason, "findings": findings})
 
-    def _row(self) -> Row | None:
-        began, last = self.state.row_began, self.state.row_last
-        return Row(began, last) if began is not None and last is not None else None
+    def _row(self, now: float, state: State) -> Row | None:
+        if state.row_began is None or state.row_last is None:
+            return None
+        passed_s = now - state.row_at if state.row_at is not None else math.inf
+        return Row(state.row_began, state.row_last, passed_s)
 
     def _unchanged_since(self) -> float | None:
         """Time of the last switch, else of the journal's first line. With little traffic, as at a canary step
         or at night, all samples since then count."""
         standing = self._journal.standing
-        return standing.last_action.ts if standing.last_action is not None else standing.began
+        since = standing.last_action.ts if standing.last_action is not None else standing.began
+        return since + self._set_s if since is not None else None
 
     def _ask_gate(self) -> Gate:
         try:
@@ -233,10 +249,10 @@ class Guard:
             id=last.id + 1 if last else 1,
             verdict=evaluation.verdict if evaluation else None,
             evidence=Evidence(
-                why=decision.why,
+                why=named(decision.why, self._place),
                 events=decision.events,
                 evaluation=evaluation,
-                capacity=capacity,
+                capacity=named(capacity, self._place) if capacity is not None else None,
                 alerts=alerts,
                 readings=self.readings,
             ),
@@ -244,6 +260,8 @@ class Guard:
             action=Intent(percent=target_percent) if self._must_act(target_percent) else None,
         )
         self._journal.append(entry)
+        if entry.action is not None:
+            self._set_s = 0.0
         self.tally.fallbacks += "fell_back" in decision.events
         return self._act(entry) if entry.action is not None else self._notify(entry)
 
@@ -316,7 +334,7 @@ def _mismatch(readings: Sequence[Reading], target_percent: int) -> str | None:
         elif reading.percent < target_percent:
             differences.append(
                 f"{reading.name} has {reading.percent}%, below the guard's {target_percent}%: changed"
-                " outside the guard, and left so until `specops guard override ROLLOUT none --why WHY`"
+                f" outside the guard, and left so until: {HAND_BACK}"
             )
         elif reading.percent > target_percent:
             differences.append(f"{reading.name} has {reading.percent}%, above the guard's {target_percent}%")

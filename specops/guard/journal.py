@@ -255,7 +255,7 @@ def _entries(text: bytes, path: Path) -> Iterator[Entry]:
             raise FileError(
                 f"the last line of {path} ({number}) is damaged: the guard's state is not known",
                 hint=f"move {path.name} aside. A new guard assumes that speculation is on: read the routers"
-                " first, and pin their pool: specops guard override ROLLOUT standard --why WHY",
+                " first, and pin their pool: specops guard override ROLLOUT standard --why damaged",
             ) from error
 
 

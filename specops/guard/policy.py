@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 from specops.config.guard import Guard
 from specops.guard.state import FULL, Decision, Evaluation, Event, Finding, Mode, Override, State
 
+HAND_BACK = "specops guard override ROLLOUT none --why 'the cause is fixed'"
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -76,7 +78,7 @@ class Rules:
         return max(math.ceil(self.cooldown_s / self.interval_s), self.hold)
 
 
-NO_ROW: Mapping[str, object] = {"bad_in_a_row": 0, "row_began": None, "row_last": None}
+NO_ROW: Mapping[str, object] = {"bad_in_a_row": 0, "row_began": None, "row_last": None, "row_at": None}
 
 
 def decide(state: State, evaluation: Evaluation, now: float, rules: Rules) -> Decision:
@@ -179,7 +181,7 @@ def _bad_row(state: State, evaluation: Evaluation) -> dict[str, object]:
     at = evaluation.observed_at
     stepped_back = state.row_last is not None and at is not None and at < state.row_last
     if not state.bad_in_a_row or stepped_back:  # Prometheus' clock was set: which samples are new is unknown
-        return {"bad_in_a_row": 1, "row_began": at, "row_last": at}
+        return {"bad_in_a_row": 1, "row_began": at, "row_last": at, "row_at": evaluation.ts}
     if evaluation.repeated is False:
         return {}
     return {"bad_in_a_row": state.bad_in_a_row + 1, "row_last": at}
@@ -211,7 +213,7 @@ def _fallen(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
 
 
 def _held(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
-    waits = state, f"{_standing(state)}: a person must act: specops guard override ROLLOUT none --why WHY", ()
+    waits = state, f"{_standing(state)}: a person must act: {HAND_BACK}", ()
     return _further(state, evaluation, rules) or waits
 
 
@@ -259,7 +261,8 @@ def _fall(state: State, evaluation: Evaluation, rules: Rules) -> Outcome:
     said = f"falls back to {stays}%, bad {state.bad_in_a_row} times in a row ({evaluation.reason})"
     if not gave_up:
         return fallen, f"{said}; first step back in at least {fallen.wait_s:.0f} s", ("fell_back",)
-    return fallen, f"{said}; after {state.attempts} attempts a person must act", ("fell_back", "gave_up")
+    said = f"{said}; after {state.attempts} attempts a person must act: {HAND_BACK}"
+    return fallen, said, ("fell_back", "gave_up")
 
 
 def _failing(evaluation: Evaluation) -> bool:

@@ -112,6 +112,9 @@ class State(Record):
     row_last: float | None = None
     """Time of the last bad evaluation that counted."""
 
+    row_at: float | None = None
+    """Time of the first bad evaluation of the row, by this machine's clock."""
+
     healthy_in_a_row: int = 0
     attempts: int = 0
     """Attempts to return since it was last on for good."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ class Commands:
         file = shlex.quote(str(self.file))
         beside_file = self.folder.resolve() == beside(self.file, self.rollout.rollout)
         return file if beside_file else f"{file} --out {shlex.quote(str(self.folder))}"
+
+    @property
+    def anywhere(self) -> Commands:
+        """The same with absolute paths, for what is read in another directory: a chat, a journal."""
+        return replace(self, file=self.file.resolve(), folder=self.folder.resolve())
 
     def sweep(self, *, fresh: bool = False) -> str:
         """The sweep; of pools that run already with the endpoints that it compares."""

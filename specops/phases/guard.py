@@ -23,6 +23,7 @@ from specops.guard.signals.observation import Row, observe
 from specops.guard.state import Evaluation
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, capacity
+from specops.phases.commands import Commands
 from specops.phases.inputs import left_out, version_of
 from specops.prometheus.api import Api
 
@@ -39,20 +40,20 @@ ANSWER_S = 60.0
 where it is running commands."""
 
 
-def run(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> None:
+def run(commands: Commands, tell: Callable[[str], None], *, dry_run: bool = False) -> None:
     """Guard until a signal comes."""
-    guard = rollout.guard
-    settings = Settings(rollout=rollout.rollout, interval_s=guard.interval_s)
+    guard = commands.rollout.guard
+    settings = Settings(rollout=commands.rollout.rollout, interval_s=guard.interval_s)
     with (
-        guarding(rollout, folder, _observer(rollout, folder, tell), dry_run=dry_run) as (one, lock),
+        guarding(commands, _observer(commands, tell), dry_run=dry_run) as (one, lock),
         bind(ANYWHERE if dry_run else guard.listen) as bound,
     ):
         serve(one, settings, bound, lock, tell)
 
 
-def once(rollout: Rollout, folder: Path, tell: Callable[[str], None], *, dry_run: bool = False) -> Status:
+def once(commands: Commands, tell: Callable[[str], None], *, dry_run: bool = False) -> Status:
     """One evaluation, and what it decides."""
-    with guarding(rollout, folder, _observer(rollout, folder, tell), dry_run=dry_run) as (guard, _):
+    with guarding(commands, _observer(commands, tell), dry_run=dry_run) as (guard, _):
         guard.resume()
         guard.turn()
         return status(guard.standing, unconfirmed=guard.unconfirmed, dry_run=dry_run)
@@ -71,12 +72,12 @@ def standing(folder: Path) -> Status:
     return status(read(folder / GUARD / FILE), running=running.pid if running else None)
 
 
-def override(rollout: Rollout, folder: Path, request: OverrideRequest) -> Status:
+def override(commands: Commands, request: OverrideRequest) -> Status:
     """A person's decision, through the guard that runs, or at once where none does."""
-    running = holder(folder / GUARD)
+    running = holder(commands.folder / GUARD)
     if running is not None and running.url is not None:
-        return through(rollout, running, request)
-    with guarding(rollout, folder, blind) as (guard, _):
+        return through(commands.rollout, running, request)
+    with guarding(commands, blind) as (guard, _):
         guard.resume()
         carry_out(guard, request)
         return status(guard.standing, unconfirmed=guard.unconfirmed)
@@ -97,9 +98,8 @@ def through(rollout: Rollout, running: Holder, request: OverrideRequest) -> Stat
 
 
 @contextmanager
-def guarding(
-    rollout: Rollout, folder: Path, see: Observe, *, dry_run: bool = False
-) -> Iterator[tuple[Guard, Lock]]:
+def guarding(commands: Commands, see: Observe, *, dry_run: bool = False) -> Iterator[tuple[Guard, Lock]]:
+    rollout, folder = commands.rollout, commands.folder
     _whole_windows(rollout)
     where = folder / GUARD
     switch = switch_of(rollout, folder)
@@ -115,6 +115,7 @@ def guarding(
             gate=lambda: gate(capacity(rollout, folder)),
             dry_run=dry_run,
             rollout=rollout.rollout,
+            place=commands.anywhere.place,
             notifications=notifications(rollout.guard.actions),
             steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),  # counts on while the host is suspended
         )
@@ -145,14 +146,15 @@ def _whole_windows(rollout: Rollout) -> None:
         )
 
 
-def _observer(rollout: Rollout, folder: Path, tell: Callable[[str], None]) -> Observe:
+def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
+    rollout = commands.rollout
     url = rollout.addresses.prometheus
     if url is None:
         raise ConfigError(
             "the guard has nobody to ask: the rollout file names no Prometheus",
             hint="add addresses.prometheus, such as http://127.0.0.1:9090",
         )
-    api, (criteria, without) = Api(url), deployment_criteria(rollout, folder)
+    api, (criteria, without) = Api(url), deployment_criteria(rollout, commands.folder)
     for line in without:
         tell(line)
     return lambda now, since, row: observe(api, criteria, now, since, row)

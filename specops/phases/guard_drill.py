@@ -17,6 +17,7 @@ from specops.guard.journal import Reading
 from specops.guard.lock import Holder, holder
 from specops.guard.state import Record
 from specops.guard.switch import Counts, Switch, answered, decided, grown
+from specops.phases.commands import Commands
 from specops.phases.guard import GUARD, blind, guarding, standing, switch_of, through
 from specops.progress import Progress
 from specops.results import Result, Verdict
@@ -140,10 +141,11 @@ PIN = OverrideRequest(pool="standard", by=BY, why=WHY)
 BACK = OverrideRequest(pool="none", by=BY, why=WHY)
 
 
-def drill(rollout: Rollout, folder: Path, progress: Progress, *, limit_s: float) -> Result:
+def drill(commands: Commands, progress: Progress, *, limit_s: float) -> Result:
     """Through the guard that runs, or by itself where none does. Leaves traffic as it was."""
-    switch = switch_of(rollout, folder)
-    with _operator(rollout, folder) as operator:
+    rollout = commands.rollout
+    switch = switch_of(rollout, commands.folder)
+    with _operator(commands) as operator:
         rehearsal = rehearse(operator, switch, switch.routers, limit_s=limit_s, progress=progress)
     verdict, reason = judged(rehearsal)
     settings = {
@@ -232,11 +234,11 @@ class _Own:
 
 
 @contextmanager
-def _operator(rollout: Rollout, folder: Path) -> Iterator[Operator]:
-    running = holder(folder / GUARD)
+def _operator(commands: Commands) -> Iterator[Operator]:
+    running = holder(commands.folder / GUARD)
     if running is not None and running.url is not None:
-        yield _Running(rollout, folder, running)
+        yield _Running(commands.rollout, commands.folder, running)
         return
-    with guarding(rollout, folder, blind) as (guard, _):
+    with guarding(commands, blind) as (guard, _):
         guard.resume()
         yield _Own(guard)

@@ -38,6 +38,9 @@ class Pool:
     port: int = 8000
     """Of the first of them."""
 
+    job: str | None = None
+    """A label of its own, where a server is scraped twice, or by another job since."""
+
     speculates: bool = True
     prefix: str = "vllm:"
     restarted_s_ago: float | None = None
@@ -76,6 +79,8 @@ class Pool:
     def _of_server(self, now: float, instance: str) -> Iterator[str]:
         totals = dict.fromkeys(self._grown(), 0.0)
         target = f'specops_rollout="{self.rollout}",specops_pool="{self.pool}",instance="{instance}"'
+        if self.job is not None:
+            target += f',job="{self.job}"'
         labels = f'{{{target},model_name="m",engine="0"}}'
         for at in range(int(now) - self.past_s, int(now) + AHEAD_S, self.every_s):
             ago = now - at

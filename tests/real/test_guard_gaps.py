@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import cast
 
 import pytest
 from backfilled import Pool, remembering
 
+from specops.guard.guard import Gate, Guard
+from specops.guard.journal import Journal, Reading, Result
 from specops.guard.policy import Rules, decide
 from specops.guard.signals.criteria import Baseline, Criteria, Level
 from specops.guard.signals.observation import Row, observe
@@ -176,6 +179,52 @@ def test_a_spike_of_a_fifth_of_the_window_is_one_bad_observation(past: Past) -> 
     walked = walk(past, "spike", 0.0, 600.0, FLAT)
     assert sum(found.verdict == "bad" for found in walked.evaluations.values()) >= 3, walked.evaluations
     assert max(state.bad_in_a_row for state in walked.states.values()) == 1
+
+
+@dataclass
+class Replicas:
+    """Two of a Prometheus behind one address, which answer in turn; the clock of the second is ahead."""
+
+    past: Past
+    ahead_s: float
+    second: bool = False
+
+    def instant(self, query: str) -> list[Sample]:
+        found = self.past.instant(query)
+        return [replace(one, ts=one.ts + self.ahead_s) for one in found] if self.second else found
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 90.0, 280.0])
+def test_a_spike_is_one_bad_observation_whichever_replica_answers(
+    past: Past, ahead_s: float, tmp_path: Path
+) -> None:
+    replicas, ours = Replicas(past, ahead_s), plan("spike", FLAT)
+    guard = Guard(
+        rules=Rules(),
+        observe=lambda now, _, row: observe(cast(Api, replicas), ours, now, None, row),
+        switch=Nothing(),
+        journal=Journal(tmp_path / "journal.jsonl"),
+        gate=lambda: Gate(reason="capacity suffices"),
+        clock=lambda: past.at,
+        steady=lambda: past.at,
+    )
+    rows = []
+    for number, after in enumerate((80.0, 140.0, 200.0, 260.0)):
+        past.at, replicas.second = past.now - BACK + after, number > 0
+        rows.append((guard.turn().verdict, guard.state.bad_in_a_row))
+    assert [verdict for verdict, _ in rows[:3]] == ["bad", "bad", "bad"]
+    assert max(row for _, row in rows) == 1
+    assert guard.state.target_percent == 100
+
+
+class Nothing:
+    """That is switched."""
+
+    def read(self) -> tuple[Reading, ...]:
+        return ()
+
+    def to(self, percent: int, *, again: bool = False) -> Result:
+        return Result(outcome="done")
 
 
 def test_both_pools_slow_are_not_speculation_s_doing(past: Past) -> None:

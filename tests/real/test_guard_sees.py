@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -50,6 +51,15 @@ POOLS = (
     Pool("users-leave", aborted=0.3),
     Pool("users-leave", aborted=0.3, pool="standard"),
     Pool("users-leave-the-only-pool", aborted=0.3),
+    Pool("restarted-at-the-edge", restarted_s_ago=300.0),
+    Pool("scraped-twice", job="a"),
+    Pool("scraped-twice", job="b"),
+    Pool("moved", job="old", until_s_ago=120.0),
+    Pool("moved", job="new", past_s=120),
+    Pool("slow-since-it-moved", job="old", until_s_ago=120.0),
+    Pool("slow-since-it-moved", job="new", past_s=120, **SLOW),
+    Pool("scraped-faster", every_s=5),
+    Pool("infinite", counters={"e2e_request_latency_seconds_sum": math.inf}),
     Pool("behind-a-router"),
     Pool("failing-over"),
 )
@@ -129,6 +139,15 @@ def test_a_pool_that_pays_is_healthy_with_its_figures(asked: Api) -> None:
         ("renamed", "no_data", {"acceptance", "tpot"}, "vllm:e2e_request_latency_seconds_count"),
         ("just-gone", "no_data", {"tpot"}, "10% of the scrapes of the last 300 s succeeded (threshold 90%"),
         ("restarted", "healthy", {"acceptance", "tpot", "e2e"}, "1 of its servers started within"),
+        ("restarted-at-the-edge", "healthy", {"acceptance", "tpot", "e2e"}, "1 of its servers started"),
+        ("moved", "no_data", {"acceptance", "tpot", "e2e"}, "of the scrapes of the last 300 s succeeded"),
+        ("slow-since-it-moved", "no_data", {"acceptance", "tpot", "e2e"}, "of the scrapes of the last"),
+        (
+            "scraped-faster",
+            "no_data",
+            {"acceptance", "tpot", "e2e"},
+            "3.0 times as many samples",
+        ),
         ("slow-since-a-start", "healthy", {"acceptance"}, "1 of its servers started within"),
     ],
 )
@@ -139,6 +158,21 @@ def test_what_is_there_is_told_apart(
     assert found.verdict == verdict, found
     assert {of(found, signal).verdict for signal in signals} == {verdict}, found
     assert said in found.reason
+
+
+def test_a_server_that_is_scraped_twice_has_no_more_requests(asked: Api) -> None:
+    """As by two replicas of a Prometheus, where nothing deduplicates: noise would look smaller than it is."""
+    once, twice = seen(asked, "healthy"), seen(asked, "scraped-twice")
+    for signal in ("acceptance", "tpot", "e2e", "errors"):
+        assert of(twice, signal).n == pytest.approx(of(once, signal).n, rel=0.02)
+        assert of(twice, signal).verdict == "healthy"
+
+
+def test_an_infinite_sum_is_no_data_and_never_bad(asked: Api) -> None:
+    """Without the time that requests spent there is no load, so that TPOT is not judged either."""
+    found = seen(asked, "infinite")
+    assert (of(found, "e2e").verdict, of(found, "tpot").verdict) == ("no_data", "no_data"), found
+    assert of(found, "acceptance").verdict == found.verdict == "healthy"
 
 
 def test_no_number_is_no_data_of_that_signal_alone(asked: Api) -> None:

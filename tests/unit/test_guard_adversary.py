@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from specops.actions import flag_file
+from specops.actions.action import Target
 from specops.actions.flag_file import FlagFile
+from specops.actions.nginx import Nginx
 from specops.errors import EnvironmentFailure, FileError
 from specops.guard import journal as journal_module
 from specops.guard import switch as switch_module
@@ -40,7 +43,7 @@ CRITERIA = Criteria(
 )
 
 
-def guard_over(target: FlagFile, journal: Journal) -> Guard:
+def guard_over(target: Target, journal: Journal) -> Guard:
     ticks = iter(range(60, 6000, 60))
     return Guard(
         rules=Rules(),
@@ -145,6 +148,86 @@ def test_a_disk_that_fills_up_after_the_switch_leaves_an_intent_that_is_carried_
     assert done is not None
     assert done.result is not None
     assert done.result.outcome == "done"
+
+
+class Liar(BaseHTTPRequestHandler):
+    """A router that says what was put, and goes on as before."""
+
+    protocol_version = "HTTP/1.1"
+    percent, began = 100.0, 0
+
+    def do_GET(self) -> None:
+        type(self).began += 1
+        counted = f'specops_route_decisions_total{{pool="speculative"}} {self.began}\n'
+        self._answer(
+            counted if self.path == "/metrics" else json.dumps({"speculative_percent": self.percent})
+        )
+
+    def do_PUT(self) -> None:
+        said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).percent = said["speculative_percent"]
+        self._answer(json.dumps(said))
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(switch_module, "SETTLE_S", 0.01)
+    monkeypatch.setattr(switch_module, "STILL_S", 0.05)
+    monkeypatch.setattr(Liar, "percent", 100.0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_router_that_acknowledges_and_does_not_switch_is_not_confirmed(liar: str, tmp_path: Path) -> None:
+    result = Switch([Nginx(liar)], [liar]).to(0)
+    assert [(one.after, one.error) for one in result.targets] == [(0, None)]
+    assert result.outcome == "failed"
+    assert "requests still begin on the speculative pool" in (result.traffic or "")
+
+
+@pytest.mark.parametrize(("percent", "lowered"), [(0.4, True), (0.0, False)])
+def test_a_share_below_one_per_cent_is_not_0(
+    liar: str, tmp_path: Path, percent: float, lowered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it there by hand: where the guard has decided on 0, it is lowered."""
+    guard = guard_over(Nginx(liar), Journal(tmp_path / FILE))
+    for _ in range(3):
+        guard.turn()
+    assert Liar.percent == 0
+    monkeypatch.setattr(Liar, "percent", percent)
+    entry = guard.turn()
+    assert (entry.action is not None, Liar.percent) == (lowered, 0)
+
+
+def test_a_flag_on_a_disk_that_is_full_stays_whole_and_is_written_later(tmp_path: Path) -> None:
+    """A limit on the size of files fails a write as a full disk does: what is buffered is lost."""
+    flag = FlagFile(str(tmp_path / "flag"))
+    flag.set(40)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
+    try:
+        with pytest.raises(FileError, match="File too large"):
+            flag.set(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert flag.read() == 40
+    flag.set(0)
+    assert flag.read() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["flag"]
 
 
 def test_of_guards_that_start_at_the_same_moment_one_runs(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,14 +15,18 @@ from calling import specops
 from printed_commands import in_prose, problem
 from typer.testing import CliRunner
 
+from specops.actions import Message, Notification
 from specops.cli.app import app
 from specops.cli.output import name_rollout
 from specops.cli.progress import progress
+from specops.config import load
 from specops.errors import EnvironmentFailure, Exit, UsageError
 from specops.guard.journal import FILE, Entry, Evidence, Journal, read
 from specops.guard.lock import locked
 from specops.guard.policy import Rules, decide
-from specops.guard.state import Evaluation, State
+from specops.guard.state import Evaluation, Finding, Override, State
+from specops.phases import guard as phase
+from specops.phases.commands import Commands
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 
@@ -95,6 +102,71 @@ def test_a_hint_names_the_rollout_file_of_the_command(
     assert problem(shown.words) is None
 
 
+class Chat(Notification):
+    name = "chat"
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def send(self, message: Message) -> None:
+        self.texts.append(message.text)
+
+
+def strings(document: str) -> str:
+    """The texts of a JSON document, one in a line."""
+
+    def within(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            for one in value.values() if isinstance(value, dict) else value:
+                yield from within(one)
+
+    return "\n".join(within(json.loads(document)))
+
+
+@pytest.mark.parametrize("name", ["my rollout.yaml", "ROLLOUT.yaml"])
+def test_journal_status_and_messages_have_commands_that_run_from_anywhere(
+    rollout: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None has the placeholder: the file is named with its whole path, as one word."""
+    file, chat = rollout.rename(rollout.parent / name), Chat()
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setattr(phase, "notifications", lambda _: [chat])
+    given = load(file)
+    settings = given.guard.model_copy(update={"attempts": 0, "consecutive": 1})
+    commands = Commands(given.model_copy(update={"guard": settings}), Path(name), Path("runs/r"))
+    unmeasured = "there is no baseline.json: specops run ROLLOUT --only baseline"
+    finding = Finding(signal="e2e", verdict="bad", why=unmeasured)
+    bad = Evaluation(ts=1.0, verdict="bad", reason=unmeasured, findings=(finding,))
+    with phase.guarding(commands, lambda *_: bad) as (guard, _):
+        fallen = guard.turn()
+        (file.parent / "flag").write_text('{"speculative_percent": 0}')
+        guard.release("ada", "again")
+        (file.parent / "flag").write_text('{"speculative_percent": 0}')
+        guard.pin(Override(pool="speculative", by="ada", why="look", left_s=None))
+        (file.parent / "flag").write_text('{"speculative_percent": 0}')
+        guard.turn()
+        unconfirmed = guard.unconfirmed
+    assert fallen.evidence.capacity is not None
+    assert unconfirmed is not None
+    shown = CliRunner().invoke(app, ["guard", "status", name, "--json"]).stdout
+    journal = file.parent / "runs" / "r" / "guard" / FILE
+    texts = {
+        "journal": "\n".join(map(strings, journal.read_text().splitlines())),
+        "status": strings(shown),
+        "chat": "\n".join(chat.texts),
+        "health": unconfirmed,
+    }
+    for where, text in texts.items():
+        assert not re.search(r"\bROLLOUT\b(?!\.yaml)", text), (where, text)
+        calls = [one for one in in_prose(text) if one.words]
+        assert calls, where
+        for call in calls:
+            assert str(file) in call.words, (where, call)
+            assert problem(call.words) is None, (where, call)
+
+
 def test_status_and_notes_name_the_rollout_file(rollout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = Journal(rollout.parent / "runs" / "r" / "guard" / FILE)
     held = decide(
@@ -102,7 +174,7 @@ def test_status_and_notes_name_the_rollout_file(rollout: Path, capsys: pytest.Ca
     )
     journal.append(Entry(ts=1.0, id=1, verdict="healthy", evidence=Evidence(why=held.why), state=held.state))
     said = specops("guard", "status", str(rollout)).stdout
-    assert f"specops guard override {rollout} none --why WHY" in said
+    assert f"specops guard override {rollout} none --why 'the cause is fixed'" in said
     name_rollout("a.yaml")
     try:
         with progress() as shown:

@@ -215,6 +215,13 @@ def test_of_classes_the_verdict_is_a_finding_of_its_own(plan: Criteria) -> None:
     assert "long" in next(one.why for one in found.findings if one.verdict == "bad")
 
 
+def test_an_infinite_mean_of_a_class_is_no_data_and_holds_no_step(plan: Criteria) -> None:
+    of = {"specops_signal": "class_e2e", "class": "long"}, {"specops_signal": "class_n", "class": "long"}
+    live = read([Sample(of[0], math.inf, 1000.0), Sample(of[1], 4000.0, 1000.0)])
+    found = evaluate(plan, seen(classes=live.classes), 1000.0)
+    assert [one.verdict for one in found.findings if one.traffic_class] == ["no_data"]
+
+
 def test_few_errors_alone_are_not_healthy(plan: Criteria) -> None:
     found = evaluate(plan, seen(finished=20.0, tpot_n=20.0, e2e_n=20.0), 1000.0)
     assert found.verdict == "no_traffic"

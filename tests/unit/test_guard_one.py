@@ -22,6 +22,7 @@ from specops.guard.guard import OverrideRequest
 from specops.guard.journal import Entry, Evidence, Journal
 from specops.guard.lock import alone, locked
 from specops.guard.state import Evaluation, State
+from specops.phases.commands import Commands
 from specops.phases.guard import blind, guarding, override, switch_of
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
@@ -38,6 +39,10 @@ def rollout(folder: Path, **guard: Any) -> Rollout:
     actions = [{"kind": "flag_file", "path": str(folder / "flag")}]
     pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
     return Rollout.model_validate({"rollout": "r", "pools": pools, "guard": {"actions": actions, **guard}})
+
+
+def commands(file: Rollout, folder: Path) -> Commands:
+    return Commands(file, folder.parent / "rollout.yaml", folder)
 
 
 @pytest.fixture(params=[0, 0o077])
@@ -66,14 +71,17 @@ def test_a_second_guard_from_another_folder_is_refused_with_the_pid_of_the_first
     file = rollout(tmp_path)
     with another_process(*switched(file)) as first:
         refused = f"another guard on this machine switches file {tmp_path}/flag \\(pid {first.pid}, user"
-        with pytest.raises(EnvironmentFailure, match=refused), guarding(file, tmp_path / "run", blind):
+        with (
+            pytest.raises(EnvironmentFailure, match=refused),
+            guarding(commands(file, tmp_path / "run"), blind),
+        ):
             raise AssertionError
         with pytest.raises(EnvironmentFailure, match=refused):
-            override(file, tmp_path / "other", OverrideRequest(pool="standard", by="ada", why="so"))
+            override(commands(file, tmp_path / "other"), OverrideRequest(pool="standard", by="ada", why="so"))
         assert not (tmp_path / "flag").exists(), "nothing was switched"
-        with guarding(file, tmp_path / "run", blind, dry_run=True):
+        with guarding(commands(file, tmp_path / "run"), blind, dry_run=True):
             pass  # it switches nothing
-    with guarding(file, tmp_path / "run", blind):
+    with guarding(commands(file, tmp_path / "run"), blind):
         pass  # the first has ended
 
 

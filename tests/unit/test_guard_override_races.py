@@ -22,6 +22,7 @@ from specops.guard.journal import FILE, Journal, history
 from specops.guard.lock import locked
 from specops.guard.state import Override
 from specops.phases import guard as phase
+from specops.phases.commands import Commands
 
 ENDPOINT = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
 SET = """
@@ -59,7 +60,7 @@ class Slow:
 
     def override(self, pool: str, by: str, minutes: float | None = None) -> Status:
         request = OverrideRequest.model_validate({"pool": pool, "by": by, "why": "so", "minutes": minutes})
-        return phase.override(load(self.file), self.run, request)
+        return phase.override(Commands(load(self.file), self.file, self.run), request)
 
     @property
     def lines(self) -> list[str]:

@@ -22,6 +22,7 @@ from specops.guard.signals.observation import Row
 from specops.guard.state import Evaluation, Override
 from specops.guard.switch import Switch
 from specops.phases.capacity import Capacity, Demand, Rate
+from specops.phases.commands import Commands
 from specops.phases.guard import blind, gate, guarding
 from specops.prometheus import series
 
@@ -139,9 +140,10 @@ def test_a_row_is_told_to_the_next_look(world) -> None:
         return Evaluation(ts=now, verdict="bad", reason="r", observed_at=now + 5, repeated=None)
 
     world.guard._observe = observe
-    for world.now in (60.0, 120.0):
+    for _ in range(2):
+        world.wait(60)
         world.guard.turn()
-    assert rows == [None, Row(began=65.0, last=65.0)]
+    assert rows == [None, Row(began=65.0, last=65.0, passed_s=60.0)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,10 @@ def test_a_step_is_not_judged_by_what_was_before_it(tmp_path, section, said) -> 
     pools = {"standard": ENDPOINT, "speculative": ENDPOINT}
     addresses = {"routers": ["127.0.0.1:9"]}
     file = Rollout.model_validate({"rollout": "r", "pools": pools, "guard": section, "addresses": addresses})
-    with pytest.raises(ConfigError) as refused, guarding(file, tmp_path, blind):
+    with (
+        pytest.raises(ConfigError) as refused,
+        guarding(Commands(file, tmp_path / "rollout.yaml", tmp_path), blind),
+    ):
         raise AssertionError
     assert said in f"{refused.value.message} {refused.value.hint}"
 
@@ -364,6 +369,28 @@ def test_a_clock_that_is_set_switches_nothing_and_ends_no_cool_down(world, step:
     assert world.percents == [0, 0], "one of the two minutes of its cool-down"
     world.see("healthy")
     assert world.percents == [30, 30]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_it_looks_back_no_further_than_the_last_switch_however_the_clock_is_set(world, step: float) -> None:
+    """Samples of before a switch are of another share of the traffic."""
+    looked: list[tuple[float | None, float | None]] = []
+
+    def observe(now: float, since: float | None, row: Row | None) -> Evaluation:
+        looked.append((None if since is None else now - since, row and row.passed_s))
+        return Evaluation(ts=now, verdict="bad", reason="r", observed_at=world.passed)
+
+    world.guard._observe = observe
+    world.wait(60)
+    world.guard.turn()
+    world.now += step
+    for _ in range(3):
+        world.wait(60)
+        world.guard.turn()
+    world.now += step
+    world.wait(60)
+    world.guard.turn()
+    assert looked == [(None, None), (60.0, 60.0), (120.0, 120.0), (60.0, None), (120.0, 60.0)]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -32,9 +32,12 @@ class Row:
     last: float
     """Time of the last that counted."""
 
+    passed_s: float = math.inf
+    """Seconds since the first, by this machine's clock: a replica of Prometheus may have another time."""
+
     def fresh_s(self, now: float, window_s: float) -> float:
         """Seconds since the first, of which the last that counted had at most half a window."""
-        return min(now - self.began, now - self.last + window_s / 2)
+        return min(now - self.began, now - self.last + window_s / 2, self.passed_s)
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,13 @@ def _standard(judged: Judgement) -> str:
 
 
 def _no_data(criteria: Criteria, live: LiveFigures) -> str:
-    share = min(float(np.nan_to_num(live.covered)), float(np.nan_to_num(live.sampled)))
+    shares = [float(np.nan_to_num(share)) for share in (live.covered, live.sampled)]
+    share, most = min(shares), max(shares)
+    if bool(verdicts.too_many(live)):
+        return (
+            f"there are {most:.1f} times as many samples as one every {criteria.query.scrape_s:g} s:"
+            " set monitor.scrape_interval_s to what Prometheus scrapes by, else a gap does not show"
+        )
     if live.up > 0 and share > 0:
         return (
             f"{share:.0%} of the scrapes of the last {criteria.window_s:.0f} s succeeded (threshold"

@@ -119,6 +119,13 @@ class LiveFigures:
 
 
 FIGURES = tuple(found.name for found in fields(LiveFigures) if found.name not in ("ts", "classes"))
+COPIED = (
+    "finished", "drafted", "tpot_n", "e2e_n", "gauged", "requests", "failed", "cancelled",
+    "standard_requests", "standard_failed", "standard_tpot_n", "standard_e2e_n", "standard_gauged",
+)  # fmt: skip
+"""Counts that are a multiple where each server is scraped more than once, as without deduplication of the
+replicas of a Prometheus. Taken for as many requests, they would make noise look small."""
+COPIES = "copies"
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,7 @@ class Query:
                 "restarts": f"count(({again}) or ({new})) or vector(0)",
                 "targets": f"count(up{of_pool})",
                 "up": f"sum(up{of_pool})",
+                COPIES: self._copies(),
             }
             | (self._routed(window_s) if self.routed else self._aborted(window_s))
         )
@@ -193,6 +201,11 @@ class Query:
             f" or count(last_over_time(up{of_pool}[{HISTORY}])) * 0",
             "sampled": self._share(f"{e2e}{of_pool}", window_s),
         }
+
+    def _copies(self) -> str:
+        """Series of `up` for each server."""
+        up = f'up{selector(self._ours)[:-1]},instance!=""}}'
+        return f"count({up}) / count(count by ({POOL}, instance) ({up}))"
 
     def _share(self, series: str, window_s: float, function: str = "count_over_time") -> str:
         """Samples within the window over those that the scrape interval makes. NaN where there is none."""
@@ -272,6 +285,7 @@ def together(expressions: Mapping[str, str]) -> str:
 def read(samples: Sequence[Sample]) -> LiveFigures:
     """What the query's answer says."""
     figures: dict[str, float] = {}
+    copies = 1.0
     classes: dict[str, dict[str, float]] = {}
     for sample in samples:
         name = sample.labels.get(SIGNAL, "")
@@ -280,9 +294,16 @@ def read(samples: Sequence[Sample]) -> LiveFigures:
             sound = name not in figures and math.isfinite(sample.value)
             figures[name] = sample.value if sound else NOTHING
         elif name.startswith("class_") and "class" in sample.labels:
-            classes.setdefault(sample.labels["class"], {})[name.removeprefix("class_")] = sample.value
+            value = sample.value if math.isfinite(sample.value) else NOTHING
+            classes.setdefault(sample.labels["class"], {})[name.removeprefix("class_")] = value
+        elif name == COPIES and sample.value > 1:
+            copies = sample.value
+    figures |= {name: figures[name] / copies for name in COPIED if name in figures}
     return LiveFigures(
         ts=samples[0].ts if samples else NOTHING,
-        classes={name: OfClass(**found) for name, found in sorted(classes.items())},
+        classes={
+            name: OfClass(found.get("e2e", NOTHING), found.get("n", NOTHING) / copies)
+            for name, found in sorted(classes.items())
+        },
         **figures,
     )

@@ -19,6 +19,10 @@ COVERED = 0.9
 """Of a window's scrapes: with fewer the window is no data. A gap in scraping looks like traffic that stopped,
 and the first samples after it like a burst."""
 
+TOO_MANY = 1.25
+"""Times the samples that the scrape interval makes: with more, Prometheus scrapes more often than the rollout
+file says, and what is left after a gap looks like a whole window."""
+
 MISSING = 0.5
 """Windows of the standard pool's samples that may be missing in a longer one: both pools may have been slow
 in that time, and only one of them shows it."""
@@ -142,6 +146,12 @@ def _enough(share: Numbers, missing: float = 1 - COVERED) -> NDArray[np.bool_]:
     return np.asarray(np.nan_to_num(share) >= 1 - missing - 1e-9)
 
 
+def too_many(live: LiveFigures) -> NDArray[np.bool_]:
+    """Whether there are more samples than the scrape interval makes. A window of few scrapes may have one
+    more."""
+    return np.asarray(np.fmax(live.covered, live.sampled) > TOO_MANY + 1e-9)
+
+
 def judge(
     criteria: Criteria, live: LiveFigures, *, repeats: bool = False, windows: float = 1.0
 ) -> Mapping[Signal, Judgement]:
@@ -167,7 +177,7 @@ def judge(
             found[signal] = judged if repeats else _beside_standard(criteria, signal, judged, live, windows)
         else:
             found[signal] = _no_yardstick(n)
-    unseen = ~scraped(live)
+    unseen = ~scraped(live) if repeats else ~scraped(live) | too_many(live)
     uncounted = ~_enough(live.counted)
     return {
         signal: _without_data(judged, uncounted if signal == "errors" else unseen)

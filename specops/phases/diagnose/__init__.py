@@ -23,11 +23,11 @@ from specops import results
 from specops.phases.diagnose.checks import answers, draft, speculation, speed
 from specops.phases.diagnose.finding import Finding, Severity, Symptom
 from specops.phases.diagnose.observations import Observations
+from specops.placeholder import ROLLOUT, named
 from specops.results import Result, Verdict
 
 PHASE = "diagnose"
 FILE = f"{PHASE}.json"
-ROLLOUT = "ROLLOUT"
 """Stands for the rollout file in the texts of checks."""
 WRONG: tuple[Severity, ...] = ("symptom", "cause")
 CHECKS: Sequence[Callable[[Observations], Finding]] = (
@@ -100,7 +100,7 @@ def diagnose(observed: Observations, symptoms: Sequence[Symptom] = (), place: st
 def _named(one: Finding, place: str) -> Finding:
     texts = {name: getattr(one, name) for name in ("message", "cause", "fix")}
     return one.model_copy(
-        update={name: text.replace(ROLLOUT, place) for name, text in texts.items() if text is not None}
+        update={name: named(text, place) for name, text in texts.items() if text is not None}
     )
 
 
@@ -117,5 +117,5 @@ def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def _with_place(observed: Observations, place: str) -> Observations:
-    missing = {part: why.replace(ROLLOUT, place) for part, why in observed.missing.items()}
+    missing = {part: named(why, place) for part, why in observed.missing.items()}
     return observed.model_copy(update={"missing": missing})

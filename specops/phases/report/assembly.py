@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from specops.phases.monitor.thresholds import Measurements, measurements
 from specops.phases.report import comparison, events, pools, recommend
 from specops.phases.report.prometheus_data import Floats, PoolData, PrometheusData, query
 from specops.phases.report.report import Fallback, Missing, Report, Saved, Times, Window
+from specops.placeholder import named
 from specops.progress import Progress
 from specops.prometheus.api import Api
 from specops.results import Result
@@ -165,7 +167,7 @@ def _reason(data: Report, observed: PrometheusData, path: Path) -> str:
             f"{nothing}: it scrapes the pools since {since:%Y-%m-%d %H:%M}, and a report covers full"
             " hours. The first report is possible at"
             f" {datetime.fromisoformat(data.first_report):%Y-%m-%d %H:%M} {data.window.zone}:"
-            f" specops report {path}"
+            f" specops report {shlex.quote(str(path))}"
         )
     number = len(data.recommendations)
     if number == 0:
@@ -194,24 +196,25 @@ def missing_data(
     rollout: Rollout, path: Path, observed: PrometheusData, known: Measurements, no_journal: str | None
 ) -> Iterator[Missing]:
     """`no_journal`: why nothing is known of the guard; None where something is."""
-    check = f"specops monitor check {path}"
+    file = shlex.quote(str(path))
+    check = f"specops monitor check {file}"
     for name, each in observed.pools.items():
         if not each.running:
             yield Missing(what=f"the {name} pool", why="Prometheus has no series of it", fix=check)
     for phase, text in known.missing.items():
         why, _, fix = text.rpartition(": ")  # as `before` writes it
-        yield Missing(what=phase, why=why, fix=fix.replace("ROLLOUT", str(path)))
+        yield Missing(what=phase, why=why, fix=named(fix, file))
     if not isinstance(observed.pools["speculative"].names.acceptance, Drafts):
         why = "its engine counts no drafted tokens"
         yield Missing(what="acceptance", why=why, fix="use the engine's own gauge in Grafana")
     if not any(series.labels for series in observed.router.values()):
-        fix = f"specops route render {path}, and addresses.routers in the rollout file"
+        fix = f"specops route render {file}, and addresses.routers in the rollout file"
         yield Missing(what="latencies by class", why="no router is scraped", fix=fix)
     if not observed.gpu_used:
         fix = "addresses.gpus in the rollout file"
         yield Missing(what="GPU memory", why="no DCGM exporter is scraped", fix=fix)
     if no_journal is not None:
-        yield Missing(what="fall-backs", why=no_journal, fix=f"specops guard run {path}")
+        yield Missing(what="fall-backs", why=no_journal, fix=f"specops guard run {file}")
     if not observed.up:
         yield Missing(what="incidents", why="Prometheus has no `up` of the rollout's targets", fix=check)
     if rollout.costs is None:
