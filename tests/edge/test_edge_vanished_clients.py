@@ -16,10 +16,10 @@ pytest.importorskip("grpc", reason="needs the edge extra")
 from calling_edge import Drafting, Stream, finish, until, within
 from torch import Tensor
 
-from specops.edge.stand_in import Paced, PassCost
 from specops.edge.relay import relay
 from specops.edge.server import ServiceSettings, VerifyServer
 from specops.edge.server_engine import EngineSettings, load_verifier
+from specops.edge.stand_in import Paced, PassCost
 from specops.edge.verification_loop import verify_in_thread
 from specops.edge.wire import open_request
 from specops.engine.attention import Layout
