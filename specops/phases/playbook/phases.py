@@ -240,13 +240,14 @@ def _drill(at: Given) -> Step | Skipped:
     pools = at.rollout.pools
     if not pools.standard.endpoint and not pools.speculative.endpoint:
         return _rehearsal(at)
+    commands = Commands(at.rollout, at.file, at.folder)
     if at.by_name:
-        result = drill(at.rollout, at.folder, at.progress, limit_s=DRILL_LIMIT_S)
+        result = drill(commands, at.progress, limit_s=DRILL_LIMIT_S)
         return written(at, "guard-drill", result)
     return by_hand(at, "guard-drill") or Skipped(
         "guard-drill",
         "the pools run already, and a drill moves their live traffic: run it at a suitable time",
-        Commands(at.rollout, at.file, at.folder).of("guard drill {rollout}"),
+        commands.of("guard drill {rollout}"),
     )
 
 
@@ -264,7 +265,7 @@ def _rehearsal(at: Given) -> Step | Skipped:
         return Skipped(phase, f"no router for the rehearsal: {no_router.message}", no_router.hint)
     try:
         with staged(at) as (rollout, folder):
-            result = drill(rollout, folder, at.progress, limit_s=DRILL_LIMIT_S)
+            result = drill(Commands(rollout, at.file, folder), at.progress, limit_s=DRILL_LIMIT_S)
     except ServerError as error:
         return no_room(at, phase, error)
     update = {
