@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from specops import results
-from specops.cli.output import Table, name_rollout, print_json, print_text
+from specops.cli.output import Table, name_rollout, print_json, print_lines, print_text
 from specops.cli.progress import progress
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.results import Result, write
@@ -124,8 +124,10 @@ class Call:
             write(self.out, answer.value)
         if self.as_json:
             print_json(answer.value)
-        else:
-            print_text(answer.text)
+            return
+        print_text(answer.text)
+        if self.out is not None and isinstance(answer.value, Result) and not self.quiet:
+            print_lines(picture_of(answer.value, self.out, self.context.params.get("plot")))
 
     def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
         """`fields` as a `model`, for options that are named as its fields. UsageError, by the name of the
@@ -163,6 +165,21 @@ class OnRollout(Call):
         from specops.phases.commands import Commands
 
         return Commands(self.file, self.path, self.folder)
+
+
+def picture_of(result: Result, path: Path, drawn: Path | None) -> Iterator[str]:
+    """Where a result that was written to the file `path` can be looked at. `drawn`: the plot, if there is one
+    already. Nothing for a run folder, whose page `run` names, and for what has neither page nor plot."""
+    if path.suffix != ".json":
+        return
+    from specops.phases.plot import PLOTS
+    from specops.phases.run_page import INDEX
+    from specops.phases.run_page.document import is_run_folder
+
+    if is_run_folder(path.parent) and (path.parent / INDEX).exists():
+        yield f"page: {path.parent / INDEX}"
+    elif drawn is None and result.phase in PLOTS and result.verdict != "partial":
+        yield f"plot: specops plot {shlex.quote(str(path))}"
 
 
 def shared_options(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, shared_options
+from specops.cli.output import Whole
 
 if TYPE_CHECKING:
     from specops.phases.doctor.machine import Check
@@ -39,13 +40,21 @@ def doctor(
     file = load(rollout) if rollout else None  # before what follows is loaded
     from specops.phases.doctor import examine, result
 
-    checks = examine(base_url, prometheus, file)
+    checks = examine(base_url, prometheus, file, rollout)
     return Answer(result(checks), _page(checks))
 
 
 def _page(checks: Sequence[Check]) -> Iterator[str]:
+    """A text to paste begins at the first column, so that it can be pasted as it stands."""
     width = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:4}  {check.name:{width}}  {check.found}"
-        if check.fix and check.status != "ok":
-            yield f"{'':4}  {'':{width}}  fix: {check.fix}"
+        if check.status == "ok":
+            continue
+        if check.paste:
+            then = ", then run the command below it" if check.fix else ""
+            yield f"{'':4}  {'':{width}}  fix: paste this into {check.paste.into}{then}"
+            yield from map(Whole, check.paste.text.splitlines())
+        if check.fix:
+            label = "" if check.paste else f"{'':4}  {'':{width}}  fix: "
+            yield Whole(f"{label}{check.fix}")

@@ -57,12 +57,16 @@ def named(text: str) -> str:
     return text if _rollout is None else placeholder.named(text, _rollout)
 
 
-def print_lines(lines: Iterable[str]) -> None:
+class Whole(str):
+    """A line to paste: it is never folded."""
+
+
+def print_lines(lines: Iterable[str], *, fold: bool = True) -> None:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 0
     colour = terminal and "NO_COLOR" not in os.environ
     for line in named("\n".join(lines)).split("\n"):
-        for piece in folded(line, width) if terminal else [line]:
+        for piece in folded(line, width) if terminal and fold else [line]:
             typer.echo(coloured(piece) if colour else piece)
 
 
@@ -126,7 +130,7 @@ def print_text(parts: Iterable[str | Table]) -> None:
         if isinstance(part, Table):
             _print_table(part)
         else:
-            print_lines([part])
+            print_lines([part], fold=not isinstance(part, Whole))
 
 
 def _print_table(table: Table) -> None:

@@ -33,6 +33,8 @@ class Content:
     """Absent from a result that was stopped before its end (verdict `partial`)."""
 
     recommendation: Any = None
+    summary: Any = None
+    """The type of `summary`; None: it is empty."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,21 @@ def _of(kind: Any) -> dict[str, Any]:
     if isinstance(kind, tuple):
         parts: dict[str, Any] = {}
         return _merged(list(kind), parts) | {"$defs": parts}
-    return TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
+    found = TypeAdapter(kind).json_schema(mode="serialization", ref_template=REFERENCE)
+    _close(found)
+    return found
+
+
+def _close(schema: Any) -> None:
+    """No key beside those that are named, in any object: what is printed is made from its type alone."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+        for part in schema.values():
+            _close(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _close(part)
 
 
 def _result(name: str, content: Content) -> dict[str, Any]:
@@ -75,19 +91,30 @@ def _result(name: str, content: Content) -> dict[str, Any]:
     data = _merged([*content.always, *content.finished], parts)
     required = {one for kind in content.always for one in _of(kind).get("required", [])}
     fields |= {"phase": {"const": PHASES_OF.get(name, name)}, "data": data | {"required": sorted(required)}}
+    summary: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+    if content.summary is not None:
+        summary = _of(content.summary)
+        _add(parts, summary)
+    summary_needs = summary.pop("required", [])
+    fields["summary"] = summary
     found: dict[str, Any] = {
         "type": "object",
         "properties": fields,
         "required": sorted(set(fields) - {"recommendation"}),
         "additionalProperties": False,
     }
-    later: dict[str, Any] = {"properties": {"data": {"required": sorted(data.get("required", []))}}}
+    later: dict[str, Any] = {
+        "properties": {
+            "data": {"required": sorted(data.get("required", []))},
+            "summary": {"required": sorted(summary_needs)},
+        }
+    }
     if content.recommendation is None:
         del fields["recommendation"]
     else:
         fields["recommendation"] = _merged([content.recommendation], parts)
         later["required"] = ["recommendation"]
-    if content.finished:
+    if content.finished or summary_needs:
         found |= {"if": {"properties": {"verdict": {"const": "partial"}}}, "else": later}
     return found | {"$defs": parts}
 
@@ -97,14 +124,19 @@ def _merged(kinds: list[Any], parts: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     for kind in kinds:
         one = _of(kind)
-        for name, part in one.pop("$defs", {}).items():
-            if parts.setdefault(name, part) != part:
-                raise ValueError(f"two parts of one schema are called {name}")
+        _add(parts, one)
         found["properties"] |= one["properties"]
         found["required"] += one.get("required", [])
         closed = one.get("additionalProperties") is False
         found["additionalProperties"] = found.get("additionalProperties", False) or not closed
     return found
+
+
+def _add(parts: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Move the parts of `schema` to `parts`."""
+    for name, part in schema.pop("$defs", {}).items():
+        if parts.setdefault(name, part) != part:
+            raise ValueError(f"two parts of one schema are called {name}")
 
 
 PHASES_OF = {"run-record": "run", "edge-simulate": "edge_simulate"}
@@ -138,28 +170,32 @@ def _run_plan() -> Any:
 
 def _run_record() -> Any:
     from specops.phases.playbook.walk import Record
+    from specops.phases.summaries import Walk
 
-    return Content((Record,))
+    return Content((Record,), summary=Walk)
 
 
 def _baseline() -> Any:
-    from specops.phases.measurement import Measured
+    from specops.load.record import PlaybookSummary
+    from specops.phases.baseline import Measured
 
-    return Content((Measured,))
+    return Content((Measured,), summary=PlaybookSummary)
 
 
 def _ab() -> Any:
+    from specops.phases import summaries
     from specops.phases.ab.report import Report
     from specops.phases.ab.visits import Stored
 
-    return Content((Stored,), (Report,))
+    return Content((Stored,), (Report,), summary=summaries.Ab)
 
 
 def _sweep() -> Any:
+    from specops.phases import summaries
     from specops.phases.sweep.plan import Stored
     from specops.phases.sweep.report import Recommendation, Report
 
-    return Content((Stored,), (Report,), Recommendation)
+    return Content((Stored,), (Report,), Recommendation, summaries.Sweep)
 
 
 def _sweep_plan() -> Any:
@@ -169,9 +205,10 @@ def _sweep_plan() -> Any:
 
 
 def _verify_draft() -> Any:
-    from specops.phases.verify_draft.verify import Verified
+    from specops.phases.verify_draft.estimate_record import Estimated
+    from specops.phases.verify_draft.verify import Summary, Verified
 
-    return Content((Verified,))
+    return Content((Verified, Estimated), summary=Summary)
 
 
 def _guide() -> Any:
@@ -181,39 +218,45 @@ def _guide() -> Any:
 
 
 def _canary() -> Any:
+    from specops.phases import summaries
     from specops.phases.canary.pair import Conformance
 
-    return Content((Conformance,))
+    return Content((Conformance,), summary=summaries.Canary)
 
 
 def _plan() -> Any:
+    from specops.phases import summaries
     from specops.phases.plan import Explained
 
-    return Content((Explained,))
+    return Content((Explained,), summary=summaries.Plan)
 
 
 def _launch() -> Any:
+    from specops.phases import summaries
     from specops.phases.launch import Rendered
 
-    return Content((Rendered,))
+    return Content((Rendered,), summary=summaries.Launch)
 
 
 def _lint() -> Any:
+    from specops.phases import summaries
     from specops.phases.launch import Linted
 
-    return Content((Linted,))
+    return Content((Linted,), summary=summaries.Lint)
 
 
 def _route() -> Any:
+    from specops.phases import summaries
     from specops.phases.route.render import Routed
 
-    return Content((Routed,))
+    return Content((Routed,), summary=summaries.Route)
 
 
 def _route_check() -> Any:
+    from specops.phases import summaries
     from specops.phases.route.check import Checked
 
-    return Content((Checked,))
+    return Content((Checked,), summary=summaries.RouteCheck)
 
 
 def _explain() -> Any:
@@ -223,15 +266,17 @@ def _explain() -> Any:
 
 
 def _monitor() -> Any:
+    from specops.phases import summaries
     from specops.phases.monitor.render import Rendered
 
-    return Content((Rendered,))
+    return Content((Rendered,), summary=summaries.Monitor)
 
 
 def _monitor_check() -> Any:
+    from specops.phases import summaries
     from specops.phases.monitor.check import Checked
 
-    return Content((Checked,))
+    return Content((Checked,), summary=summaries.Counts)
 
 
 def _guard() -> Any:
@@ -241,9 +286,10 @@ def _guard() -> Any:
 
 
 def _drill() -> Any:
+    from specops.phases import summaries
     from specops.phases.guard_drill import Rehearsal
 
-    return Content((Rehearsal,))
+    return Content((Rehearsal,), summary=summaries.Drill)
 
 
 def _guard_simulate() -> Any:
@@ -254,9 +300,10 @@ def _guard_simulate() -> Any:
 
 
 def _checklist() -> Any:
+    from specops.phases import summaries
     from specops.phases.checklist.evidence import Checked
 
-    return Content((Checked,))
+    return Content((Checked,), summary=summaries.Counts)
 
 
 def _attestation() -> Any:
@@ -266,15 +313,21 @@ def _attestation() -> Any:
 
 
 def _diagnose() -> Any:
+<<<<<<< specops/cli/schema.py
     from specops.phases.diagnose import Diagnosis
+=======
+    from specops.phases import summaries
+    from specops.phases.diagnose.diagnose import Diagnosis
+>>>>>>> /tmp/wt/mine.py
 
-    return Content((Diagnosis,))
+    return Content((Diagnosis,), summary=summaries.Counts)
 
 
 def _report() -> Any:
+    from specops.phases import summaries
     from specops.phases.report.report import Report
 
-    return Content((Report,))
+    return Content((Report,), summary=summaries.Report)
 
 
 def _schedule() -> Any:
@@ -284,9 +337,10 @@ def _schedule() -> Any:
 
 
 def _compare() -> Any:
+    from specops.phases import summaries
     from specops.phases.run_comparison.comparison import Comparison
 
-    return Content((Comparison,))
+    return Content((Comparison,), summary=summaries.Compare)
 
 
 def _plot() -> Any:
@@ -332,40 +386,42 @@ def _chat() -> Any:
 
 
 def _edge_bench() -> Any:
+    from specops.phases import summaries
     from specops.phases.edge_bench.judging import Comparison
     from specops.phases.edge_bench.records import Visits
 
-    return Content((Comparison, Visits))
+    return Content((Comparison, Visits), summary=dict[str, summaries.EdgeLevel])
 
 
 def _edge_simulate() -> Any:
-    from specops.phases.edge_simulate import Simulated
+    from specops.phases.edge_simulate import Simulated, Summary
 
-    return Content((Simulated,))
+    return Content((Simulated,), summary=Summary)
 
 
 def _acceptance() -> Any:
+    from specops.phases import summaries
     from specops.phases.acceptance import Measured
 
-    return Content((Measured,))
+    return Content((Measured,), summary=summaries.Acceptance)
 
 
 def _verifiers() -> Any:
     from specops.phases.verifiers import Ranking
 
-    return Content((Ranking,))
+    return Content((Ranking,), summary=dict[str, dict[str, float]])
 
 
 def _specinfer() -> Any:
     from specops.phases.specinfer import Tables
 
-    return Content((Tables,))
+    return Content((Tables,), summary=dict[str, float])
 
 
 def _kernels() -> Any:
     from specops.phases.kernels import Measured
 
-    return Content((Measured,))
+    return Content((Measured,), summary=dict[str, float | None])
 
 
 def _error() -> Any:

@@ -20,7 +20,7 @@ from specops.serving import ENGINES, ServedPair
 from specops.trees import exit_layers
 
 if TYPE_CHECKING:
-    from specops.phases.verify_draft.estimate import Accepted, Estimate, Prediction
+    from specops.phases.verify_draft.estimate_record import Accepted, Estimate, Prediction
     from specops.phases.verify_draft.pair import VerifySettings
     from specops.results import Result
 
@@ -116,7 +116,7 @@ def _guide(call: Call, target: str, draft: str | None, engine: str, engine_versi
 def _with_estimate(result: Result) -> list[str]:
     lines = page(result)
     if "estimate" in result.data:
-        from specops.phases.verify_draft.estimate import Estimate
+        from specops.phases.verify_draft.estimate_record import Estimate
 
         lines[-2:-2] = estimate_lines(Estimate.model_validate(result.data["estimate"]))
     return lines

@@ -50,7 +50,7 @@ def speculating_standard(standard: Observed, other: Observed | None) -> str | No
     """
     if standard.speculates:
         drafts = f"it verified {standard.drafts:.0f} drafts while it answered"
-        if other is not None and _idle(other):
+        if other is not None and looks_idle(other):
             return (
                 f"the pools look swapped: the standard speculates ({drafts}), and the speculative one "
                 "verified none"
@@ -77,7 +77,7 @@ def several_tokens(standard: Observed) -> str | None:
     return None
 
 
-def _idle(other: Observed) -> bool:
+def looks_idle(other: Observed) -> bool:
     """Whether the other pool shows no sign of speculation."""
     return other.drafts == 0 or (other.drafts is None and other.sends_one)
 

@@ -7,9 +7,10 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from specops import stats
 from specops.load import metrics
@@ -501,3 +502,92 @@ def _counts(record: DraftCountsRecord) -> DraftCounts:
 def _total(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
+
+
+if TYPE_CHECKING:
+    PerRepeat = str
+else:
+    PerRepeat = Literal[tuple(_PER_REPEAT)]
+
+
+class OverRepeats(TypedDict):
+    """The mean of a figure over the repeats, with its 95% interval."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    missing: NotRequired[str]
+
+
+class Acceptance(TypedDict):
+    """What the server's counters say of its drafts."""
+
+    drafts: float
+    draft_tokens: float
+    accepted_tokens: float
+    accepted_per_position: list[float]
+    length: float | None
+    rate: float | None
+    per_position: list[float | None]
+    conditional: list[float | None]
+    share_of_server_tokens: float | None
+
+
+class Latencies(TypedDict):
+    """Requests at one level of load: of one class, or of all."""
+
+    concurrency: int | None
+    rate: float | None
+    requests: int
+    failed: int
+    total_tokens: int | None
+    tokens_per_chunk: float | None
+    slow_tail: SlowTail
+    lag_ms: Spread
+    ttft_ms: Spread
+    tpot_ms: Spread
+    e2e_ms: Spread
+    e2e_with_retries_ms: Spread
+
+
+class AtLevel(Latencies):
+    """All requests at one level of load, with what differs between repeats."""
+
+    repeats: int
+    over_repeats: dict[PerRepeat, OverRepeats | None]
+    acceptance: Acceptance | None
+    acceptance_missing: str | None
+
+
+class Errors(TypedDict):
+    """Failed requests by kind, with an example of each; and what was sent again."""
+
+    requests: int
+    failed: int
+    interrupted: int
+    by_kind: dict[str, int]
+    examples: dict[str, str | None]
+    retried_requests: int
+    retries: int
+    resent_requests: int
+
+
+class PlaybookSummary(TypedDict):
+    """The playbook's keys, at the first level; `reasons` says why a figure is null."""
+
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    ttft_p99_ms: float | None
+    tpot_p50_ms: float | None
+    tpot_p95_ms: float | None
+    tpot_p99_ms: float | None
+    e2e_p50_ms: float | None
+    e2e_p95_ms: float | None
+    e2e_p99_ms: float | None
+    total_tokens: int | None
+    avg_tokens_per_sec: float | None
+    slow_tail: SlowTail
+    concurrency: int | None
+    rate: float | None
+    reasons: dict[str, str]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NotRequired, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from typing_extensions import TypedDict
 
 from specops import results
 from specops.assets import asset
 from specops.defaults import REQUEST_TIMEOUT_S
-from specops.load.answer import tokenizer_file
+from specops.load.answer import TokensFrom, tokenizer_file
 from specops.load.arrivals import AbortRule, Arrivals, Level
 from specops.load.metrics import Objectives
 from specops.load.workload import PromptSet, load_prompts
@@ -54,6 +55,15 @@ class Decoding:
     ignore_eos: bool = False
     max_tokens: int | None = None
     """In place of what each prompt asks for."""
+
+
+class Counting(TypedDict):
+    """`Capabilities.described`."""
+
+    usage: bool
+    continuous_usage: bool
+    tokens_from: TokensFrom
+    miscount: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -234,7 +244,11 @@ class BaselineSettings(BaseModel):
         )
 
 
+API_KEYS = ("SPECOPS_API_KEY", "OPENAI_API_KEY")
+"""Variables of the environment that may hold an endpoint's key; the first that is set counts."""
+
+
 def api_key(variable: str | None = None) -> str:
     """The API key from the environment; NO_KEY where there is none."""
-    names = [variable] if variable else ["SPECOPS_API_KEY", "OPENAI_API_KEY"]
+    names = [variable] if variable else API_KEYS
     return next((os.environ[name] for name in names if os.environ.get(name)), NO_KEY)

@@ -14,7 +14,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import TypeAdapter, WithJsonSchema
+from typing_extensions import TypedDict
 
 from specops.assets import asset
 from specops.errors import PromptsError
@@ -63,6 +66,23 @@ class Prompt:
                     f"prompt {self.id} is a conversation, which a completions request cannot carry",
                     hint="measure the chat endpoint with --endpoint chat",
                 )
+
+
+class Provenance(TypedDict):
+    """Which prompts were sent: what `PromptSet.provenance` returns."""
+
+    path: str
+    format: Format
+    sha256: str
+    count: int
+    classes: dict[str, int]
+    ignored_fields: list[str]
+    repeated: int
+    samples: bool
+
+
+StoredProvenance = Annotated[dict[str, Any], WithJsonSchema(TypeAdapter(Provenance).json_schema())]
+"""The same of a result that may be older, and have fewer keys."""
 
 
 @dataclass(frozen=True)

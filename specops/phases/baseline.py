@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from specops import results, stats
 from specops.errors import FileError
 from specops.load import counters, record, validity
@@ -14,14 +16,31 @@ from specops.load.arrivals import Level, Pace, Watch
 from specops.load.client import DEFAULT_MAX_TOKENS, Client, endpoint_error
 from specops.load.record import CellRecord
 from specops.load.runner import Broken, Interrupted, run_cell, warm_up
-from specops.load.settings import BaselineSettings
-from specops.load.workload import PromptSet, repeated_sentence
+from specops.load.settings import BaselineSettings, Counting
+from specops.load.workload import PromptSet, Provenance, repeated_sentence
 from specops.phases import measurement
 from specops.progress import Progress
 from specops.render.figures import count
 from specops.results import Result, Verdict
 
 PHASE = "baseline"
+
+
+class Measured(TypedDict):
+    """`data` of the result."""
+
+    percentiles: str
+    """How quantiles are computed."""
+
+    prompts: Provenance
+    endpoint: Counting
+    by_concurrency: list[record.AtLevel]
+    by_class: dict[str, list[record.Latencies]]
+    acceptance: record.Acceptance | None
+    acceptance_missing: str | None
+    errors: record.Errors
+    steadiness: list[validity.Change]
+    cells: list[CellRecord]
 
 
 def measure(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from typing_extensions import TypedDict
@@ -16,7 +16,7 @@ from specops.edge.settings import Drafting
 from specops.edge.simulation import paper
 from specops.edge.simulation.measured import Answer, measure
 from specops.edge.simulation.model import EdgeCosts, Heads, Setting
-from specops.edge.simulation.outcome import round_bytes
+from specops.edge.simulation.outcome import Outcome, round_bytes
 from specops.edge.simulation.paper import Figures
 from specops.edge.simulation.planning import Plan, Planner
 from specops.edge.simulation.rounds import Rounds
@@ -30,20 +30,139 @@ from specops.progress import Progress
 PAPER_SEEDS, PAPER_S = (0, 1, 2), 250.0
 PHASE = "edge_simulate"
 
+if TYPE_CHECKING:
+    Figure = str
+else:
+    Figure = Literal[(*(field.name for field in fields(Outcome)), "idle")]
+
+
+class Shown(TypedDict):
+    """Over the seeds; no interval of one seed."""
+
+    mean: float
+    low: NotRequired[float]
+    high: NotRequired[float]
+
+
+class Run(TypedDict):
+    """A setting, and what came of it."""
+
+    setting: Setting
+    figures: dict[Figure, Shown | None]
+
+
+class CellAt(Run):
+    """Drafting at the edge, with one round trip and number of clients, at its best depth; ratios are over
+    drafting on the server."""
+
+    rtt_ms: float
+    clients: int
+    itl_ratio: float
+    throughput_ratio: float
+    cost_ratio: float | None
+
+
+class ServedAt(TypedDict):
+    clients: int
+    server_only: Run
+    autoregressive: Run
+
+
+class Carried(TypedDict):
+    rtt_ms: float
+    busy_from: int | None
+    carried: int | None
+    carried_all: bool
+
+
+Crossing = float | Literal["behind at all", "ahead at all"]
+
+
+class EvenAt(TypedDict):
+    clients: int
+    rtt_ms: Crossing
+
+
+Points = list[tuple[int, float]]
+"""Seconds of a pass, by its tokens."""
+
+
+class Costs(TypedDict):
+    schema: int
+    draft_s: Points
+    verify_s: Points
+    server_draft_s: Points
+    step_s: float
+    round_s: float
+
+
+class TextRounds(TypedDict):
+    accepted: list[list[int]]
+    run_by: dict[Heads, list[list[int]]]
+
+
+class CountedRounds(TypedDict):
+    """Text by text, or as shares of all."""
+
+    schema: int
+    source: str
+    texts: NotRequired[list[TextRounds]]
+    accepted: NotRequired[list[list[float]]]
+    found: NotRequired[dict[Heads, list[list[list[float]]]]]
+
+
+class Published(TypedDict):
+    throughput: float
+    cost_efficiency: float
+    itl_change: float
+    proactive: float
+    ahead_below_ms: float
+    dollars: float
+    verify_ms: float
+    draft_ms: float
+    rtt_ms: float
+
+
+class CaseFigures(TypedDict):
+    """`paper.Figures` of one case."""
+
+    server_draft_ms: float
+    hit: float
+    rate: float
+    throughput: float
+    cost_efficiency: float
+    itl_change: float
+    proactive: float
+    proactive_itl: float
+    dollars: float
+    tokens: float
+    idle: float
+    even_ms: Crossing
+
 
 class Simulated(TypedDict, total=False):
     """`data` of the result: of a plan, or with --paper the published figures beside simulated ones."""
 
     itl_bound_ms: float
-    cells: list[dict[str, Any]]
-    served: list[dict[str, Any]]
-    at_rtt: list[dict[str, Any]]
-    even: list[dict[str, Any]]
-    costs: dict[str, Any]
+    cells: list[CellAt]
+    served: list[ServedAt]
+    at_rtt: list[Carried]
+    even: list[EvenAt]
+    costs: Costs
     costs_from: str
-    rounds: dict[str, Any]
-    published: dict[str, float]
-    cases: list[dict[str, Any]]
+    rounds: CountedRounds
+    published: Published
+    cases: list[CaseFigures]
+
+
+class Summary(TypedDict, total=False):
+    """Of a plan, or with --paper."""
+
+    itl_ratio: float
+    throughput_ratio: float
+    round_bytes: int
+    throughput: float
+    cost_efficiency: float
 
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

@@ -1,7 +1,7 @@
 """A sweep as one picture: a heat map of speed-ups, and tokens/s of one user against those of all streams.
 
 It is read without colour: every square has its number, what surely pays is bold, the recommended has a frame,
-undecided squares are hatched, and loads differ by marker.
+undecided squares are hatched, undecided points are half filled, and loads differ by marker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specops.render.plot import BACKGROUND, GREY, INK, LIGHT, MARKERS, Heading, figure, ink_on, legend_outside
 
@@ -56,6 +56,9 @@ class Point:
 
     total: float
     """Tokens a second of all streams."""
+
+    decided: bool
+    """Whether its speed-up is surely above or below 1."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _text(square: Square) -> tuple[str, str]:
 
 
 def _pareto(axes: Axes, picture: Picture) -> None:
-    """Towards the upper right is better; what nothing beats in both is filled and named."""
+    """Towards the upper right is better; what nothing beats in both is solid."""
     if not picture.points:
         axes.set_axis_off()
         axes.text(0, 0.5, "tokens a second are not known: the endpoint reports no usage", fontsize=8)
@@ -164,24 +167,15 @@ def _pareto(axes: Axes, picture: Picture) -> None:
     axes.plot(
         [point.user for point in front],
         [point.total for point in front],
-        "-",
+        ":",
         color=LIGHT,
         linewidth=1,
         zorder=1,
     )
-    for number, count in enumerate(streams):
-        for best in (True, False):
-            ours = [p for p in picture.points if p.streams == count and (p in front) is best]
-            axes.plot(
-                [point.user for point in ours],
-                [point.total for point in ours],
-                MARKERS[number % len(MARKERS)],
-                color=INK if best else LIGHT,
-                markerfacecolor=INK if best else "none",
-                markersize=5.5,
-                zorder=2,
-                label=f"{count} stream{'s' if count > 1 else ''}" if best or not _any(front, count) else None,
-            )
+    for point in picture.points:
+        marker = MARKERS[streams.index(point.streams) % len(MARKERS)]
+        axes.plot(point.user, point.total, marker, **_style(point, front), markersize=6, zorder=2)
+    _pareto_legend(axes, picture.points, front, streams)
     for point in picture.points:
         best = point in front
         axes.annotate(
@@ -203,8 +197,37 @@ def _pareto(axes: Axes, picture: Picture) -> None:
     legend_outside(axes)
 
 
-def _any(points: Sequence[Point], streams: int) -> bool:
-    return any(point.streams == streams for point in points)
+def _style(point: Point, front: Sequence[Point]) -> dict[str, Any]:
+    """Solid: nothing beats it in both figures. Half: so it looks, but its speed-up is undecided. Hollow:
+    beaten."""
+    best = point in front
+    colour = INK if best else GREY
+    fill = "none" if not best else "full" if point.decided else "left"
+    return {"color": colour, "fillstyle": fill, "markerfacecoloralt": BACKGROUND}
+
+
+_MEANING = {
+    (True, True): "not beaten in both figures",
+    (True, False): "not beaten; its speed-up is undecided",
+    (False, True): "beaten in both figures",
+}
+"""By whether a point is on the frontier, and decided."""
+
+
+def _pareto_legend(
+    axes: Axes, points: Sequence[Point], front: Sequence[Point], streams: Sequence[int]
+) -> None:
+    """Shapes are loads; how they are filled is what the figures say."""
+    for number, count in enumerate(streams):
+        label = f"{count} stream{'s' if count > 1 else ''}"
+        axes.plot([], [], MARKERS[number % len(MARKERS)], color=GREY, fillstyle="none", label=label)
+    kinds: dict[tuple[bool, bool], Point] = {}
+    for point in points:
+        best = point in front
+        kinds.setdefault((best, point.decided if best else True), point)
+    for kind, label in _MEANING.items():
+        if kind in kinds:
+            axes.plot([], [], "s", **_style(kinds[kind], front), label=label)
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_a_faster_arm_is_a_yes_on_one_page(stub, other, more_prompts, tmp_path) 
     assert (result.verdict, result.phase) == ("yes", "ab")
     assert result.settings["arms"]["new"]["model"] == "stub"  # the only one served
     assert plot.read_text().startswith("<?xml")
+    again = call(stub, other, more_prompts, out, "--looks", "1")
+    assert again.stdout.splitlines()[-1] == f"plot: specops plot {out}"
+    in_a_run = tmp_path / "runs" / "mine" / "ab.json"
+    in_a_run.parent.mkdir(parents=True)
+    shutil.copy(out, in_a_run)
+    again = call(stub, other, more_prompts, in_a_run, "--looks", "1")
+    assert again.stdout.splitlines()[-1] == f"page: {in_a_run.parent / 'index.html'}"
+    assert (in_a_run.parent / "index.html").exists()
+    assert "plot: " not in call(stub, other, more_prompts, out, "--looks", "1", "--quiet").stdout
 
 
 @pytest.mark.slow

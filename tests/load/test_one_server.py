@@ -227,7 +227,8 @@ def test_doctor_names_what_is_wrong_with_the_pools(
     stub.answer, other.answer, stub.metrics = other.answer, one_token, lambda: None
     swapped = doctor(path)["standard speculates"]
     assert (swapped.status, "look swapped" in swapped.found) == ("fail", True)
-    assert "ROLLOUT" in str(swapped.fix)
+    assert swapped.paste is not None
+    assert swapped.paste.text.index(other.base_url) < swapped.paste.text.index(stub.base_url), "swapped"
 
 
 def test_doctor_does_not_call_a_stream_interval_speculation(

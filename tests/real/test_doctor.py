@@ -94,8 +94,12 @@ def test_an_endpoint_that_lists_no_models_fails(answer) -> None:
 @pytest.mark.parametrize(
     ("answer", "says", "fix"),
     [
-        ((200, "\n<!doctype html><title>Log in</title>"), "answered with a page", "up to /v1"),
-        ((429, "{}"), "answered 429", "measure.max_rps"),
+        (
+            (200, "\n<!doctype html><title>Log in</title>"),
+            "answered with a page",
+            "specops doctor --base-url http://HOST:PORT/v1",
+        ),
+        ((429, "{}"), "answered 429", "sleep 2 && specops doctor --base-url http://"),
         ((403, "{}"), "answered 403", "export SPECOPS_API_KEY="),
     ],
 )

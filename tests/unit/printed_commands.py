@@ -36,7 +36,7 @@ CHECKED_LATER = {
 
 _NAMES = "|".join(sorted(COMMANDS.commands, key=len, reverse=True))
 _CALL = re.compile(rf"(?<![\w./-])specops (?=(?:{_NAMES})\b(?![-\w]))")
-_END = re.compile(r"[;:,)]+(?=\s|$)|[?](?=\s|$)|\.(?=\s|$)|\s{2,}#|\s\(|\n|'s\b|$")
+_END = re.compile(r"[;:,)]+(?=\s|$)|[?](?=\s|$)|\.(?=\s|$)|\s{2,}#|\s\(|\s&&\s|\n|'s\b|$")
 
 
 class WrongCommand(Exception):

@@ -139,7 +139,7 @@ def test_doctor_lists_each_check_and_its_mend() -> None:
     done = specops("doctor", "--base-url", "http://127.0.0.1:1/v1")
     assert done.returncode == Exit.NO
     assert "fail  endpoint" in done.stdout
-    assert "fix: start the server" in done.stdout
+    assert "fix: specops serve --port 1 --tree chain:3  # or the start command of your own" in done.stdout
     answer = json.loads(specops("doctor", "--json").stdout)
     assert answer["phase"] == "doctor"
     assert {"python", "torch", "cores", "disk"} <= {check["name"] for check in answer["data"]["checks"]}

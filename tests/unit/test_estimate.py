@@ -21,7 +21,8 @@ from specops.engine.text import load_tokenizer
 from specops.errors import PromptsError, UsageError
 from specops.load.workload import Prompt
 from specops.phases.verify_draft import prediction
-from specops.phases.verify_draft.estimate import Estimate, estimate, predict
+from specops.phases.verify_draft.estimate import estimate, predict
+from specops.phases.verify_draft.estimate_record import Estimate
 from specops.phases.verify_draft.prediction import (
     Machine,
     Overhead,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -12,9 +14,13 @@ from jsonschema import Draft202012Validator
 from published_schemas import errors
 from test_cli_help import paths
 
+from specops.assets import asset
 from specops.cli.app import app
 from specops.cli.schema import SHAPES, document, of_command
+from specops.load.workload import load_prompts
 from specops.results import Result, written
+
+EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
 
 
 def test_every_command_with_json_has_a_schema() -> None:
@@ -37,6 +43,60 @@ def test_a_schema_is_one(name: str) -> None:
     assert found.get("properties") or found["type"] == "array"
 
 
+OPEN = {"settings", "environment"}
+"""Of every result: what was requested, and where it ran."""
+
+
+def loose(schema: Any, place: str = "") -> Iterator[str]:
+    """Places of a schema that take any value, or an object with any key."""
+    if schema is True or schema == {} or set(schema) <= {"title", "description", "default"}:
+        yield place
+        return
+    if schema.get("type") == "object" and schema.get("additionalProperties", True) is True:
+        yield place
+    for key in ("properties", "$defs"):
+        for name, part in schema.get(key, {}).items():
+            if not (place == "" and name in OPEN):
+                yield from loose(part, f"{place}/{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema and schema[key] is not False:
+            yield from loose(schema[key], f"{place}/{key}")
+    for key in ("anyOf", "oneOf", "prefixItems"):
+        for part in schema.get(key, ()):
+            yield from loose(part, place)
+
+
+FREE = {
+    "run": {"/WalkedPhase/summary"},  # of any phase
+    "canary": {"/Finding/evidence"},  # each check has its own
+    "route": {"/data/rules"},  # the table that the router's Lua reads
+    "route-explain": {"/threshold"},
+    "diagnose": {"/Observations/classes"},
+    "rollout": {
+        *("/Deploy/secrets", "/HttpAction/body", "/Monitor/labels", "/TrafficClass/headers"),
+        *("/TrtllmPool/config", "/TrtllmSpeculation/more", "/VllmSpeculation/more"),
+    },  # the user's own names, or the engine's
+}
+"""Places where keys are somebody else's."""
+
+
+def test_a_schema_names_every_key() -> None:
+    found = {
+        name: {place.partition("/additionalProperties")[0] for place in loose(document(name))}
+        for name in SHAPES
+    }
+    assert {name: places for name, places in found.items() if places} == FREE
+
+
+@pytest.mark.parametrize("name", ["baseline", "ab"])
+def test_an_unknown_key_of_a_real_result_is_an_error(name: str) -> None:
+    result = json.loads((EXAMPLES / f"{name}.json").read_text())
+    unknown = errors(name, result | {"summary": result["summary"] | {"more": 1}})
+    assert any("'more' was unexpected" in one for one in unknown)
+    unknown = errors(name, result | {"data": result["data"] | {"more": 1}})
+    assert any("'more' was unexpected" in one for one in unknown)
+
+
 def test_the_command_prints_one_or_the_names() -> None:
     done = specops("schema", "compare")
     assert (done.returncode, json.loads(done.stdout)) == (0, document("compare"))
@@ -57,7 +117,7 @@ def test_an_unknown_name_is_one_sentence_with_the_list() -> None:
 
 
 def test_another_key_or_a_missing_one_is_an_error() -> None:
-    data = {"checks": [{"name": "cores", "status": "ok", "found": "2", "fix": None}]}
+    data = {"checks": [{"name": "cores", "status": "ok", "found": "2", "fix": None, "paste": None}]}
     good = json.loads(written(Result(phase="doctor", verdict="yes", reason="r", data=data)))
     assert errors("doctor", good) == []
     assert errors("doctor", good | {"more": 1})
@@ -68,7 +128,8 @@ def test_another_key_or_a_missing_one_is_an_error() -> None:
 
 
 def test_what_a_result_has_only_at_its_end_a_partial_one_may_lack() -> None:
-    stored = {"prompts": {}, "failed": {}, "looks": {"done": 0, "planned": 4}, "visits_planned": 8}
+    prompts = load_prompts(asset("playbooks", "embedded", "prompts.json")).provenance()
+    stored = {"prompts": prompts, "failed": {}, "looks": {"done": 0, "planned": 4}, "visits_planned": 8}
     data = stored | {"visits": [], "mixed": [], "margins": [], "greedy": []}
     partial = json.loads(written(Result(phase="ab", verdict="partial", reason="stopped", data=data)))
     assert errors("ab", partial) == []

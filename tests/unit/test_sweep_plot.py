@@ -70,6 +70,17 @@ def test_a_picture_without_figures_is_drawn_all_the_same(tmp_path: Path) -> None
     assert "the endpoint reports no usage" in (tmp_path / "none.svg").read_text()
 
 
+def test_an_undecided_point_is_not_drawn_as_a_decided_one(tmp_path: Path) -> None:
+    few = picture(report(prompts=3))
+    by_setting = {point.setting: point.decided for point in few.points}
+    assert by_setting == {"standard": True, "k=3": False, "k=5": False}
+    for found, undecided in ((few, True), (picture(report()), False)):
+        draw(found, HEADING, tmp_path / "sweep.svg")
+        text = (tmp_path / "sweep.svg").read_text()
+        assert ("its speed-up is undecided" in text) == undecided
+        assert "not beaten in both figures" in text
+
+
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match="could not write the plot"):
@@ -77,7 +88,7 @@ def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> Non
 
 
 FIGURES = st.floats(1, 1000).map(lambda value: round(value, 1))
-POINTS = st.lists(st.builds(Point, st.just("k"), st.just(1), FIGURES, FIGURES), max_size=12)
+POINTS = st.lists(st.builds(Point, st.just("k"), st.just(1), FIGURES, FIGURES, st.booleans()), max_size=12)
 
 
 @given(POINTS)

@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,6 +28,7 @@ from specops.errors import UsageError
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.load.settings import checked_base_url
+from specops.load.workload import StoredProvenance
 from specops.phases.measurement import checked
 from specops.results import Result
 from specops.serving import ENGINES, pool_at
@@ -222,7 +222,7 @@ class Looks(BaseModel):
 class Stored(Measurements):
     """`data` of ab.json beside the report (report.py)."""
 
-    prompts: dict[str, Any]
+    prompts: StoredProvenance
     failed: dict[str, str]
     """Arms that failed, and why."""
 

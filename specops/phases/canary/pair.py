@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from specops.config.rollout import Canary, CheckName
-from specops.load.workload import Prompt, PromptSet
+from specops.load.workload import Prompt, PromptSet, StoredProvenance
 from specops.phases.canary.client import PASSING, Ask, Pool, Reply
 
 Status = Literal["pass", "fail", "unsupported", "differs", "undecided"]
@@ -58,7 +58,7 @@ class Conformance(_Record):
     requests: dict[str, int]
     """That were sent, by pool."""
 
-    prompts: dict[str, Any]
+    prompts: StoredProvenance
 
 
 @dataclass(frozen=True)

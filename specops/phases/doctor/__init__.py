@@ -4,6 +4,7 @@ machine.py     what is installed here, what there is room for, GPUs and their dr
 programs.py    NGINX, Prometheus, Alertmanager, what schedules; a Prometheus that runs
 endpoint.py    an endpoint, and the names on its /metrics
 deployment.py  all that a rollout file names; whether both pools are one server, or the standard speculates
+fixes.py       commands and texts that can be pasted
 
 `examine` makes all checks, in the order in which they are read.
 """
@@ -28,10 +29,10 @@ def examine(
     base_url: str | None = None,
     prometheus: str | None = None,
     rollout: Rollout | None = None,
-    folder: Path = Path(),
+    path: Path | None = None,
 ) -> list[Check]:
     """Look at this machine and, where they are given, at an endpoint, at a Prometheus by its root, and at all
-    that a rollout names. Results would be written in `folder`.
+    that a rollout names. `path` is the rollout file's; results are written beside it, else in this folder.
 
     Raises UsageError for a base URL that `specops baseline` would refuse, such as one with a password.
     """
@@ -45,7 +46,7 @@ def examine(
         machine.cores(),
         machine.pair(),
         machine.port(),
-        machine.disk(folder),
+        machine.disk(path.parent if path else Path()),
         programs.nginx(),
         programs.prometheus(),
         programs.alertmanager(),
@@ -58,7 +59,7 @@ def examine(
     if prometheus is not None:
         checks += programs.prometheus_at(prometheus)
     if rollout is not None:
-        checks += deployment(rollout)
+        checks += deployment(rollout, path)
     return checks
 
 

@@ -5,37 +5,45 @@ from __future__ import annotations
 import asyncio
 import shlex
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import product
+from itertools import count, product
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from specops import stats
 from specops.actions.http_client import ask
-from specops.config import Pool, Rollout
+from specops.config import Pool, Rollout, run_folder
 from specops.errors import EndpointError, SpecopsError
-from specops.load.counters import Observed, several_tokens, speculating_standard
+from specops.load.counters import Observed, looks_idle, several_tokens, speculating_standard
 from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings
-from specops.phases.doctor.endpoint import endpoint
-from specops.phases.doctor.machine import ANSWER_S, Check
-from specops.phases.doctor.programs import prometheus_at
+from specops.phases.doctor import fixes
+from specops.phases.doctor.endpoint import Place, endpoint
+from specops.phases.doctor.machine import ANSWER_S, Check, Paste
+from specops.phases.doctor.programs import Watched, prometheus_at
 from specops.phases.inputs import settings_of
-from specops.prometheus.series import POOLS, PoolName, exposed
+from specops.phases.route.render import CONF, NGINX
+from specops.prometheus.series import POOLS, PoolName
 from specops.serving import ENGINES, Engine
 
 
-def deployment(rollout: Rollout) -> Iterator[Check]:
-    """All endpoints are queried at once: a machine that is down takes its whole time, and many may be."""
+def deployment(rollout: Rollout, path: Path | None = None) -> Iterator[Check]:
+    """All endpoints are queried at once: a machine that is down takes its whole time, and many may be.
+    `path` is the rollout file's; None: rollout.yaml in this folder."""
+    folder = run_folder(path or Path("rollout.yaml"), rollout.rollout)
     yield _prompts(rollout)
     yield from _programs(rollout)
     addresses = rollout.addresses
     looks = [partial(_endpoint, rollout, name) for name in POOLS]
     looks += [partial(pools, rollout)]
-    looks += [partial(_router, where) for where in addresses.routers]
+    looks += [partial(_router, rollout, folder, where) for where in addresses.routers]
     looks += [partial(_guard, addresses.guard)] if addresses.guard else []
-    looks += [partial(prometheus_at, addresses.prometheus, rollout)] if addresses.prometheus else []
+    if addresses.prometheus:
+        looks += [partial(prometheus_at, addresses.prometheus, Watched(rollout, folder))]
     with ThreadPoolExecutor(len(looks)) as threads:
         for found in threads.map(lambda look: list(look()), looks):
             yield from found
@@ -45,25 +53,39 @@ def _prompts(rollout: Rollout) -> Check:
     try:
         prompts = settings_of(rollout, rollout.pools.standard).prompt_set()
     except SpecopsError as error:
-        return Check(name="prompts", status="fail", found=error.message, fix=error.hint)
+        found = f"{error.message}; {error.hint}" if error.hint else error.message
+        return Check(
+            name="prompts",
+            status="fail",
+            found=found,
+            paste=Paste(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
+        )
     classes = Counter(prompt.traffic_class for prompt in prompts.prompts)
     name, number = min(classes.items(), key=lambda one: one[1])
     found = f"{len(prompts.prompts)} in {len(classes)} traffic classes"
     few = stats.shortage(number * rollout.measure.repeats, 0.95)
     if few:
+        enough = next(n for n in count(1) if stats.shortage(number * n, 0.95) is None)
         return Check(
             name="prompts",
             status="warn",
             found=f"{found}; too few of {name} to decide for it: {number}, each sent"
-            f" {rollout.measure.repeats} times ({few})",
-            fix="add prompts of that class to the file of prompts in ROLLOUT, or raise measure.repeats",
+            f" {rollout.measure.repeats} times ({few}); more prompts of it say more than more repeats",
+            paste=fixes.sections(rollout, {"measure": {"repeats": enough}}),
         )
-    return Check(
-        name="prompts",
-        status="ok" if rollout.prompts else "warn",
-        found=found + ("" if rollout.prompts else ", those that ship with specops"),
-        fix="write prompts: FILE in ROLLOUT, with prompts of your own traffic: acceptance depends on them",
-    )
+    if prompts.provenance()["samples"]:
+        return Check(
+            name="prompts",
+            status="warn",
+            found=f"{found}, the samples that ship with specops: acceptance depends on the prompts",
+            paste=Paste(into=fixes.INTO_ROLLOUT, text=OWN_PROMPTS),
+        )
+    return Check(name="prompts", status="ok", found=found)
+
+
+OWN_PROMPTS = """\
+prompts: YOUR_FILE.json  # [{"id": "1", "class": "chat", "text": "…", "max_tokens": 128}, …], of your traffic
+"""
 
 
 def engines() -> Iterator[Check]:
@@ -96,14 +118,29 @@ def _programs(rollout: Rollout) -> Iterator[Check]:
     for engine, program in dict.fromkeys((one.name, program) for one, program in started if one.survey):
         yield surveyed(ENGINES[engine], program, needed=True)
     words = [shlex.split(program)[0] for one, program in started if not one.survey]
-    for word in dict.fromkeys(words):
-        found = shutil.which(word)
-        yield Check(
-            name="program",
-            status="ok" if found else "fail",
-            found=found or f"there is no program {word} here, which starts a pool",
-            fix="install it, or give its path",
-        )
+    yield from map(_program, dict.fromkeys(words))
+
+
+def _program(word: str) -> Check:
+    found = shutil.which(word)
+    if found:
+        return Check(name="program", status="ok", found=found)
+    near = next((folder for folder in PROGRAMS if shutil.which(word, path=folder)), "FOLDER_OF_THE_PROGRAM")
+    return Check(
+        name="program",
+        status="fail",
+        found=f"there is no program {word} on the PATH, which starts a pool",
+        fix=f"export PATH={near}:$PATH",
+    )
+
+
+PROGRAMS = (
+    str(Path(sys.executable).parent),
+    str(Path.home() / ".local" / "bin"),
+    "/usr/local/bin",
+    "/opt/bin",
+)
+"""Where a program is looked for that is not on the PATH."""
 
 
 def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
@@ -111,13 +148,11 @@ def _endpoint(rollout: Rollout, name: PoolName) -> Iterator[Check]:
     at = getattr(rollout.pools, name).endpoint
     if at is None:
         return
-    for check in endpoint(
-        at.base_url, exposed(rollout, name), speculates=name == "speculative", model=at.model
-    ):
+    for check in endpoint(at.base_url, Place(rollout, name)):
         yield check.model_copy(update={"name": f"{name} {check.name}"})
 
 
-def _router(where: str) -> Iterator[Check]:
+def _router(rollout: Rollout, folder: Path, where: str) -> Iterator[Check]:
     try:
         ask("see where the switch stands", "GET", f"http://{where}/specops/switch", timeout_s=ANSWER_S)
     except EndpointError as error:
@@ -125,8 +160,10 @@ def _router(where: str) -> Iterator[Check]:
             name="router",
             status="warn",
             found=error.message,
-            fix="start NGINX from what `specops route render ROLLOUT` wrote; addresses.routers are"
-            " admin listeners",
+            fix=f"specops route render ROLLOUT && nginx -p {shlex.quote(str(folder / NGINX))} -c {CONF}",
+            paste=None
+            if where == rollout.route.admin
+            else fixes.sections(rollout, {"addresses": {"routers": [rollout.route.admin]}}),
         )
         return
     yield Check(name="router", status="ok", found=f"{where} answers, and says where its switch stands")
@@ -139,9 +176,6 @@ def _guard(where: str) -> Iterator[Check]:
         yield Check(name="guard", status="warn", found=error.message, fix="specops guard run ROLLOUT")
         return
     yield Check(name="guard", status="ok", found=f"{where} answers")
-
-
-SWAP = "swap pools.standard and pools.speculative in ROLLOUT, or start the standard without speculation"
 
 
 def pools(rollout: Rollout) -> Iterator[Check]:
@@ -164,10 +198,10 @@ def pools(rollout: Rollout) -> Iterator[Check]:
             name="pools",
             status="fail",
             found=f"both pools are one server: {shared}",
-            fix="write the address of the second server to pools.*.base_url in ROLLOUT",
+            paste=fixes.pool_at(rollout, "speculative", base_url=fixes.ELSEWHERE),
         )
     elif "standard" in observed:
-        yield _standard(observed["standard"], observed.get("speculative"))
+        yield _standard(rollout, observed["standard"], observed.get("speculative"))
 
 
 def _addresses(rollout: Rollout) -> Iterator[Check]:
@@ -179,18 +213,32 @@ def _addresses(rollout: Rollout) -> Iterator[Check]:
             name="pool addresses",
             status="fail",
             found=f"addresses.standard and addresses.speculative both have {', '.join(both)}",
-            fix="give each server to one pool in ROLLOUT",
+            paste=fixes.sections(rollout, {"addresses": {pool: _own(rollout, pool, both) for pool in POOLS}}),
         )
 
 
-def _standard(standard: Observed, speculative: Observed | None) -> Check:
+def _own(rollout: Rollout, pool: PoolName, shared: Sequence[str]) -> list[str]:
+    """The pool's addresses: an endpoint's own, else those that only this pool has."""
+    at = getattr(rollout.pools, pool).endpoint
+    if at is not None:
+        return [urlsplit(at.base_url).netloc]
+    given: list[str] = getattr(rollout.addresses, pool)
+    return [one for one in given if pool == "standard" or one not in shared] or ["HOST:PORT"]
+
+
+def _standard(rollout: Rollout, standard: Observed, speculative: Observed | None) -> Check:
     name = "standard speculates"
     wrong = speculating_standard(standard, speculative)
+    at = rollout.pools.standard.endpoint
+    assert at is not None
     if wrong is not None:
-        return Check(name=name, status="fail", found=wrong, fix=SWAP)
+        if speculative is not None and looks_idle(speculative):
+            return Check(name=name, status="fail", found=wrong, paste=fixes.swapped(rollout))
+        restart = fixes.start(at.base_url, at.model, speculates=False)
+        return Check(name=name, status="fail", found=wrong, fix=restart)
     several = several_tokens(standard)
     if several is not None:
-        fix = "see its start command for speculation, and for an interval of its stream"
+        fix = "YOUR_START_COMMAND --stream-interval 1  # of vLLM and SGLang; and without speculation"
         return Check(name=name, status="warn", found=several, fix=fix)
     known = standard.drafts is not None or standard.sends_one
     found = "no" if known else "not known: it shows neither counters of drafts nor tokens per chunk"

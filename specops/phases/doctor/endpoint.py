@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
+import shlex
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from typing_extensions import TypedDict
+
+from specops.config import Rollout
 from specops.errors import EndpointError, UsageError
-from specops.load.settings import checked_base_url
-from specops.phases.doctor.machine import ANSWER_S, Check
-from specops.phases.monitor.check import WINDOW, of_engine
+from specops.load.settings import API_KEYS, NO_KEY, api_key, checked_base_url
+from specops.phases.doctor import fixes
+from specops.phases.doctor.machine import ANSWER_S, Check, Paste
+from specops.phases.monitor.check import WINDOW, Need, of_engine
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
-from specops.serving import USUAL, Series, tables
+from specops.prometheus.series import exposed as series_of
+from specops.serving import USUAL, Series, namings, tables
 
 _DRAFTS = exposition.usual_drafts()
 METRICS = (
@@ -39,74 +45,130 @@ def usable(base_url: str) -> str:
         ) from None
 
 
-def endpoint(
-    base_url: str, series: Series | None = None, *, speculates: bool = True, model: str | None = None
-) -> Iterator[Check]:
-    """`series`: the names that it is to have; None: those of the engine that its /metrics look like.
-    `model` is to be among those that it serves."""
-    key = os.environ.get("SPECOPS_API_KEY") or os.environ.get("OPENAI_API_KEY")
-    request = urllib.request.Request(
-        f"{base_url}/models", headers={"Authorization": f"Bearer {key}"} if key else {}
-    )
+@dataclass(frozen=True)
+class Place:
+    """The endpoint as a pool of a rollout file."""
+
+    rollout: Rollout
+    pool: PoolName
+
+    @property
+    def model(self) -> str | None:
+        at = getattr(self.rollout.pools, self.pool).endpoint
+        return None if at is None else at.model
+
+    @property
+    def speculates(self) -> bool:
+        return self.pool == "speculative"
+
+    def at(self, **changes: str) -> Paste:
+        return fixes.pool_at(self.rollout, self.pool, **changes)
+
+
+def endpoint(base_url: str, place: Place | None = None) -> Iterator[Check]:
+    """`place`: where a rollout file names it; None: it is known by its address alone."""
     try:
-        with exposition.opener(base_url).open(request, timeout=ANSWER_S) as answer:
-            body, sent = answer.read(), answer.headers.get("Date")
+        body, sent = _models(base_url, place)
         if body.lstrip()[:1] == b"<":
-            yield _page(base_url)
+            # A login page of a proxy, a server's own page, or the wrong path.
+            yield _failed(
+                f"{base_url}/models answered with a page (HTML or XML), not with an API's JSON",
+                **_up_to_v1(base_url, place),
+            )
             return
         models = [str(model["id"]) for model in json.loads(body)["data"]]
     except urllib.error.HTTPError as error:
         error.close()
-        yield Check(
-            name="endpoint",
-            status="fail",
-            found=f"{base_url}/models answered {error.code}",
-            fix=_fix(base_url, error.code),
+        yield _failed(f"{base_url}/models answered {error.code}", **_refused(base_url, place, error))
+        return
+    except (http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        yield _failed(f"{base_url}/models gave no list of models: {error}", **_up_to_v1(base_url, place))
+        return
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        model = place.model if place else None
+        speculates = place is None or place.speculates
+        yield _failed(
+            f"{base_url} gave no answer: {reason}", fix=fixes.start(base_url, model, speculates=speculates)
         )
         return
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
-        yield Check(
-            name="endpoint",
-            status="fail",
-            found=f"{base_url}/models gave no list of models: {getattr(error, 'reason', error)}",
-            fix="start the server, or give the URL of its API up to /v1",
-        )
-        return
-    lacking = model is not None and model not in models
-    yield Check(
-        name="endpoint",
-        status="fail" if lacking else "ok",
-        found=f"{base_url} serves {', '.join(models) or 'no model'}" + f", not {model}" * lacking,
-        fix=f"write model: {models[0]} for this pool in ROLLOUT"
-        if models
-        else "load a model into the server",
-    )
+    yield _serving(base_url, models, place)
     yield from clock(base_url, _seconds(sent))
-    yield from _metrics(base_url, series, speculates=speculates)
+    yield from _metrics(base_url, models, place)
 
 
-def _fix(base_url: str, status: int) -> str:
-    if status in (401, 403):
-        return "export SPECOPS_API_KEY=KEY, with a key that it accepts"
-    if status == 429:
-        return "it limits requests: set measure.max_rps in ROLLOUT below its limit, then run doctor again"
-    return "its log says why" if status >= 500 else _up_to_v1(base_url)
-
-
-def _up_to_v1(base_url: str) -> str:
-    if base_url.endswith("/v1"):
-        return "give the address of the API's server, up to /v1"
-    return f"specops doctor --base-url {base_url}/v1"
-
-
-def _page(base_url: str) -> Check:
-    """A login page of a proxy, a server's own page, or the wrong path."""
-    return Check(
-        name="endpoint",
-        status="fail",
-        found=f"{base_url}/models answered with a page (HTML or XML), not with an API's JSON",
-        fix=_up_to_v1(base_url),
+def _models(base_url: str, place: Place | None) -> tuple[bytes, str | None]:
+    """The list of models, and the Date of the answer. It is requested a second time where it was limited and
+    the rollout file has a limit: after as long a pause as that limit gives."""
+    key = api_key()
+    request = urllib.request.Request(
+        f"{base_url}/models", headers={"Authorization": f"Bearer {key}"} if key != NO_KEY else {}
     )
+    limit = place.rollout.measure.max_rps if place else None
+    for last in (limit is None, True):
+        try:
+            with exposition.opener(base_url).open(request, timeout=ANSWER_S) as answer:
+                return answer.read(), answer.headers.get("Date")
+        except urllib.error.HTTPError as error:
+            if last or error.code != LIMITED:
+                raise
+            error.close()
+            assert limit is not None
+            time.sleep(min(1 / limit, ANSWER_S))
+    raise AssertionError
+
+
+def _failed(found: str, fix: str | None = None, paste: Paste | None = None) -> Check:
+    return Check(name="endpoint", status="fail", found=found, fix=fix, paste=paste)
+
+
+class Fix(TypedDict, total=False):
+    fix: str
+    paste: Paste
+
+
+LIMITED = 429
+
+
+def _refused(base_url: str, place: Place | None, error: urllib.error.HTTPError) -> Fix:
+    if error.code in (401, 403):
+        return {"fix": f"export {API_KEYS[0]}=YOUR_KEY"}
+    if error.code == LIMITED:
+        given = error.headers.get("Retry-After", "")
+        pause_s = int(given) if given.isdecimal() and int(given) else PAUSE_S
+        if place is None:
+            return {"fix": f"sleep {pause_s} && specops doctor --base-url {shlex.quote(base_url)}"}
+        earlier = place.rollout.measure.max_rps
+        rate = 1 / pause_s if earlier is None else earlier / 2
+        return {"paste": fixes.sections(place.rollout, {"measure": {"max_rps": rate}})}
+    if error.code >= SERVER_ERROR:
+        return {"fix": f"curl -i {shlex.quote(base_url)}/models  # the log of the server says why"}
+    return _up_to_v1(base_url, place)
+
+
+SERVER_ERROR = 500
+PAUSE_S = 2
+"""Between two requests to a server that limits them and does not say how."""
+
+
+def _up_to_v1(base_url: str, place: Place | None) -> Fix:
+    root = base_url if base_url.endswith("/v1") else f"{base_url}/v1"
+    other = fixes.ELSEWHERE if root == base_url else root
+    if place is not None:
+        return {"paste": place.at(base_url=other)}
+    return {"fix": f"specops doctor --base-url {shlex.quote(other)}"}
+
+
+def _serving(base_url: str, models: Sequence[str], place: Place | None) -> Check:
+    wanted = place.model if place else None
+    found = f"{base_url} serves {', '.join(models) or 'no model'}"
+    if models and wanted in (None, *models):
+        return Check(name="endpoint", status="ok", found=found)
+    if place is not None and wanted is not None:
+        found += f", not {wanted}"
+        if models:
+            return _failed(found, paste=place.at(model=models[0]))
+    return _failed(found, fix=fixes.start(base_url, wanted, speculates=place is None or place.speculates))
 
 
 SKEW_S = 5.0
@@ -124,7 +186,7 @@ def clock(where: str, theirs: float | None) -> Iterator[Check]:
             status="warn",
             found=f"the clock of {where} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this"
             f" machine's (threshold {SKEW_S:.0f} s)",
-            fix="timedatectl set-ntp true, on both machines",
+            fix=f"timedatectl set-ntp true  # here and on the machine of {where}",
         )
 
 
@@ -136,47 +198,64 @@ def _seconds(date: str | None) -> float | None:
         return None
 
 
-def _metrics(base_url: str, series: Series | None, *, speculates: bool) -> Iterator[Check]:
+def _metrics(base_url: str, models: Sequence[str], place: Place | None) -> Iterator[Check]:
     try:
         exposed = {name for name, _ in exposition.scrape(base_url)}
     except EndpointError as error:
         yield Check(
             name="metrics",
             status="warn",
-            found=error.message,
-            fix="without /metrics latency is still measured, acceptance is not",
+            found=f"{error.message}; latency is measured without it, acceptance is not",
+            fix="YOUR_START_COMMAND --metrics  # of llama.cpp; of SGLang: --enable-metrics",
         )
         return
+    speculates = place is None or place.speculates
     missing = [name for name in METRICS if name not in exposed] if speculates else []
+    start = fixes.start(base_url, models[0] if models else None, speculates=True)
     yield Check(
         name="metrics",
         status="warn" if missing else "ok",
-        found=f"missing: {', '.join(missing)}" if missing else "every name that specops reads is there",
-        fix="servers show the draft counters only while they speculate; see its start command",
+        found=f"missing: {', '.join(missing)}; a server has the counters of drafts while it speculates"
+        if missing
+        else "every name that specops reads is there",
+        fix=start if missing else None,
     )
-    yield _watched(exposed, series or _of(exposed), speculates=speculates)
+    yield _watched(base_url, exposed, models, place)
 
 
 def _of(exposed: Collection[str]) -> Series:
     return next((one for one in tables() if one.e2e + "_count" in exposed), USUAL)
 
 
-def _watched(exposed: Collection[str], series: Series, *, speculates: bool) -> Check:
+def _watched(base_url: str, exposed: Collection[str], models: Sequence[str], place: Place | None) -> Check:
     """The names that rules, panels and the guard read of it in Prometheus."""
-    pool: PoolName = "speculative" if speculates else "standard"
-    needs = list(of_engine(series, pool, {}, WINDOW, pool))
-    lacking = [need for need in needs if need.name not in exposed]
-    renamed = [(need.name, other) for need in lacking for other in need.others if other in exposed]
+    pool: PoolName = "speculative" if place is None else place.pool
+    series = _of(exposed) if place is None else series_of(place.rollout, pool)
+    needs, lacking = _needs(series, pool, exposed)
     if not lacking:
         return Check(name="metric names", status="ok", found=f"all {len(needs)} that monitoring reads")
+    renamed = [(need.name, other) for need in lacking for other in need.others if other in exposed]
     if renamed:
         called = ", ".join(f"{name} is {other}" for name, other in renamed)
-        fix = next(need.others[other] for need in lacking for other in need.others if other in exposed)
-        return Check(name="metric names", status="warn", found=f"under other names: {called}", fix=fix)
+        found = f"under other names: {called}"
+        naming = min(namings(), key=lambda name: len(_needs(namings()[name], pool, exposed)[1]))
+        if place is not None and len(_needs(namings()[naming], pool, exposed)[1]) < len(lacking):
+            names = {**place.rollout.monitor.names, pool: naming}
+            paste = fixes.sections(place.rollout, {"monitor": {"names": names}})
+            return Check(name="metric names", status="warn", found=found, paste=paste)
+        why = next(need.others[other] for need in lacking for other in need.others if other in exposed)
+        return Check(name="metric names", status="warn", found=f"{found}: {why}")
     return Check(
         name="metric names",
         status="warn",
         found=f"{len(needs) - len(lacking)} of the {len(needs)} that monitoring reads; not there:"
-        f" {', '.join(need.name for need in lacking)}",
-        fix="some come with the first request, those of drafts with speculation: send one, and look again",
+        f" {', '.join(need.name for need in lacking)}; some come with the first request, those of drafts"
+        " with speculation",
+        fix=fixes.request(base_url, models[0]) if models else None,
     )
+
+
+def _needs(series: Series, pool: PoolName, exposed: Collection[str]) -> tuple[list[Need], list[Need]]:
+    """What monitoring reads of a server with these names, and what of it is not exposed."""
+    needs = list(of_engine(series, pool, {}, WINDOW, pool))
+    return needs, [need for need in needs if need.name not in exposed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -13,9 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from specops.assets import asset
+from specops.assets import asset, restore_command
 from specops.errors import FileError, install_command
 
 Status = Literal["ok", "warn", "fail"]
@@ -24,11 +25,28 @@ ANSWER_S = 5.0
 """How long a program or a server may take to answer."""
 
 
+class Paste(BaseModel):
+    """Text for a file that the user keeps."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    into: str
+    """The file, and where the text goes in it."""
+
+    text: str
+
+
 class Check(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     name: str
     status: Status
     found: str
     fix: str | None = None
+    """A command to paste into a shell; words in capitals are to be filled in."""
+
+    paste: Paste | None = None
+    """Before the command, where there are both."""
 
 
 DISK_WARN_GB = 1.0
@@ -53,14 +71,17 @@ def packages() -> Iterator[Check]:
 
 
 def cores() -> Check:
-    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    there = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else there
     if usable > 1:
         return Check(name="cores", status="ok", found=str(usable))
+    elsewhere = "specops doctor --base-url http://HOST:PORT/v1  # measure a server on another machine"
+    all_of_them = f"taskset -pc 0-{there - 1} $$  # this shell may use all {there} cores"
     return Check(
         name="cores",
         status="warn",
         found="1; the load driver and a server on this machine would disturb each other",
-        fix="measure a server elsewhere, or on a machine with two cores",
+        fix=all_of_them if there > 1 else elsewhere,
     )
 
 
@@ -70,7 +91,7 @@ def pair() -> Check:
             for file in ("config.json", "tokenizer.json", "model.safetensors"):
                 asset("playbooks", "embedded", model, file)
     except FileError as error:
-        return Check(name="shipped pair", status="fail", found=error.message, fix=error.hint)
+        return Check(name="shipped pair", status="fail", found=error.message, fix=restore_command())
     return Check(name="shipped pair", status="ok", found=str(asset("playbooks", "embedded")))
 
 
@@ -83,7 +104,7 @@ def port() -> Check:
             name="port",
             status="fail",
             found=f"could not listen on 127.0.0.1: {error.strerror}",
-            fix="let this process listen on the loopback interface",
+            fix="ip link set lo up",
         )
     return Check(name="port", status="ok", found=f"127.0.0.1 has free ports, such as {port}")
 
@@ -94,13 +115,25 @@ def disk(folder: Path) -> Check:
     if free >= DISK_WARN_GB:
         return Check(name="disk", status="ok", found=found)
     status: Status = "warn" if free >= DISK_FAIL_GB else "fail"
-    return Check(name="disk", status=status, found=found, fix="free some space, or run in another folder")
+    return Check(name="disk", status=status, found=found, fix=_room(folder))
+
+
+def _room(folder: Path) -> str:
+    """A command that gives results in `folder` more room: another place if one has it."""
+    here = folder.resolve()
+    for other in (Path.home(), Path("/var/tmp")):
+        if other.is_dir() and shutil.disk_usage(other).free / 1e9 >= DISK_WARN_GB:
+            there = other / here.name
+            return f"cp -r {shlex.quote(str(here))} {other}/ && cd {shlex.quote(str(there))}"
+    return f"du -xah {shlex.quote(str(here))} | sort -h | tail  # delete what is not needed"
 
 
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 FULL = 0.9
 """A share of memory in use that leaves a server no room to start."""
-DRIVER = "reload or install the driver that fits the kernel"
+DRIVER = (
+    "modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia_uvm  # or install it again"
+)
 
 
 def gpus() -> Iterator[Check]:
@@ -138,7 +171,7 @@ def _gpu(nvml: Any, index: int, driver: str) -> Check:
         name="gpu",
         status="warn" if used > FULL * total else "ok",
         found="; ".join(parts),
-        fix="stop what holds its memory before a server is started here: nvidia-smi lists processes",
+        fix="nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv  # then: kill PID",
     )
 
 

@@ -4,18 +4,28 @@ Prometheus that runs."""
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
 
 from specops.config import Rollout
-from specops.errors import SpecopsError
+from specops.errors import ConfigError, SpecopsError
+from specops.net import is_loopback
 from specops.phases.doctor.endpoint import clock
-from specops.phases.doctor.machine import ANSWER_S, Check
+from specops.phases.doctor.machine import ANSWER_S, Check, Paste
 from specops.phases.monitor.check import GOOD, Found, check
+from specops.phases.monitor.render import FOLDER
 from specops.progress import Silent
-from specops.prometheus.api import Api
+from specops.prometheus.api import HINT_ACCESS, TOKEN, Api
+from specops.render.figures import count
+from specops.render.prometheus.scrape import RULE_FILES, prometheus_config
+from specops.render.server import to_yaml
 from specops.results import Result
 
 LUA_MODULES = ("/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/local/lib/nginx/modules")
@@ -45,7 +55,7 @@ def nginx() -> Check:
         name="nginx",
         status="warn",
         found=f"{found}, without its Lua module",
-        fix="apt-get install libnginx-mod-http-lua, or render the router with --native",
+        fix="apt-get install libnginx-mod-http-lua  # or: specops route render ROLLOUT --native",
     )
 
 
@@ -72,26 +82,71 @@ def scheduler() -> Check:
     )
 
 
-def prometheus_at(url: str, rollout: Rollout | None = None) -> Iterator[Check]:
+@dataclass(frozen=True)
+class Watched:
+    """The rollout whose names a Prometheus is to have."""
+
+    rollout: Rollout
+    folder: Path
+    """The run folder."""
+
+    @property
+    def rendered(self) -> Path:
+        return self.folder / FOLDER
+
+    def entries(self) -> Paste | None:
+        """What makes a Prometheus scrape and record the rollout; None where a pool has no known address."""
+        try:
+            config = prometheus_config(self.rollout)
+        except ConfigError:
+            return None
+        jobs = yaml.safe_load(config)["scrape_configs"]
+        rules = [str((self.rendered / name).resolve()) for name in RULE_FILES]
+        text = to_yaml({"rule_files": rules, "scrape_configs": jobs})
+        return Paste(into="its prometheus.yml, as further entries of these lists", text=text)
+
+
+def prometheus_at(url: str, watched: Watched | None = None) -> Iterator[Check]:
     """One that runs: whether it answers, with the token or headers of the environment, and has the names that
     are read of it."""
+    rollout = watched.rollout if watched else None
     api: Api | None = None
     try:
         api = Api(url, timeout_s=ANSWER_S)
         api.ready()
-        watched = api.instant("count(up) or vector(0)")
-        yield _watching(url, int(watched[0].value))
+        targets = int(api.instant("count(up) or vector(0)")[0].value)
+        found = f"{url} answers, and scrapes {count(targets, 'target')}"
+        if not targets and watched is None:
+            yield Check(name="prometheus server", status="warn", found=found, fix="specops doctor ROLLOUT")
+        else:
+            yield Check(name="prometheus server", status="ok", found=found)
         yield from clock(url, api.instant("vector(time())")[0].value)
-        yield _named(check(rollout, api, Silent()), rollout)
+        yield _named(check(rollout, api, Silent()), url, watched)
     except SpecopsError as error:
-        fix = error.hint or "give its root, such as http://HOST:9090"
+        fix = _answering(url, watched)
+        if error.hint == HINT_ACCESS:
+            fix = f"export {TOKEN}=YOUR_TOKEN"
         yield Check(name="prometheus server", status="fail", found=error.message, fix=fix)
     finally:
         if api is not None:
             api.close()
 
 
-def _named(found: Result, rollout: Rollout | None) -> Check:
+def _answering(url: str, watched: Watched | None) -> str:
+    """A command that starts a Prometheus at `url`."""
+    at = urlsplit(url)
+    where = "" if is_loopback(url) else f"  # on {at.hostname}"
+    if watched is None:
+        return f"prometheus --config.file=YOUR_PROMETHEUS.yml --web.listen-address={at.netloc}{where}"
+    config = shlex.quote(str(watched.rendered / "prometheus.yml"))
+    data = shlex.quote(str(watched.folder / "prometheus"))
+    return (
+        f"specops monitor render ROLLOUT && prometheus --config.file={config} --storage.tsdb.path={data}"
+        f" --web.listen-address={at.netloc} --web.enable-lifecycle{where}"
+    )
+
+
+def _named(found: Result, url: str, watched: Watched | None) -> Check:
     """Which of our names have data."""
     names = [Found.model_validate(each) for each in found.data["names"]]
     there = sum(each.status == "there" for each in names)
@@ -99,22 +154,19 @@ def _named(found: Result, rollout: Rollout | None) -> Check:
     lacking = [each for each in names if each.status not in GOOD]
     message = f"{there} of {len(names)} names have data"
     message += f", {waiting} wait for traffic" if waiting else ""
-    message += f"; {found.reason}" if lacking else ""
-    which = "ROLLOUT" if rollout else "--prometheus URL"
+    if not lacking:
+        return Check(name="prometheus names", status="ok", found=message)
+    message += f"; {found.reason}" + (f": {lacking[0].fix}" if lacking[0].fix else "")
+    if watched is None:
+        fix = f"specops monitor check --prometheus {shlex.quote(url)}"
+        return Check(name="prometheus names", status="warn", found=message, fix=fix)
+    reload = f"specops monitor render ROLLOUT && curl -X POST {shlex.quote(url)}/-/reload"
     return Check(
         name="prometheus names",
-        status="warn" if lacking else "ok",
+        status="warn",
         found=message,
-        fix=f"{lacking[0].fix or 'see each'}; specops monitor check {which}" if lacking else None,
-    )
-
-
-def _watching(url: str, targets: int) -> Check:
-    return Check(
-        name="prometheus server",
-        status="ok" if targets else "warn",
-        found=f"{url} answers, and scrapes {targets} target{'' if targets == 1 else 's'}",
-        fix="give it the scrape configuration of `specops monitor render ROLLOUT`",
+        fix=f"{reload}  # or send it SIGHUP; then: specops monitor check ROLLOUT",
+        paste=watched.entries(),
     )
 
 

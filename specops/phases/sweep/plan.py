@@ -18,14 +18,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
-from specops.load.workload import Prompt
+from specops.load.workload import Prompt, StoredProvenance
 from specops.phases.measurement import checked
 from specops.results import Result
 from specops.stats import MIN_PAIRS
@@ -549,7 +549,7 @@ class LengthCounts(BaseModel):
 class Stored(BaseModel):
     """`data` of sweep.json beside the report (report.py)."""
 
-    prompts: dict[str, Any]
+    prompts: StoredProvenance
     lengths: LengthCounts
     stored: Measurements
 

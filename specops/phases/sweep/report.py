@@ -378,7 +378,13 @@ def picture(report: Report) -> Picture:
             for load in loads
         ),
         points=tuple(
-            Point(found.setting, found.concurrency, found.user_tokens_per_sec, found.tokens_per_sec)
+            Point(
+                found.setting,
+                found.concurrency,
+                found.user_tokens_per_sec,
+                found.tokens_per_sec,
+                _decided(found.setting, found.concurrency, report),
+            )
             for found in report.together
             if found.user_tokens_per_sec is not None and found.tokens_per_sec is not None
         ),
@@ -397,6 +403,15 @@ def _square(cell: Cell, report: Report) -> Square:
         ends=(interval.low, interval.high) if interval else None,
         chosen=(cell.setting, cell.concurrency) == (report.recommended, report.decided_at),
     )
+
+
+def _decided(setting: str, streams: int, report: Report) -> bool:
+    """Whether every speed-up of the setting at this concurrency is surely above or below 1; of the standard,
+    which the others are compared with, too."""
+    at = [
+        cell.e2e_interval for cell in report.cells if (cell.setting, cell.concurrency) == (setting, streams)
+    ]
+    return setting == report.standard or all(one is not None and not one.low <= 1 <= one.high for one in at)
 
 
 def _title(temperature: float, length: str, *, alone: bool) -> str:

@@ -122,6 +122,24 @@ READ = (
 )
 
 
+class Described(BaseModel):
+    """A checkpoint, as results store it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    revision: str | None
+    architectures: list[str]
+    vocab_size: int | None
+    tokenizer: str | None
+    """The file that it was read from; null where there is none."""
+
+    tokens: int | None
+    """Of the tokenizer."""
+
+    quantization: str | None
+
+
 class Side:
     """Raises ModelError when a damaged file is read."""
 
@@ -146,16 +164,16 @@ class Side:
         sizes = [size for size in (self.config.vocab_size, *found) if size is not None]
         return min(sizes, default=None)
 
-    def described(self) -> dict[str, Any]:
-        return {
-            "name": self.checkpoint.name,
-            "revision": self.checkpoint.revision,
-            "architectures": self.config.architectures,
-            "vocab_size": self.config.vocab_size,
-            "tokenizer": self.tokenizer.read_from if self.tokenizer else None,
-            "tokens": len(self.tokenizer.tokens) if self.tokenizer else None,
-            "quantization": self.config.quantization,
-        }
+    def described(self) -> Described:
+        return Described(
+            name=self.checkpoint.name,
+            revision=self.checkpoint.revision,
+            architectures=self.config.architectures,
+            vocab_size=self.config.vocab_size,
+            tokenizer=self.tokenizer.read_from if self.tokenizer else None,
+            tokens=len(self.tokenizer.tokens) if self.tokenizer else None,
+            quantization=self.config.quantization,
+        )
 
     def sha256(self) -> str:
         """Of the small files that are read. Of weights, nothing is but their sizes."""

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from specops import results
 from specops.checkpoints.draft_kind import WITHOUT_MODEL, WORDS, Draft, Kind, kind_of, not_generative
 from specops.checkpoints.source import find
 from specops.checkpoints.tokenizer import Tokenizer
 from specops.errors import ModelError
-from specops.load.workload import PromptSet
+from specops.load.workload import PromptSet, StoredProvenance
 from specops.phases.verify_draft import differences, engine
 from specops.phases.verify_draft.differences import Encodings
 from specops.phases.verify_draft.engine import Engine, Treatment
 from specops.phases.verify_draft.memory import Memory, cost, memory, memory_of
-from specops.phases.verify_draft.pair import Finding, Side, VerifySettings, decide, worst
+from specops.phases.verify_draft.pair import Described, Finding, Side, VerifySettings, decide, worst
 from specops.progress import Progress
 from specops.results import Result
 from specops.trees import exit_layers
 
 PHASE = "verify-draft"
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def verify(settings: VerifySettings, prompts: PromptSet | None, progress: Progress) -> Result:
@@ -59,19 +62,43 @@ def _same_folder(one: str, other: str) -> bool:
     return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)
 
 
-class Verified(BaseModel):
+class FoundKind(_Stored):
+    kind: Kind
+    words: str
+    evidence: str
+    ambiguous: bool
+    speculators_format: bool
+    tokens: int | None
+    trained_for: str | None
+
+
+class NoCheckpoint(_Stored):
+    """A draft that needs no files of its own."""
+
+    name: str
+
+
+class Summary(_Stored):
+    verdict: str
+    kind: Kind
+    method: str | None
+    settings: dict[str, bool | int | str]
+    kv_blocks_lost: int | None
+
+
+class Verified(_Stored):
     """`data` of the result. With --measure it also has `estimate`."""
 
-    target: dict[str, Any]
-    draft: dict[str, Any]
-    kind: dict[str, Any]
+    target: Described
+    draft: Described | NoCheckpoint
+    kind: FoundKind
     engine: Treatment
     findings: list[Finding]
     encodings: Encodings | None
     """Null where the draft brings no tokenizer."""
 
     memory: Memory
-    prompts: dict[str, Any] | None
+    prompts: StoredProvenance | None
 
 
 def _result(
@@ -99,16 +126,16 @@ def _result(
         environment=results.environment(),
         verdict=verdict,
         reason=reason,
-        summary={
-            "verdict": worst(judged.findings),
-            "kind": draft.kind,
-            "method": treatment.method,
-            "settings": treatment.settings,
-            "kv_blocks_lost": used.blocks.lost if used.blocks else None,
-        },
+        summary=Summary(
+            verdict=worst(judged.findings),
+            kind=draft.kind,
+            method=treatment.method,
+            settings=treatment.settings,
+            kv_blocks_lost=used.blocks.lost if used.blocks else None,
+        ).model_dump(mode="json"),
         data=Verified(
             target=target.described(),
-            draft=side.described() if side else {"name": settings.draft},
+            draft=side.described() if side else NoCheckpoint(name=settings.draft),
             kind=_kind(draft),
             engine=treatment,
             findings=judged.findings,
@@ -119,16 +146,16 @@ def _result(
     )
 
 
-def _kind(draft: Draft) -> dict[str, Any]:
-    return {
-        "kind": draft.kind,
-        "words": WORDS[draft.kind],
-        "evidence": draft.evidence,
-        "ambiguous": draft.ambiguous,
-        "speculators_format": draft.speculators,
-        "tokens": draft.tokens,
-        "trained_for": draft.verifier,
-    }
+def _kind(draft: Draft) -> FoundKind:
+    return FoundKind(
+        kind=draft.kind,
+        words=WORDS[draft.kind],
+        evidence=draft.evidence,
+        ambiguous=draft.ambiguous,
+        speculators_format=draft.speculators,
+        tokens=draft.tokens,
+        trained_for=draft.verifier,
+    )
 
 
 @dataclass(frozen=True)

@@ -64,17 +64,19 @@ def survey(program: str) -> Survey:
         return Survey(
             "missing",
             f"'{program}' leads to no llama-server here",
-            "install llama.cpp, or the package xllamacpp and program: xllamacpp",
+            "pip install xllamacpp  # with program: xllamacpp in ROLLOUT; or install llama.cpp",
         )
     try:
         known = table().build(build)
     except ConfigError as error:
-        return Survey("warn", error.message, f"take b{table().builds[0]} or newer")
+        return Survey(
+            "warn", error.message, f"pip install --upgrade xllamacpp  # b{table().builds[0]} or newer"
+        )
     newer = build > table().newest
     return Survey(
         "warn" if newer else "ok",
         f"{known}; drafts by {', '.join(sorted(known.types - {'none'}))}",
-        f"specops knows builds up to b{table().newest}, and judges it by that one",
+        f"llama-server --version  # specops knows builds up to b{table().newest}, and judges it by that one",
     )
 
 

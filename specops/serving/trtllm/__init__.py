@@ -41,13 +41,13 @@ def survey(program: str) -> Survey:
         return Survey(
             "missing",
             f"'{program}' leads to no trtllm-serve here",
-            "serve in NVIDIA's container, nvcr.io/nvidia/tensorrt-llm/release",
+            f"docker pull nvcr.io/nvidia/tensorrt-llm/release:{table().newest}  # it serves in a container",
         )
     judged = table().release(version).version
     return Survey(
         "ok" if judged == version else "warn",
         f"TensorRT-LLM {version}",
-        f"specops knows {', '.join(map(str, table().versions))}, and judges it as {judged}",
+        f"pip install tensorrt-llm=={judged}  # specops judges it as {judged}",
     )
 
 

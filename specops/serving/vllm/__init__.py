@@ -136,16 +136,16 @@ def survey(program: str) -> Survey:
         return Survey(
             "missing",
             f"'{program}' leads to no vLLM here",
-            "install vLLM, or give pools.*.program as it is called here",
+            "pip install vllm  # or name it in ROLLOUT, program: FOLDER/bin/vllm serve",
         )
     try:
         release = table().release(version)
     except ConfigError as error:
-        return Survey("warn", error.message, "take vLLM 0.8 or newer")
+        return Survey("warn", error.message, "pip install --upgrade vllm  # 0.8 or newer")
     return Survey(
         "warn" if version > table().newest else "ok",
         "; ".join([str(version), *_speculation(release)]),
-        f"specops knows releases up to {table().newest}, and judges it by that one",
+        f"pip install vllm=={table().newest}  # the newest that specops knows; newer ones are judged by it",
     )
 
 

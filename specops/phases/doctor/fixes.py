@@ -1,0 +1,86 @@
+"""Fixes that can be pasted: commands for a shell, and whole sections for the rollout file.
+
+Words in capitals are to be filled in: YOUR_KEY, HOST, PORT. What is behind # in a command is for a person.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from specops.config import Rollout
+from specops.load.settings import API_KEYS
+from specops.net import is_loopback
+from specops.phases.doctor.machine import Paste
+from specops.prometheus.series import POOLS, PoolName
+from specops.render.server import to_yaml
+
+ELSEWHERE = "http://HOST:PORT/v1"
+"""An address that only the user knows."""
+
+_FLAGS = {
+    True: ("--tree chain:3", "with speculation: vLLM --speculative-config, SGLang --speculative-algorithm"),
+    False: ("--no-speculation", "without speculation"),
+}
+
+
+def start(base_url: str, model: str | None, *, speculates: bool) -> str:
+    """A command that serves `model` at this address: the embedded engine's stands for any other."""
+    at = urlsplit(base_url)
+    flag, words = _FLAGS[speculates]
+    name = f"--served-model-name {shlex.quote(model)} " if model else ""
+    where = "" if is_loopback(base_url) else f" on {at.hostname}"
+    return (
+        f"specops serve --port {at.port or 80} {name}{flag}"
+        f"  # or the start command of your own server{where}, {words}"
+    )
+
+
+def request(base_url: str, model: str) -> str:
+    """A command that sends one short request."""
+    key = next((name for name in API_KEYS if os.environ.get(name)), None)
+    access = f' -H "Authorization: Bearer ${key}"' if key else ""
+    body = json.dumps({"model": model, "prompt": "hello", "max_tokens": 16})
+    url = shlex.quote(f"{base_url}/completions")
+    return f"curl -s {url}{access} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+INTO_ROLLOUT = "ROLLOUT, in place of the sections of the same names"
+
+
+def sections(rollout: Rollout, changes: Mapping[str, Mapping[str, Any]]) -> Paste:
+    """Whole sections of the rollout file, each with what it has and the changes to it."""
+    written = rollout.model_dump(mode="json", exclude_unset=True, include=set(changes))
+    changed = {name: written.get(name, {}) | dict(change) for name, change in changes.items()}
+    return Paste(into=INTO_ROLLOUT, text=to_yaml(changed))
+
+
+def pool_at(rollout: Rollout, pool: PoolName, **changes: str) -> Paste:
+    """The section `pools`, in which an endpoint has another address or model."""
+    pools = _pools(rollout)
+    return sections(rollout, {"pools": pools | {pool: pools[pool] | changes}})
+
+
+def swapped(rollout: Rollout) -> Paste:
+    """The sections that name a pool, each the other way round."""
+    changes: dict[str, Mapping[str, Any]] = {"pools": _swapped(_pools(rollout))}
+    if rollout.addresses.standard or rollout.addresses.speculative:
+        changes["addresses"] = _swapped({pool: getattr(rollout.addresses, pool) for pool in POOLS})
+    if rollout.monitor.names:
+        changes["monitor"] = {"names": _swapped(rollout.monitor.names)}
+    return sections(rollout, changes)
+
+
+def _pools(rollout: Rollout) -> dict[str, Any]:
+    pools: dict[str, Any] = rollout.pools.model_dump(mode="json", exclude_unset=True)
+    return pools
+
+
+def _swapped(by_pool: Mapping[Any, Any]) -> dict[str, Any]:
+    return {
+        pool: by_pool[other] for pool, other in zip(POOLS, reversed(POOLS), strict=True) if other in by_pool
+    }

@@ -1,0 +1,116 @@
+"""What `verify-draft --measure` stores: `data.estimate`. It needs no engine to be read."""
+
+from __future__ import annotations
+
+from typing import NotRequired
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
+
+from specops.phases.ab.speedups import Shown
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AtDepth(_Stored):
+    """How the children of nodes at one depth fared, along the draft's first choices; the root's is 0."""
+
+    parents: float
+    """How many nodes were reached; at temperature 0 a count, above it an expected one."""
+
+    by_rank: tuple[float, ...]
+    """The share of them whose child of rank 0, 1, … was accepted."""
+
+
+class Accepted(_Stored):
+    prompts: int
+    tokens: int
+    """That the target wrote after them."""
+
+    depths: tuple[AtDepth, ...]
+
+
+class Speedup(_Stored):
+    """Predicted, end to end, over the target alone."""
+
+    estimate: float
+    interval: Shown | None
+    """95%; None where the sample has too few prompts for one."""
+
+
+class Prediction(_Stored):
+    tree: str
+    tokens_per_step: float
+    step_ms: float
+    """In the engine."""
+
+    overall: Speedup
+    by_class: dict[str, Speedup]
+
+
+class CostsAt(_Stored):
+    """Milliseconds, at one length of context."""
+
+    context: int
+    plain_step: float
+    draft_first_pass: float
+    draft_level: dict[int, float]
+    """A further pass of the draft, by its nodes."""
+
+    target: dict[int, float]
+    """The target's pass and the verification, by tokens."""
+
+    crowding: float
+    """What each further pass of the draft adds to the target's."""
+
+    commit: float
+    gather: float
+    """What committing takes longer where a tree branches."""
+
+    prompt: float
+    prompt_drafted: float
+
+
+class Api(_Stored):
+    """Milliseconds that the API adds."""
+
+    request: float
+    chunk: float
+
+
+class Estimate(_Stored):
+    chosen: str
+    """The tree to take: this draft's, one of n-grams, or `none`. The smallest of those that are predicted
+    to be as fast as the best."""
+
+    drafted: Prediction
+    """The best that this draft does, whether or not it pays."""
+
+    alternatives: tuple[Prediction, ...]
+    """Every tree that was predicted answer by answer; the best first."""
+
+    any_shape: float
+    """How many times the tokens a step of `drafted` a tree of any shape with as many nodes would give, by the
+    table of acceptance."""
+
+    acceptance: Accepted
+    by_class: dict[str, Accepted]
+    costs: tuple[CostsAt, ...]
+    """At a short and at a long context."""
+
+    api: Api
+    temperature: float
+    assumptions: tuple[str, ...]
+
+    @property
+    def best(self) -> Prediction | None:
+        """What `chosen` is predicted to do; None for none."""
+        return next((found for found in self.alternatives if found.tree == self.chosen), None)
+
+
+class Estimated(TypedDict):
+    """Of `data` of the result, beside `verify.Verified`."""
+
+    estimate: NotRequired[Estimate]
