@@ -313,12 +313,8 @@ def _attestation() -> Any:
 
 
 def _diagnose() -> Any:
-<<<<<<< specops/cli/schema.py
-    from specops.phases.diagnose import Diagnosis
-=======
     from specops.phases import summaries
-    from specops.phases.diagnose.diagnose import Diagnosis
->>>>>>> /tmp/wt/mine.py
+    from specops.phases.diagnose import Diagnosis
 
     return Content((Diagnosis,), summary=summaries.Counts)
 

@@ -30,7 +30,7 @@ import yaml
 from calling import specops
 from daemons import answers, free_port, wait_until
 
-from specops.launch.process import Server
+from specops.launch.servers import Server
 
 ROOT = Path(__file__).parents[2]
 UP_S = 90.0
