@@ -34,6 +34,7 @@ from specops.launch.servers import Server
 
 ROOT = Path(__file__).parents[2]
 UP_S = 90.0
+SLOW = pytest.mark.slow
 
 
 @dataclass(frozen=True)
@@ -289,12 +290,14 @@ def test_a_model_that_is_not_served_is_replaced_by_one_that_is(
     mended(desk, "standard endpoint")
 
 
+@SLOW
 def test_too_few_prompts_are_repeated(desk: Desk, written) -> None:
     desk.path = written()
     mended(desk, "prompts")
     assert yaml.safe_load(desk.path.read_text())["measure"]["endpoint"] == "completions", "it is kept"
 
 
+@SLOW
 def test_samples_are_replaced_by_prompts_of_your_own(desk: Desk, written) -> None:
     desk.path = written()
     samples = ROOT / "playbooks" / "embedded" / "prompts.json"
@@ -314,6 +317,7 @@ def test_a_key_that_is_wanted_is_exported(desk: Desk, written, standard: Server,
         mended(desk, "standard endpoint", YOUR_KEY="secret")
 
 
+@SLOW
 def test_a_limit_of_requests_goes_into_the_file_and_is_respected(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
@@ -329,6 +333,7 @@ def test_a_limit_of_requests_goes_into_the_file_and_is_respected(
         assert yaml.safe_load(desk.path.read_text())["measure"]["max_rps"] == 1
 
 
+@SLOW
 def test_without_a_file_a_limit_is_waited_for(desk: Desk, standard: Server) -> None:
     with gate(standard.base_url) as (before, url):
         before.every_s = 0.9
@@ -341,6 +346,7 @@ def test_without_a_file_a_limit_is_waited_for(desk: Desk, standard: Server) -> N
         assert "endpoint" not in desk.doctor()
 
 
+@SLOW
 def test_a_page_in_place_of_an_api_is_corrected_to_its_path(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
@@ -353,6 +359,7 @@ def test_a_page_in_place_of_an_api_is_corrected_to_its_path(
         assert alone.doctor()["endpoint"].command == f"specops doctor --base-url {url}"
 
 
+@SLOW
 def test_a_page_at_the_right_path_gets_another_address(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
@@ -363,6 +370,7 @@ def test_a_page_at_the_right_path_gets_another_address(
         mended(desk, "standard endpoint", HOST=host, PORT=port)
 
 
+@SLOW
 def test_a_clock_is_set_by_the_command(desk: Desk, written, standard: Server, server: Server) -> None:
     """`timedatectl` is a stand-in: it sets the clock of the server, which no test may do to a machine."""
     desk.shell()
@@ -376,6 +384,7 @@ def test_a_clock_is_set_by_the_command(desk: Desk, written, standard: Server, se
         mended(desk, "standard clock")
 
 
+@SLOW
 def test_a_server_in_both_pools_of_the_router_is_given_to_one(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
@@ -384,6 +393,7 @@ def test_a_server_in_both_pools_of_the_router_is_given_to_one(
     mended(desk, "pool addresses")
 
 
+@SLOW
 def test_names_of_another_engine_are_given_to_monitoring(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
@@ -394,9 +404,6 @@ def test_names_of_another_engine_are_given_to_monitoring(
         desk.path = written(pools=pools(url, server.base_url))
         mended(desk, "standard metric names")
         assert yaml.safe_load(desk.path.read_text())["monitor"]["names"] == {"standard": "vllm-0.10"}
-
-
-SLOW = pytest.mark.slow
 
 
 @SLOW
