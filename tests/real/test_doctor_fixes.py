@@ -187,10 +187,10 @@ class Gate:
             self._last = now
         return None
 
-    def forwarded(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def forwarded(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
         request = urllib.request.Request(self.root + path, body, method=method)
         if body:
-            request.add_header("Content-Type", "application/json")
+            request.add_header("Content-Type", kind)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=30) as answer:
@@ -218,7 +218,9 @@ def gate(base_url: str) -> Iterator[tuple[Gate, str]]:
 
         def answer(self, body: bytes | None) -> None:
             refused = before.refusal(self.path, self.headers["Authorization"])
-            status, text = refused or before.forwarded(self.command, self.path, body)
+            status, text = refused or before.forwarded(
+                self.command, self.path, body, self.headers["Content-Type"] or ""
+            )
             self.send_response(status)
             if status == 429:
                 self.send_header("Retry-After", "1")
@@ -413,13 +415,11 @@ def test_a_server_that_does_not_run_is_started(desk: Desk, written, standard: Se
     command = desk.doctor()["speculative endpoint"].command
     assert command is not None
     with desk.serving(command, lambda: answers(f"http://127.0.0.1:{port}/health")):
+        alone = Desk(desk.folder, arguments=("--base-url", f"http://127.0.0.1:{port}/v1"))
+        mended(alone, "metric names")  # some come with the first request
         found = desk.doctor()
         assert "speculative endpoint" not in found
         assert "speculative metrics" not in found
-        names = found["speculative metric names"].command  # some come with the first request
-        assert names is not None
-        desk.run(names)
-        assert "speculative metric names" not in desk.doctor()
 
 
 @SLOW
@@ -529,8 +529,9 @@ def test_a_guard_that_does_not_run_is_started(desk: Desk, written, standard: Ser
     config = desk.folder / "prometheus.yml"
     config.write_text("scrape_configs: []\n")
     where = f"127.0.0.1:{free_port()}"
+    guard = {"actions": [{"kind": "flag_file", "path": str(desk.folder / "percent")}]}
     with daemons.prometheus(config, desk.folder) as up:
-        desk.path = written(addresses={"prometheus": up.url, "guard": where})
+        desk.path = written(addresses={"prometheus": up.url, "guard": where}, guard=guard)
         command = desk.doctor()["guard"].command
         assert command is not None
         with desk.serving(command, lambda: answers(f"http://{where}/health")):
@@ -558,7 +559,7 @@ def test_a_shell_on_one_core_may_use_all(desk: Desk) -> None:
     page = _isolated(desk, "taskset -c 0 bash", "specops doctor")
     fix = findings(page)["cores"].command
     assert fix is not None
-    page = _isolated(desk, "taskset -c 0 bash", f"{fix} >&2; specops doctor")
+    page = _isolated(desk, "taskset -c 0 bash", f"{{ {fix}\n}} >&2; specops doctor")
     assert "cores" not in findings(page)
 
 
@@ -566,8 +567,10 @@ def test_a_shell_on_one_core_may_use_all(desk: Desk) -> None:
 def test_a_loopback_interface_that_is_down_is_set_up(desk: Desk) -> None:
     inside = "unshare --user --map-root-user --net bash"
     _needs_namespaces(inside, "ip")
+    if "port" not in findings(_isolated(desk, inside, "specops doctor")):
+        pytest.skip("a server may listen on 127.0.0.1 here although the interface is down")
     fix = findings(_isolated(desk, inside, "specops doctor"))["port"].command
-    page = _isolated(desk, inside, f"{fix} >&2; specops doctor")
+    page = _isolated(desk, inside, f"{{ {fix}\n}} >&2; specops doctor")
     assert "port" not in findings(page)
 
 
@@ -595,7 +598,7 @@ def test_a_missing_model_of_the_shipped_pair_comes_back(desk: Desk) -> None:
     (clone / "playbooks" / "embedded" / "draft" / "model.safetensors").unlink()
     desk.environment["PYTHONPATH"] = f"{clone}:{clone / 'kernels'}"
     fix = findings(_isolated(desk, "bash", "specops doctor"))["shipped pair"].command
-    page = _isolated(desk, "bash", f"{fix} >&2; specops doctor")
+    page = _isolated(desk, "bash", f"{{ {fix}\n}} >&2; specops doctor")
     assert "shipped pair" not in findings(page)
 
 

@@ -22,7 +22,7 @@ from specops.phases.doctor.machine import ANSWER_S, Check, Paste
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.phases.monitor.render import FOLDER
 from specops.progress import Silent
-from specops.prometheus.api import HINT_ACCESS, TOKEN, Api
+from specops.prometheus.api import HINT_ACCESS, HINT_UP, TOKEN, Api
 from specops.render.figures import count
 from specops.render.prometheus.scrape import RULE_FILES, prometheus_config
 from specops.render.server import to_yaml
@@ -123,10 +123,14 @@ def prometheus_at(url: str, watched: Watched | None = None) -> Iterator[Check]:
         yield from clock(url, api.instant("vector(time())")[0].value)
         yield _named(check(rollout, api, Silent()), url, watched)
     except SpecopsError as error:
-        fix = _answering(url, watched)
-        if error.hint == HINT_ACCESS:
-            fix = f"export {TOKEN}=YOUR_TOKEN"
-        yield Check(name="prometheus server", status="fail", found=error.message, fix=fix)
+        fixes = {HINT_UP: _answering(url, watched), HINT_ACCESS: f"export {TOKEN}=YOUR_TOKEN"}
+        other = f"curl -i {shlex.quote(url)}/api/v1/status/buildinfo  # is it a Prometheus?"
+        yield Check(
+            name="prometheus server",
+            status="fail",
+            found=error.message,
+            fix=fixes.get(error.hint or "", other),
+        )
     finally:
         if api is not None:
             api.close()
