@@ -173,6 +173,7 @@ class Gate:
         self.every_s = 0.0
         self.ahead_s: Callable[[], float] = lambda: 0.0
         self.metrics: Callable[[str], str] = lambda text: text
+        self.posts = 0
         self._last = 0.0
 
     def refusal(self, path: str, authorization: str | None) -> tuple[int, bytes] | None:
@@ -189,6 +190,7 @@ class Gate:
 
     def forwarded(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
         request = urllib.request.Request(self.root + path, body, method=method)
+        self.posts += method == "POST"
         if body:
             request.add_header("Content-Type", kind)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -409,14 +411,21 @@ def test_names_of_another_engine_are_given_to_monitoring(
 
 
 @SLOW
+def test_names_that_come_with_the_first_request_come_with_it(desk: Desk, server: Server) -> None:
+    with gate(server.base_url) as (before, url):
+        late = re.compile(r"^vllm:request_success_total.*\n", re.MULTILINE)
+        before.metrics = lambda text: text if before.posts else late.sub("", text)
+        desk.arguments = ("--base-url", url)
+        mended(desk, "metric names")
+
+
+@SLOW
 def test_a_server_that_does_not_run_is_started(desk: Desk, written, standard: Server) -> None:
     port = free_port()
     desk.path = written(pools=pools(standard.base_url, f"http://127.0.0.1:{port}/v1"))
     command = desk.doctor()["speculative endpoint"].command
     assert command is not None
     with desk.serving(command, lambda: answers(f"http://127.0.0.1:{port}/health")):
-        alone = Desk(desk.folder, arguments=("--base-url", f"http://127.0.0.1:{port}/v1"))
-        mended(alone, "metric names")  # some come with the first request
         found = desk.doctor()
         assert "speculative endpoint" not in found
         assert "speculative metrics" not in found
@@ -525,16 +534,20 @@ def test_a_router_that_does_not_run_is_rendered_and_started(desk: Desk, written,
 
 
 @SLOW
-def test_a_guard_that_does_not_run_is_started(desk: Desk, written, standard: Server) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_guard_that_does_not_run_is_started(desk: Desk, written, elsewhere: bool) -> None:
     config = desk.folder / "prometheus.yml"
     config.write_text("scrape_configs: []\n")
     where = f"127.0.0.1:{free_port()}"
-    guard = {"actions": [{"kind": "flag_file", "path": str(desk.folder / "percent")}]}
+    guard = {"actions": [{"kind": "flag_file", "path": str(desk.folder / "percent")}], "listen": where}
+    named = f"127.0.0.1:{free_port()}" if elsewhere else where
     with daemons.prometheus(config, desk.folder) as up:
-        desk.path = written(addresses={"prometheus": up.url, "guard": where}, guard=guard)
-        command = desk.doctor()["guard"].command
-        assert command is not None
-        with desk.serving(command, lambda: answers(f"http://{where}/health")):
+        desk.path = written(addresses={"prometheus": up.url, "guard": named}, guard=guard)
+        fix = desk.doctor()["guard"]
+        assert (fix.into is not None) == elsewhere
+        desk.follow(Printed(fix.found, fix.into, fix.text, None))
+        assert fix.command is not None
+        with desk.serving(fix.command, lambda: answers(f"http://{where}/health")):
             assert "guard" not in desk.doctor()
 
 

@@ -21,6 +21,7 @@ from specops.errors import EndpointError, SpecopsError
 from specops.load.counters import Observed, looks_idle, several_tokens, speculating_standard
 from specops.load.server_identity import address, probe
 from specops.load.settings import BaselineSettings
+from specops.net import is_loopback
 from specops.phases.doctor import fixes
 from specops.phases.doctor.endpoint import Place, endpoint
 from specops.phases.doctor.machine import ANSWER_S, Check, Paste
@@ -41,7 +42,7 @@ def deployment(rollout: Rollout, path: Path | None = None) -> Iterator[Check]:
     looks = [partial(_endpoint, rollout, name) for name in POOLS]
     looks += [partial(pools, rollout)]
     looks += [partial(_router, rollout, folder, where) for where in addresses.routers]
-    looks += [partial(_guard, addresses.guard)] if addresses.guard else []
+    looks += [partial(_guard, rollout, addresses.guard)] if addresses.guard else []
     if addresses.prometheus:
         looks += [partial(prometheus_at, addresses.prometheus, Watched(rollout, folder))]
     with ThreadPoolExecutor(len(looks)) as threads:
@@ -161,19 +162,33 @@ def _router(rollout: Rollout, folder: Path, where: str) -> Iterator[Check]:
             status="warn",
             found=error.message,
             fix=f"specops route render ROLLOUT && nginx -p {shlex.quote(str(folder / NGINX))} -c {CONF}",
-            paste=None
-            if where == rollout.route.admin
-            else fixes.sections(rollout, {"addresses": {"routers": [rollout.route.admin]}}),
+            paste=_listening(rollout, where, rollout.route.admin),
         )
         return
     yield Check(name="router", status="ok", found=f"{where} answers, and says where its switch stands")
 
 
-def _guard(where: str) -> Iterator[Check]:
+def _listening(rollout: Rollout, where: str, listens: str) -> Paste | None:
+    """The addresses, with the one at which a program of this machine listens by the rollout file."""
+    if where == listens or not is_loopback(f"http://{where}"):
+        return None
+    addresses = rollout.addresses
+    changed = {"guard": listens} if where == addresses.guard else {}
+    routers = [listens if one == where else one for one in addresses.routers]
+    return fixes.sections(rollout, {"addresses": changed or {"routers": routers}})
+
+
+def _guard(rollout: Rollout, where: str) -> Iterator[Check]:
     try:
         ask("see whether the guard lives", "GET", f"http://{where}/health", timeout_s=ANSWER_S)
     except EndpointError as error:
-        yield Check(name="guard", status="warn", found=error.message, fix="specops guard run ROLLOUT")
+        yield Check(
+            name="guard",
+            status="warn",
+            found=error.message,
+            fix="specops guard run ROLLOUT",
+            paste=_listening(rollout, where, rollout.guard.listen),
+        )
         return
     yield Check(name="guard", status="ok", found=f"{where} answers")
 
