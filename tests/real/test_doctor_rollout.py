@@ -53,7 +53,7 @@ def test_what_is_not_there_is_named_with_its_mend(written, server) -> None:
     assert all(check.fix or check.paste for check in found.values() if check.status != "ok")
     done = specops("doctor", str(path))
     assert done.returncode == Exit.NO
-    assert f"fix: specops guard run {path}" in done.stdout
+    assert f"\nspecops guard run {path}\n" in done.stdout, "below the address that is pasted"
 
 
 def test_programs_that_start_the_pools_are_looked_for(written) -> None:

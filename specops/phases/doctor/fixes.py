@@ -23,21 +23,22 @@ ELSEWHERE = "http://HOST:PORT/v1"
 """An address that only the user knows."""
 
 _FLAGS = {
-    True: ("--tree chain:3", "with speculation: vLLM --speculative-config, SGLang --speculative-algorithm"),
-    False: ("--no-speculation", "without speculation"),
+    True: (
+        ("--tree", "chain:3"),
+        "with speculation: vLLM --speculative-config, SGLang --speculative-algorithm",
+    ),
+    False: (("--no-speculation",), "without speculation"),
 }
 
 
 def start(base_url: str, model: str | None, *, speculates: bool) -> str:
     """A command that serves `model` at this address: the embedded engine's stands for any other."""
     at = urlsplit(base_url)
-    flag, words = _FLAGS[speculates]
-    name = f"--served-model-name {shlex.quote(model)} " if model else ""
+    flags, means = _FLAGS[speculates]
+    name = ["--served-model-name", model] if model else []
+    command = shlex.join(["specops", "serve", "--port", str(at.port or 80), *name, *flags])
     where = "" if is_loopback(base_url) else f" on {at.hostname}"
-    return (
-        f"specops serve --port {at.port or 80} {name}{flag}"
-        f"  # or the start command of your own server{where}, {words}"
-    )
+    return f"{command}  # or the start command of your own server{where}, {means}"
 
 
 def request(base_url: str, model: str) -> str:
