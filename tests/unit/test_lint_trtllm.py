@@ -192,6 +192,32 @@ REAL = {
         ),
         ["speculative_config.decoding_type"],
     ),
+    # NVIDIA's playbook for DGX Spark: EAGLE-3 of gpt-oss in a container, with a YAML file of its own
+    "a playbook of NVIDIA": (
+        "1.3.0rc26",
+        "docker run --gpus all nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc12 bash -c '\n"
+        "  cat > /tmp/extra-llm-api-config.yml <<EOF\n"
+        "enable_attention_dp: false\ndisable_overlap_scheduler: false\nenable_autotuner: false\n"
+        "cuda_graph_config:\n    max_batch_size: 1\n"
+        "speculative_config:\n    decoding_type: Eagle\n    max_draft_len: 5\n"
+        "    speculative_model_dir: /opt/gpt-oss-120b-Eagle3/\n\n"
+        "kv_cache_config:\n    free_gpu_memory_fraction: 0.9\n    enable_block_reuse: false\nEOF\n"
+        "  trtllm-serve openai/gpt-oss-120b --backend pytorch --tp_size 1 --max_batch_size 1"
+        " --extra_llm_api_options /tmp/extra-llm-api-config.yml'\n",
+        [],
+    ),
+    "a playbook of NVIDIA, a draft model": (
+        "1.3.0rc26",
+        script(
+            "print_iter_log: false\ndisable_overlap_scheduler: true\n"
+            "speculative_config:\n  decoding_type: DraftTarget\n  max_draft_len: 4\n"
+            "  speculative_model_dir: /opt/Llama-3.1-8B-Instruct-FP4\n"
+            "kv_cache_config:\n  enable_block_reuse: false\n",
+            "trtllm-serve nvidia/Llama-3.3-70B-Instruct-FP4 --backend pytorch --tp_size 1 --max_batch_size 1"
+            " --kv_cache_free_gpu_memory_fraction 0.9 --extra_llm_api_options config.yaml",
+        ),
+        [],
+    ),
     "graphs of NVIDIA's page": (
         "1.2.1",
         script(

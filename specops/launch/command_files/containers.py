@@ -127,8 +127,10 @@ def compose_commands(document: dict[str, Any], where: str, files: Mapping[str, s
 
 def _interpolated(text: str) -> str:
     """${NAME:-default} is the default, since no environment is known; $$ is a dollar."""
-    text = re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", text)
-    return re.sub(r"\$\$(?=\w|\{|\()", "$", text)
+    before, text = "", text.replace("$$", "\0")
+    while text != before:  # a default may hold another one
+        before, text = text, re.sub(r"\$\{\w+:?-((?:[^{}$]|\$(?!\{))*)\}", r"\1", text)
+    return text.replace("\0", "$")
 
 
 def _configs(document: dict[str, Any]) -> dict[str, str]:

@@ -140,6 +140,7 @@ READERS: tuple[tuple[Callable[[Document], bool], Callable[..., Iterator[Command]
     (containers.is_compose, containers.compose_commands),
     (kubernetes.is_kserve, kubernetes.kserve_commands),
     (is_ray_serve, ray_serve_commands),
+    (helm.is_runtime, helm.runtime_commands),
     (kubernetes.is_one, kubernetes.commands),
     (helm.is_one, helm.commands),
     (is_flags_file, flags_file_commands),

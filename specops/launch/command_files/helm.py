@@ -1,7 +1,9 @@
 """Helm values: of vLLM's production-stack, of llm-d's modelservice, and of charts that have a command.
 
-What the charts make of them was read in their templates: production-stack at a6c01db
-(helm/templates/deployment-vllm-multi.yaml), llm-d-modelservice at 3051935 (templates/_helpers.tpl).
+Also the VLLMRuntime of production-stack's operator, whose settings have the names of the chart's. What the
+charts make of them was read in their templates: production-stack at a6c01db
+(helm/templates/deployment-vllm-multi.yaml, operator/internal/controller/vllmruntime_controller.go),
+llm-d-modelservice at 3051935 (templates/_helpers.tpl).
 """
 
 from __future__ import annotations
@@ -27,6 +29,27 @@ CONFIG = {
 
 ROLES = ("decode", "prefill")
 SIZES = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
+
+
+def is_runtime(document: dict[str, Any]) -> bool:
+    return document.get("kind") == "VLLMRuntime" and isinstance(document.get("spec"), dict)
+
+
+def runtime_commands(document: dict[str, Any], where: str, files: Mapping[str, str]) -> Iterator[Command]:
+    """Its model, its vLLM's settings and its image as one entry of the chart's."""
+    spec = {key: part for key, part in document["spec"].items() if isinstance(part, dict)}
+    model, config = spec.get("model", {}), spec.get("vllmConfig", {})
+    image = spec.get("deploymentConfig", {}).get("image")
+    repository, _, tag = str(image.get("name", "") if isinstance(image, dict) else "").rpartition(":")
+    named = document.get("metadata")
+    entry = model | {
+        "name": named.get("name", "") if isinstance(named, dict) else "",
+        "repository": repository,
+        "tag": tag,
+        "vllmConfig": {key: model[key] for key in CONFIG if key in model} | config,
+        "env": config.get("env"),
+    }
+    yield from _production_stack({"modelSpec": [entry]}, files)
 
 
 def is_one(document: dict[str, Any]) -> bool:

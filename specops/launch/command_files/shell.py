@@ -21,6 +21,8 @@ BEFORE = ("exec", "nohup", "sudo", "time", "command", "then", "do", "!")
 SAYING = ("echo", "printf")
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*>(?=\s|$)")
+"""<model-path>, as guides have it where a reader writes a word; bash would read a file and write another."""
 Value = str | list[str] | None
 """Of a variable: a text, an array, or None: not known."""
 
@@ -73,6 +75,9 @@ class Simple:
 
     after: str = ""
     """The operator before it."""
+
+    pattern: bool = False
+    """It is a pattern of `case`, and no command."""
 
 
 def commands(
@@ -269,17 +274,25 @@ def _simple_commands(text: str, where: str) -> Iterator[Simple]:
     lexer = _Lexer(text, where)
     line: list[Simple] = []
     current = Simple(1)
+    opened = 0
     while True:
         lexer.blank()
         if lexer.at >= len(text):
             break
         char = lexer.peek()
-        if char in "<>" or lexer.peek(2) == "&>":
+        if char == "<" and (placeholder := PLACEHOLDER.match(text, lexer.at)):
+            lexer.at = placeholder.end()
+            current.words.append(Word([Part("text", placeholder[0], quoted=True)]))
+        elif char in "<>" or lexer.peek(2) == "&>":
             _redirection(lexer, current)
         elif char in "\n;&|()":
             found = re.compile(r"\n|&&|\|\||;;&?|;&|\|&|.").match(text, lexer.at)
             assert found is not None
             lexer.at = found.end()
+            opened += char == "("
+            if char == ")" and not opened:  # nothing that it closes: the end of a pattern, a|b)
+                _mark(line, current)
+            opened -= char == ")" and opened > 0
             if current.words or current.waits:
                 line.append(current)
                 current = Simple(lexer.line, after=found[0])
@@ -299,6 +312,15 @@ def _simple_commands(text: str, where: str) -> Iterator[Simple]:
                 current.words.append(word)
     lexer.here()
     yield from [*line, *([current] if current.words or current.waits else [])]
+
+
+def _mark(line: list[Simple], current: Simple) -> None:
+    """`current` as a pattern of `case`, and what is joined to it by |."""
+    current.pattern = True
+    for before, after in zip(reversed(line), [current, *reversed(line)], strict=False):
+        if after.after != "|":
+            return
+        before.pattern = True
 
 
 def _redirection(lexer: _Lexer, current: Simple) -> None:
@@ -345,6 +367,9 @@ class _Reader:
 
     def read(self, simple: Simple) -> Iterator[Command]:
         yield from self._here(simple)
+        if simple.pattern:
+            self._keyword(simple.words[0].plain if simple.words else None, simple)
+            return
         words = list(simple.words)
         while words and (self._keyword(words[0].plain, simple) or words[0].plain in BEFORE):
             words.pop(0)
@@ -467,9 +492,12 @@ class _Reader:
             block.changed |= changed
 
     def _perhaps(self, name: str, before: Value, now: Value) -> Value:
-        """Words that a branch may add to an array are one word that is not known."""
+        """What a branch may add to an array, or to a text, is one word that is not known."""
         if isinstance(before, list) and isinstance(now, list) and now[: len(before)] == before:
             return [*before, f"${{{name}[@]}}"]
+        perhaps = f" ${{{name}}}"
+        if isinstance(before, str) and isinstance(now, str) and before and now.startswith(f"{before} "):
+            return before if before.endswith(perhaps) else before + perhaps
         return None
 
     # Assignments

@@ -144,6 +144,9 @@ def unknown(given: Given, build: Build) -> Iterator[Found]:
         same = next((name for name in sorted(table().same(flag)) if name in build.flags), None)
         if flag in build.gone:
             why = f"llama.cpp {build.judged} refuses it: {build.gone[flag]}"
+        if flag in NOW and (given.value(flag) or "").endswith(".gguf"):  # a model, as forks name it
+            why = f"llama.cpp {build.judged} does not take a model by this name"
+            new = next(name for name in DRAFT if name in build.flags)
         if new is not None and new in build.flags:
             yield _found("error", flag, why, new, _renamed(flag, new))
         elif flag in NOW and flag in build.gone:

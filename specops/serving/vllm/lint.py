@@ -13,6 +13,9 @@ from specops.serving.vllm.given import CALL, CONFIG, Given, as_json
 from specops.serving.vllm.rules import RULES
 from specops.serving.vllm.versions import OLDEST, Version, installed, table
 
+OMNI = "--omni"
+"""Of vLLM-Omni, a package that takes over `vllm serve` where it has this flag."""
+
 
 def lint(
     words: Sequence[str], version: Version | None, around: Mapping[str, str] | None = None
@@ -22,6 +25,8 @@ def lint(
     `around`: variables that are set outside the words. ConfigError for a version older than `OLDEST`.
     """
     given, release = Given.parse(words, around), table().release(version)
+    if given.has(OMNI):
+        return [Finding("note", OMNI, "vLLM-Omni has flags of its own, which specops does not judge")]
     found, _ = settled(given, release, RULES)
     issues = known_issues.findings("vllm", str(release.requested), given.as_words(), CALL)
     return by_level([*found, *issues])
@@ -32,6 +37,8 @@ def corrected(
 ) -> list[str] | None:
     """The words with everything fixed that a rule can fix; None where there was nothing to fix."""
     given = Given.parse(words, around)
+    if given.has(OMNI):
+        return None
     _, fixed = settled(given, table().release(version), RULES)
     return None if fixed.words() == given.words() else fixed.words()
 
