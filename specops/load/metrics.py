@@ -208,7 +208,9 @@ def chunk_gaps(observation: Observation) -> list[float]:
 
 
 def amortised_itl(observation: Observation) -> list[float]:
-    """Empty where the server does not count each chunk's tokens."""
+    """Empty where the server does not count each chunk's tokens, and where the answer came all at once."""
+    if all_at_once(observation):
+        return []
     return [
         (later.at - earlier.at) / later.tokens
         for earlier, later in pairwise(observation.answer.chunks)

@@ -169,6 +169,36 @@ LENGTH = [
         "no",
         r"fail",
     ),
+    ab(
+        "no_spaces",
+        "1.55 times as fast; answers come without white space; temperature 0.7",
+        replace(FASTER, no_spaces=True),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "counts_characters",
+        "1.55 times as slow; its usage counts characters",
+        replace(STANDARD, ttft_ms=15.0, token_ms=9.4, usage_factor=3.0),
+        "not deploy",
+        r"counts",
+    ),
+    ab(
+        "counts_characters_sampled",
+        "the same at temperature 0.7",
+        replace(STANDARD, ttft_ms=15.0, token_ms=9.4, usage_factor=3.0),
+        "not deploy",
+        r"counts",
+        options=SAMPLED,
+    ),
+    ab(
+        "counts_a_few_more",
+        "equal servers at temperature 0.7; the challenger's usage is 1.2 times its tokens",
+        replace(EQUAL, usage_factor=1.2),
+        "not deploy",
+        options=SAMPLED,
+        prompts=MANY,
+    ),
 ]
 
 UNLIKE_ANSWERS = [

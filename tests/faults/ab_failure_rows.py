@@ -177,6 +177,27 @@ FAILURES = [
         options=MIXED,
         prompts=32,
     ),
+    ab(
+        "limited",
+        "the challenger is 1.55 times as fast, and refuses more than 15 requests a second",
+        replace(FASTER, per_second=15),
+        "not deploy",
+        r"were refused at first",
+    ),
+    ab(
+        "standard_limited",
+        "equal servers; the standard refuses more than 15 requests a second",
+        EQUAL,
+        "not deploy",
+        standard=replace(STANDARD, per_second=15),
+    ),
+    ab(
+        "half_of_one_class_fails",
+        "1.55 times as fast; half of the requests of one class fail",
+        failing("http_500", 0.5, classes=("code",)),
+        "not deploy",
+        r"fail",
+    ),
 ]
 
 CACHES = [

@@ -219,6 +219,28 @@ DRIFT = [
         standard=replace(STANDARD, drift=((0, 1.0), (100, 2.0))),
         prompts=MANY,
     ),
+    ab(
+        "alternates",
+        "equal servers; every second request takes twice as long",
+        replace(EQUAL, alternate=2.0),
+        "not deploy",
+        standard=replace(STANDARD, alternate=2.0),
+    ),
+    ab(
+        "burdens_the_standard",
+        "equal servers; each answer of the challenger leaves 20 ms of work, which the next requests wait for",
+        replace(EQUAL, burden_ms=20.0),
+        "not deploy",
+    ),
+    ab(
+        "wakes_up_sampled",
+        "equal servers; the standard's first two requests after the other's turn take 3 times as long",
+        EQUAL,
+        "not deploy",
+        standard=replace(STANDARD, wake=(2, 3.0)),
+        prompts=MANY,
+        options=SAMPLED,
+    ),
 ]
 
 CHUNKS = [
@@ -289,6 +311,67 @@ CHUNKS = [
         "each token 1.55 times as fast; the stream ends 200 ms after its last text",
         replace(FASTER, linger_ms=200.0),
         "not deploy",
+    ),
+    ab(
+        "buffered_answers",
+        "equal servers; a proxy holds the challenger's answers back until they are whole",
+        replace(EQUAL, buffered=True),
+        "not deploy",
+    ),
+    ab(
+        "buffered_sampled",
+        "the same at temperature 0.7: the time per token seems to be nothing",
+        replace(EQUAL, buffered=True),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "buffered_stump",
+        "the same; answers end at 80%",
+        replace(EQUAL, buffered=True, length=0.8),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "closes_every_fifth",
+        "1.55 times as fast; both close a connection after five answers, without notice",
+        replace(FASTER, closing_after=5),
+        "deploy",
+        never=(r"[1-9]\d* of \d+ requests failed",),
+        standard=replace(STANDARD, closing_after=5),
+    ),
+    ab(
+        "challenger_closes",
+        "equal servers; only the challenger closes a connection after five answers",
+        replace(EQUAL, closing_after=5),
+        "not deploy",
+    ),
+    ab(
+        "standard_closes",
+        "equal servers; the standard closes a connection after each answer, without notice",
+        EQUAL,
+        "not deploy",
+        standard=replace(STANDARD, closing_after=1),
+    ),
+    ab(
+        "bursts_of_four",
+        "equal servers; the challenger sends four tokens at a time",
+        replace(EQUAL, ttft_ms=29.5, first_chunk=4, chunk=4),
+        "not deploy",
+    ),
+    ab(
+        "bursts_of_four_sampled",
+        "the same at temperature 0.7: the first chunk has four tokens",
+        replace(EQUAL, ttft_ms=29.5, first_chunk=4, chunk=4),
+        "not deploy",
+        options=SAMPLED,
+    ),
+    ab(
+        "lines_of_windows",
+        "1.55 times as fast; lines end with CR LF, and each event has an id",
+        replace(FASTER, crlf=True),
+        "deploy",
+        prompts=MANY,
     ),
 ]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fault_rows import DRIFTED, EVERY, STANDARD, TWELVE, baseline, failing
+from fault_rows import (
+    DRIFTED,
+    EVERY,
+    STANDARD,
+    TWELVE,
+    baseline,
+    failing,
+)
 from fault_runs import Figures
 
 
@@ -402,6 +409,63 @@ BASELINES = [
         replace(TWELVE, token_ms=40.0, comments=20),
         "yes",
         figures=time_per_token(40.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "total_with_every_chunk",
+        "usage with every chunk is that of the whole answer",
+        replace(TWELVE, usage="total"),
+        "any verdict",
+        figures=lambda result: [*time_per_token(10.0, 12)(result), *no_tokens_per_second(result)],
+        options=EVERY,
+    ),
+    baseline(
+        "buffered",
+        "a proxy holds each answer back until it is whole",
+        replace(TWELVE, buffered=True),
+        "any verdict",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "lines_of_windows",
+        "lines end with CR LF, and each event has an id",
+        replace(TWELVE, crlf=True),
+        "yes",
+        figures=time_per_token(10.0, 12),
+        options=EVERY,
+    ),
+    baseline(
+        "alternates",
+        "every second request takes twice as long",
+        replace(STANDARD, alternate=2.0),
+        "yes",
+        never=(r"not steady",),
+        prompts=96,
+        options=("--repeats=1",),
+    ),
+    baseline(
+        "limited",
+        "it refuses more than 12 requests a second",
+        replace(STANDARD, per_second=12),
+        "any verdict",
+        r"retried",
+        options=EVERY,
+    ),
+    baseline(
+        "closes_every_fifth",
+        "it closes a connection after five answers, without notice",
+        replace(STANDARD, closing_after=5),
+        "yes",
+        never=(r"\bcut\b", r"[1-9]\d* failed"),
+        options=EVERY,
+    ),
+    baseline(
+        "speeds_up_at_once",
+        "the first request on each connection takes 200 ms longer",
+        replace(STANDARD, connection_ms=200.0),
+        "yes",
+        never=(DRIFTED,),
         options=EVERY,
     ),
 ]

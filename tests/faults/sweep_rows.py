@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fault_rows import BETTER, EQUAL, FASTER, OTHER_ANSWERS, SAMPLED, STANDARD, failing, slowed, sweep
+from fault_rows import (
+    BETTER,
+    EQUAL,
+    FASTER,
+    OTHER_ANSWERS,
+    SAMPLED,
+    STANDARD,
+    failing,
+    slowed,
+    sweep,
+)
 from fault_runs import Figures
 
 
@@ -373,5 +383,40 @@ SWEEPS = [
         "every fourth request of K 3 is first refused (429, Retry-After 0.1 s)",
         [failing("http_429_later", 0.25)],
         "not deploy",
+    ),
+    sweep(
+        "buffered_sampled",
+        "equal settings; a proxy holds K 3's answers back until they are whole; temperature 0.7",
+        [replace(EQUAL, buffered=True)],
+        "not deploy",
+        options=SAMPLED,
+    ),
+    sweep(
+        "no_spaces",
+        "K 3 is 1.55 times as fast; answers come without white space; temperature 0.7",
+        [replace(FASTER, no_spaces=True)],
+        "not deploy",
+        options=SAMPLED,
+    ),
+    sweep(
+        "alternates",
+        "equal settings; every second request takes twice as long",
+        [replace(EQUAL, alternate=2.0)] * 2,
+        "not deploy",
+        standard=replace(STANDARD, alternate=2.0),
+    ),
+    sweep(
+        "burdens_the_standard",
+        "equal settings; each answer of K 3 leaves 20 ms of work, which the next requests wait for",
+        [replace(EQUAL, burden_ms=20.0)],
+        "not deploy",
+    ),
+    sweep(
+        "standard_limited",
+        "equal settings; the standard refuses more than 6 requests a second, however often they come",
+        [EQUAL],
+        "refused",
+        r"requests failed[^\n]*too many requests",
+        standard=replace(STANDARD, per_second=6),
     ),
 ]

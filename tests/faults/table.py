@@ -6,10 +6,9 @@ A verdict here follows from what the servers do, never from what the tool says t
 from __future__ import annotations
 
 from ab_rows import AB
-from adversary_rows import ADVERSARIES
 from bad_input_rows import BAD_INPUT
 from baseline_rows import BASELINES
 from fault_runs import Row
 from sweep_rows import SWEEPS
 
-ROWS: list[Row] = [*AB, *SWEEPS, *BASELINES, *BAD_INPUT, *ADVERSARIES]
+ROWS: list[Row] = [*AB, *SWEEPS, *BASELINES, *BAD_INPUT]

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -432,3 +432,66 @@ def test_a_server_may_list_no_model(host: Host) -> None:
     with host.up([Server(bad="no_models")]) as up:
         assert json.loads(get(up.ports[0], "/v1/models")[1])["data"] == []
         assert ask(up.ports[0]).status == 200
+
+
+def test_answers_may_come_otherwise(host: Host) -> None:
+    plain, bare = asked(host, QUICK, PROMPTS[:1]), asked(host, quick(no_spaces=True), PROMPTS[:1])
+    assert bare[0].text == plain[0].text.replace(" ", "")
+    (unended,) = asked(host, quick(no_finish=True), PROMPTS[:1])
+    assert unended.finish is None
+    assert unended.usages == [unended.tokens]
+    assert unended.raw.endswith(b"data: [DONE]\n\n")
+    (total,) = asked(host, quick(usage="total"), PROMPTS[:1])
+    assert set(total.usages) == {total.tokens}
+    assert len(total.usages) == total.tokens + 1
+    (windows,) = asked(host, quick(crlf=True), PROMPTS[:1])
+    assert windows.raw.count(b"\r\n\r\n") == plain[0].tokens
+    assert b"id: 1\r\ndata: {" in windows.raw
+
+
+def test_a_proxy_may_hold_an_answer_back(host: Host) -> None:
+    with host.up(
+        [replace(Server(ttft_ms=5.0, token_ms=10.0), buffered=buffered) for buffered in (False, True)]
+    ) as up:
+        waits = []
+        for port in up.ports:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            body = {"model": "zoo", "stream": True, "messages": [{"role": "user", "content": "short: one"}]}
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {})
+            response = connection.getresponse()
+            began = time.perf_counter()
+            first = response.read1(8)
+            took = time.perf_counter() - began
+            assert first + response.read()
+            waits.append((took, time.perf_counter() - began))
+            connection.close()
+    (first, whole), (first_held, whole_held) = waits
+    assert first < 0.5 * whole
+    assert first_held > 0.9 * whole_held
+
+
+def test_a_connection_may_end_after_some_answers_and_begin_slowly(host: Host) -> None:
+    with host.up([quick(closing_after=2, connection_ms=60.0)]) as up:
+        connection = http.client.HTTPConnection("127.0.0.1", up.ports[0], timeout=20)
+        first, second = (ask(up.ports[0], connection=connection) for _ in range(2))
+        assert first.seconds >= 0.06 > second.seconds
+        with pytest.raises(ConnectionError):
+            ask(up.ports[0], connection=connection)
+        connection.close()
+
+
+def test_a_server_may_refuse_more_than_so_many_requests_a_second(host: Host) -> None:
+    statuses = [said.status for said in asked(host, quick(per_second=3), PROMPTS[:6])]
+    assert statuses == [200] * 3 + [429] * 3
+
+
+def test_work_that_an_answer_leaves_behind_delays_every_server(host: Host) -> None:
+    with host.up([quick(burden_ms=80.0), QUICK]) as up:
+        assert ask(up.ports[1]).seconds < 0.08
+        ask(up.ports[0])
+        assert ask(up.ports[1]).seconds >= 0.06
+
+
+def test_every_second_request_may_be_slower() -> None:
+    keeper = Keeper(Server(alternate=3.0), Clock())
+    assert slowness([keeper], *[0] * 4) == [3.0, 1.0, 3.0, 1.0]

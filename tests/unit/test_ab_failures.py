@@ -57,6 +57,17 @@ def test_refusals_of_the_standard_are_no_speed_of_the_challenger() -> None:
     assert "but only because of requests that failed or were refused (1.00×" in found.reason
 
 
+@pytest.mark.parametrize(("every", "verdict"), [(4, "no"), (24, "undecided")])
+def test_an_arm_that_refuses_at_first_never_deploys(every: int, verdict: str) -> None:
+    """A client that does not ask again has no answer."""
+    waits = {"retries": 1}
+    found = judged(visits(1.6, prompts=48, answer=nth(every, waits)))
+    assert (found.summary["deploy"], found.verdict) == ([], verdict)
+    assert f"{96 // every} of 96 requests were refused at first and 0 of 96" in found.reason
+    both = judged(visits(1.6, prompts=48, answer=lambda *_: dict(waits)))
+    assert both.verdict == "yes", both.reason
+
+
 def test_a_share_that_is_surely_higher_is_a_no_and_one_that_may_be_is_undecided() -> None:
     sure = judged(visits(2.0, prompts=96, answer=nth(10, FAILED)))
     assert sure.verdict == "no"

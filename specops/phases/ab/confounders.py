@@ -37,9 +37,10 @@ STUMP = 3
 """An answer is a stump where it has less than a third of the characters of each answer that the other arm
 gives to the same prompt. Lengths that vary by chance make as many of them in both arms."""
 
-Kind = Literal["failed", "slow", "late", "stock", "stump", "looped", "unanswered", "filtered"]
-"""stock: the answer is, to the letter, the arm's answer to another prompt. looped: most of it is one passage
-over and over. unanswered: it is reasoning and nothing else. filtered: a content filter ended it."""
+Kind = Literal["failed", "refused", "slow", "late", "stock", "stump", "looped", "unanswered", "filtered"]
+"""refused: the first attempt was, and a later one was not. stock: the answer is, to the letter, the arm's
+answer to another prompt. looped: most of it is one passage over and over. unanswered: it is reasoning and
+nothing else. filtered: a content filter ended it."""
 
 
 class Counted(BaseModel):
@@ -89,6 +90,7 @@ class Counted(BaseModel):
 
 _WORDS: dict[Kind, str] = {
     "failed": "failed",
+    "refused": "were refused at first",
     "slow": f"took over {SLOW:g}× the median",
     "late": f"took over {LATE}× the median",
     "stock": "got the same answer as another prompt",
@@ -176,12 +178,17 @@ def _failed(row: Row) -> bool:
     return row.error is not None
 
 
+def _refused(row: Row) -> bool:
+    return row.error is None and row.retries > 0
+
+
 def _looped(row: Row) -> bool:
     return row.error is None and loops(row.text)
 
 
 _HAPPENED: dict[Kind, Callable[[Row], bool]] = {
     "failed": _failed,
+    "refused": _refused,
     "looped": _looped,
     "unanswered": no_answer,
     "filtered": is_filtered,

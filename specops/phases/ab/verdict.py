@@ -60,6 +60,7 @@ class Checks:
     """Counts of requests of all classes at one load, which limit the decision on each class there."""
 
     failures: Counted | None = None
+    refused: Counted | None = None
     slow: Counted | None = None
     late: Counted | None = None
     stock: Counted | None = None
@@ -85,6 +86,7 @@ class Checks:
     def counted(cls, requests: Requests, confidence: float, client_bound: str | None) -> Checks:
         return cls(
             failures=requests.counted("failed", confidence),
+            refused=requests.counted("refused", confidence),
             slow=requests.counted("slow", confidence),
             late=requests.counted("late", confidence),
             stock=requests.counted("stock", confidence),
@@ -101,12 +103,12 @@ class Checks:
         margin = settings.failure_margin
         stumps = None if settings.accept_length_change else self.stumps
         of_answers = (self.stock, stumps, self.looped, self.unanswered, self.filtered)
-        for counted in (self.failures, self.slow, self.late, *of_answers):
+        for counted in (self.failures, self.slow, self.refused, self.late, *of_answers):
             if counted is not None and counted.surely_more(margin):
                 return Decision(verdict="no", reason=str(counted))
         if self.client_bound is not None:
             return Decision(verdict="undecided", reason=self.client_bound)
-        for counted in (self.failures, self.slow):
+        for counted in (self.failures, self.slow, self.refused):
             if decision.verdict != "no" and counted is not None and counted.possibly_more(margin):
                 more: int | None = counted.more_prompts(margin)
                 reason = f"{counted}: about {more} more prompts without another would decide"

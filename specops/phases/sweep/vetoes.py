@@ -80,9 +80,8 @@ def limit(decision: Decision, measured: Measured, settings: AbSettings) -> Decis
     if limited is not decision:
         return limited
     margin = settings.failure_margin
-    more = [
-        str(one) for one in (checks.failures, checks.slow) if one is not None and one.possibly_more(margin)
-    ]
+    counts = (checks.failures, checks.slow, checks.refused)
+    more = [str(one) for one in counts if one is not None and one.possibly_more(margin)]
     found = more + ([cached] if cached else [])
     return decision.model_copy(update={"reason": "; ".join([decision.reason, *found])}) if found else decision
 
