@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,3 +97,27 @@ def test_mean_intervals_cover_the_truth_as_often_as_they_say() -> None:
         assert interval is not None
         covered += interval.low <= 5.0 <= interval.high
     assert 930 <= covered <= 970  # 950 expected, one deviation is 6.9
+
+
+def test_a_quantile_of_clusters_that_are_alike_is_no_surer_than_of_independent_samples() -> None:
+    found = stats.quantile_interval([list(range(1, 11))] * 10, 0.5)
+    assert found is not None
+    half = stats.t_quantile(0.95, 9) * math.sqrt(0.25 / 100)
+    assert found.low <= 10 * (0.5 - half) + 1
+    assert found.high >= 10 * (0.5 + half) - 1
+
+
+def test_an_interval_that_begins_before_the_first_sample_is_none() -> None:
+    clusters = [[float(4 * place + at) for place in range(3)] for at in range(4)]
+    half = stats.t_quantile(0.95, 3) * math.sqrt(0.25 / 12)
+    assert math.floor((0.5 - half) * 12) == 0
+    assert stats.quantile_interval(clusters, 0.5) is None
+
+
+def test_the_interval_of_a_rate_is_that_of_its_clusters() -> None:
+    found = stats.rate_interval([(1.0, 2.0), (3.0, 4.0), (2.0, 4.0)])
+    assert found is not None
+    rate = 0.6
+    variance = 3 / 2 * sum((part - rate * whole) ** 2 for part, whole in [(1, 2), (3, 4), (2, 4)]) / 10**2
+    assert found.estimate == pytest.approx(rate)
+    assert found.high - rate == pytest.approx(stats.t_quantile(0.95, 2) * math.sqrt(variance))

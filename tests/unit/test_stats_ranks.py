@@ -159,3 +159,19 @@ def test_the_start_is_an_eighth_to_a_half() -> None:
     few = stats.changed_start([9.0, 9.1] + [1.0, 1.1] * 3)
     assert few is not None
     assert few[0] == 2
+
+
+def test_the_interval_of_a_start_is_students() -> None:
+    logs = [1.0, 1.2, 0.1, -0.1, 0.0, 0.1, -0.1, 0.0]
+    found = stats.changed_start([math.exp(x) for x in logs], level=0.9)
+    assert found is not None
+    spread = (0.1**2 * 2) + 4 * 0.1**2
+    half = stats.t_quantile(1 - 0.1 / 3, 6) * math.sqrt(spread / 6 * (1 / 2 + 1 / 6))
+    assert found[0] == 2
+    assert (math.log(found[1].low), math.log(found[1].high)) == pytest.approx((1.1 - half, 1.1 + half))
+
+
+def test_eight_values_are_enough_for_two_groups() -> None:
+    found = stats.two_groups([2.0, 2.1, 2.2, 2.3], [1.0, 1.1, 1.2, 1.3])
+    assert found is not None
+    assert found.low > 1
