@@ -26,7 +26,11 @@ from specops.serving.known_issues import (
     reference_acceptances,
     settings_of,
 )
+from specops.serving.llamacpp import builds as llamacpp
+from specops.serving.sglang import releases as sglang
 from specops.serving.sglang.lint import CALL as SGLANG
+from specops.serving.trtllm import releases as trtllm
+from specops.serving.vllm import versions as vllm
 from specops.serving.vllm.given import Given
 
 CASES = yaml.safe_load(Path(__file__).with_name("known_issue_cases.yaml").read_text(encoding="utf-8"))
@@ -49,6 +53,22 @@ def settings(issue: KnownIssue, case: str | Mapping[str, Any]) -> Mapping[str, s
 def test_every_issue_has_its_cases() -> None:
     assert CASES.keys() == BY_ID.keys()
     assert len(BY_ID) == len(issues()) >= 40
+
+
+OLDEST = {
+    "vllm": str(vllm.OLDEST),
+    "sglang": sglang.table().oldest,
+    "llamacpp": str(llamacpp.table().builds[0]),
+    "trtllm": str(trtllm.table().versions[0]),
+}
+"""The oldest release that each lint judges."""
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_no_issue_is_of_releases_alone_that_are_not_judged(name: str) -> None:
+    issue = BY_ID[name]
+    assert issue.before is None or numbers(issue.before) > numbers(OLDEST[issue.engine])
+    assert issue.status not in ("fixed", "closed") or issue.before is not None  # else it would never end
 
 
 @pytest.mark.parametrize("name", CASES)
