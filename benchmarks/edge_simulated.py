@@ -30,8 +30,8 @@ from specops.edge.simulation.rounds import Rounds
 from specops.engine.text import load_tokenizer
 from specops.load.workload import load_prompts
 from specops.phases.edge_bench.judging import Figures, figures
+from specops.phases.edge_bench.measure import site
 from specops.phases.edge_bench.settings import Arm, EdgeBenchSettings, settings_of
-from specops.phases.edge_bench.site import site
 from specops.phases.edge_simulate import Measuring, rounds_of
 from specops.progress import Silent
 from specops.render.figures import aligned

@@ -55,7 +55,7 @@ from specops.guard.signals.noise import BAD, HEALTHY, NO_DATA, NO_TRAFFIC, UNKNO
 from specops.guard.signals.observation import observe
 from specops.guard.signals.query import FIGURES, LiveFigures, Query
 from specops.guard.signals.verdicts import FURTHER, Judgement
-from specops.guard.simulation import playbook_guard
+from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate, window_of
 from specops.guard.simulation.synthetic import Incident, World, weeks
 from specops.guard.simulation.traces import Trace, windows
@@ -231,7 +231,7 @@ def healthy(seed: tuple[int, int], count: int, **changes: Any) -> Tally:
     criteria, world = criteria_of(break_even, wrong), World(BASELINE, break_even, **changes)
     trace = weeks(world, count, random)
     codes, judged = judged_all(criteria, trace)
-    theirs = playbook_guard.falls(trace.playbook)
+    theirs = traces.falls(trace.playbook)
     return Tally(
         weeks=count,
         fell_back=sum(at is not None for at in falls_of(criteria, trace, codes)),

@@ -23,7 +23,6 @@ from specops.launch.servers import contained
 from specops.phases.capacity import Capacity, capacity
 from specops.progress import Progress
 from specops.render import helm, write_files
-from specops.render.compose import compose, own_host
 from specops.render.kubernetes import (
     ADDRESS,
     RANK,
@@ -33,7 +32,7 @@ from specops.render.kubernetes import (
     llm_inference_service,
     manifests,
 )
-from specops.render.server import Server, script
+from specops.render.server import Server, compose, own_host, script
 from specops.results import Result, Verdict
 from specops.serving import ENGINES, Condition, Finding, Judged, Spread, Startable
 

@@ -15,8 +15,7 @@ from jsonschema import Draft7Validator
 from made_servers import WORDS, deploy, server, words
 
 from specops.config import Deploy
-from specops.render.compose import compose
-from specops.render.server import Server
+from specops.render.server import Server, compose
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "compose-spec.json"
 VALIDATOR = Draft7Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))

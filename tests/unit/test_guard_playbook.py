@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specops.guard.simulation.playbook_guard import Answers, PlaybookGuard, falls
+from specops.guard.simulation.traces import Answers, PlaybookGuard, falls
 
 FINE = (0.7, 1.0, 1.0)
 

@@ -22,11 +22,10 @@ from specops.guard.signals import verdicts
 from specops.guard.signals.criteria import Baseline, Criteria, Level
 from specops.guard.signals.noise import VERDICTS
 from specops.guard.signals.query import FIGURES, LiveFigures, Query
-from specops.guard.simulation import playbook_guard, traces
-from specops.guard.simulation.playbook_guard import Answers
+from specops.guard.simulation import traces
 from specops.guard.simulation.simulate import observed, simulate
 from specops.guard.simulation.synthetic import Incident, World, weeks
-from specops.guard.simulation.traces import Trace, windows
+from specops.guard.simulation.traces import Answers, Trace, windows
 from specops.guard.state import State, Threshold
 from specops.load.arrivals import Level as Load
 from specops.phases.inputs import inputs_of, settings_of
@@ -158,7 +157,7 @@ def test_hours_without_traffic_and_without_scrapes_are_not_bad_and_the_playbook_
     assert found.playbook is not None
     assert found.playbook.rightly == "no"
     assert found.playbook_triggers >= 24
-    assert playbook_guard.falls(answers)[106]
+    assert traces.falls(answers)[106]
 
 
 def test_it_comes_back_by_steps_once_the_pool_pays_again() -> None:

@@ -20,8 +20,8 @@ from specops.launch.command_files import commands_in, judge
 from specops.phases.launch import render
 from specops.progress import Silent
 from specops.render import helm
-from specops.render.compose import ADDRESS, own_host
 from specops.render.kubernetes import inference_service, llm_inference_service
+from specops.render.server import ADDRESS, own_host
 from specops.serving import Command
 from specops.serving.argv import Words
 

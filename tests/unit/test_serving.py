@@ -25,7 +25,7 @@ SPECOPS = Path(__file__).parents[2] / "specops"
 EXCEPTIONS = {
     "cli/verify_draft.py": "the default of --engine, which its help states",
     "edge/server_metrics.py": "the edge service is a server of its own, with vLLM's metric names",
-    "guard/simulation/playbook_guard.py": "the playbook's own alert rules, word for word",
+    "guard/simulation/traces.py": "the playbook's own alert rules, word for word",
     "prometheus/series.py": "the playbook's names of recorded series, whichever engine serves",
     "serve/metrics.py": "the embedded engine's server, which exposes vLLM's metric names",
 }

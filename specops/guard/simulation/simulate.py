@@ -21,8 +21,7 @@ from specops.guard.signals import noise, verdicts
 from specops.guard.signals.criteria import Criteria
 from specops.guard.signals.observation import Row, Window, evaluate, repeated, windows_needed
 from specops.guard.signals.query import LiveFigures
-from specops.guard.simulation.playbook_guard import PlaybookGuard
-from specops.guard.simulation.traces import Trace, cut_window, one, windows
+from specops.guard.simulation.traces import PlaybookGuard, Trace, cut_window, one, windows
 from specops.guard.state import FULL, Evaluation, Event, State
 from specops.progress import Progress, Silent
 

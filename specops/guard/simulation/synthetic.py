@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from specops.errors import UsageError
 from specops.guard.signals.criteria import MIN_ACCEPTANCE, Baseline, Criteria, Missing
 from specops.guard.signals.query import STANDARD, LiveFigures
-from specops.guard.simulation.playbook_guard import Answers
-from specops.guard.simulation.traces import Figures, Trace, mean_of
+from specops.guard.simulation.traces import Answers, Figures, Trace, mean_of
 from specops.guard.state import Threshold
 
 WEEK_S = 7 * 86400

@@ -4,8 +4,9 @@ are pure.
 observations.py  what is observed; each missing part has a reason
 collectors/      live.py (Prometheus, /metrics, GPU memory, a few streams), run_folder.py (results, logs, the
                  pool's command); `gather` runs them
-finding.py       a finding: cause, contributing, ruled out or unknown, with evidence and a fix
-checks/          one function a finding; thresholds.py has what they compare with
+finding.py       a finding: cause, contributing, ruled out or unknown, with evidence and a fix; and what
+                 observations are compared with
+checks/          one function a finding
 
 `CHECKS` are all of them, in the order in which an operator would make them. `diagnose` makes the result, and
 is pure but for the time.

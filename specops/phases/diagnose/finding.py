@@ -1,17 +1,57 @@
-"""What a check answers: a finding, with its evidence."""
+"""What a check answers: a finding, with its evidence; and what observations are compared with: by what was
+measured, else by the playbook, else a default of ours.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from specops.phases.ab.visits import AbSettings
+from specops.phases.diagnose.observations import Baseline, Live, Load, Observations
+from specops.phases.monitor.thresholds import LOW, PLAYBOOK
 
 Symptom = Literal["slower", "acceptance", "bursts", "vocabulary", "answers", "watching"]
 Severity = Literal["symptom", "cause", "contributing", "ruled_out", "unknown"]
 """`symptom`: confirmed; other checks of the same symptom find why. `cause`: past its threshold.
 `contributing`: possibly a part of the cause. `ruled_out`: observed, and not the cause. `unknown`: not
 observed."""
+ROOM = 1.25
+"""Times the load that paid, which the load may be above it: it was measured at few loads."""
+SLOWER = 1.1
+"""The playbook's symptom begins at 10% slower."""
+DRAFT_SHARE = 0.5
+"""The playbook's: drafting a token takes half of a step of the target, or more."""
+FAILING = 0.05
+"""Share of requests: as guard.max_error_share, if the rollout file does not set it."""
+FULL = 0.95
+"""The playbook's, of GPU memory; here of the KV cache too."""
+FEWER_TOKENS = 3
+"""The K that the playbook goes down to where memory is short."""
+WEEKLY_FALL_BACKS = 5
+"""The playbook's."""
+VETO = AbSettings().ttft_veto_ratio
+VETO_MS = AbSettings().ttft_veto_ms
+ENOUGH_DRAFTED = 200
+"""Tokens: with fewer, an acceptance rate is off by more than 0.07 (two standard errors at 0.5), and more,
+since the tokens of one draft fare alike."""
+ENOUGH_MADE = 1000
+"""Tokens of a server, of which some are drafted wherever it speculates; copying drafters draft few."""
+ENOUGH_ANSWERS = 50
+"""With fewer, a mean latency is one of the prompts that happened to come."""
+LONGEST = 8
+"""Tokens of a draft where that is not known: the longest of the playbook's."""
+BURST = 1.5
+"""Tokens a chunk on average, from which on text comes in bursts."""
+GAP_MS = 100
+"""A gap that readers notice: 0.1 s is what feels instantaneous (Nielsen, Usability Engineering, 1993)."""
+
+NEEDS_PROMETHEUS = "specops monitor check ROLLOUT  # the Prometheus in addresses.prometheus"
 
 
 class Record(BaseModel):
@@ -90,3 +130,115 @@ class Check:
             fix=fix,
             paste=paste,
         )
+
+
+@dataclass(frozen=True)
+class Rate:
+    """An acceptance, and the one below which speculation does not pay."""
+
+    value: float
+    error: float
+    """Two standard errors. The tokens of one draft fare alike, so a draft is one sample, and not K."""
+
+    source: str
+    gate: float | None
+    """None of a tree that branches, where no sweep measured it."""
+
+    gate_source: str
+
+
+def acceptance(observed: Observations) -> Rate | None:
+    """Live where enough was drafted, else of the comparison. None where there is neither."""
+    live, compared = observed.live, observed.compared
+    if live is not None and live.acceptance is not None and (live.drafted or 0) >= ENOUGH_DRAFTED:
+        value, source = live.acceptance, f"{live.source}, {live.over}"
+        drafts = (live.drafted or 0) / (len(live.per_position) or LONGEST)
+    elif compared is not None and compared.acceptance is not None:
+        value, source = compared.acceptance, compared.source
+        drafts = compared.drafts
+    else:
+        return None
+    error = 2 * math.sqrt(value * (1 - value) / drafts) if drafts else 1.0
+    return Rate(value, error, source, *pays_from(observed))
+
+
+def why_not(observed: Observations, *parts: str) -> str:
+    """Why there is no acceptance to go by; else which of these other parts is missing."""
+    if observed.live is not None and observed.live.acceptance is not None:
+        if (observed.live.drafted or 0) < ENOUGH_DRAFTED:
+            return f"fewer than {ENOUGH_DRAFTED} tokens were drafted within {observed.live.over}"
+        return observed.why_not(*parts)
+    return observed.why_not("live", *parts)
+
+
+def pays_from(observed: Observations) -> tuple[float | None, str]:
+    """The acceptance below which speculation does not pay."""
+    if observed.swept is not None and observed.swept.break_even is not None:
+        return observed.swept.break_even, f"break-even by {observed.swept.source}"
+    return (None, "no sweep measured a break-even") if observed.branches else (LOW, PLAYBOOK)
+
+
+def why_not_expected(observed: Observations) -> str:
+    """Why latencies cannot be held against the baseline, nor taken from the comparison."""
+    if observed.live is not None and observed.baseline is not None:
+        if (observed.live.answers or 0) < ENOUGH_ANSWERS:
+            return f"fewer than {ENOUGH_ANSWERS} answers ended within {observed.live.over}"
+        return "the baseline was not measured at the load that there is now"
+    return observed.why_not("live", "baseline", "compared")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the standard pool was measured to take at the load that there is now, in milliseconds."""
+
+    ttft_ms: float | None
+    tpot_ms: float | None
+    e2e_ms: float | None
+
+
+@dataclass(frozen=True)
+class TimesAsLong:
+    """A pool's mean latency against the baseline's at the same load, in milliseconds."""
+
+    name: str
+    now_ms: float
+    baseline_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.now_ms / self.baseline_ms
+
+
+def expected(live: Live | None, baseline: Baseline | None) -> Expected | None:
+    """At a pool's load; interpolated between measured loads, and never beyond them."""
+    if live is None or baseline is None or live.load is None or (live.answers or 0) < ENOUGH_ANSWERS:
+        return None
+    ttft = _at(baseline.loads, live.load, lambda load: load.ttft_ms)
+    tpot = _at(baseline.loads, live.load, lambda load: load.tpot_ms)
+    token = _at(baseline.loads, live.load, lambda load: load.token_ms)
+    e2e = None
+    if ttft is not None and token is not None and live.answer_tokens is not None:
+        e2e = ttft + token * max(live.answer_tokens - 1, 0)
+    return Expected(ttft, tpot, e2e)
+
+
+def times_as_long(live: Live | None, baseline: Baseline | None) -> TimesAsLong | None:
+    """By E2E, else by TPOT. None where there is nothing to compare."""
+    without = expected(live, baseline)
+    if live is None or without is None:
+        return None
+    for name, ours, theirs in (("E2E", live.e2e_ms, without.e2e_ms), ("TPOT", live.tpot_ms, without.tpot_ms)):
+        if ours is not None and theirs:
+            return TimesAsLong(name, ours, theirs)
+    return None
+
+
+def _at(loads: Sequence[Load], load: float, read: Callable[[Load], float | None]) -> float | None:
+    points = [(one.concurrency, value) for one in loads if (value := read(one)) is not None]
+    for at, value in points:
+        if at == load:
+            return value
+    for (left, low), (right, high) in pairwise(sorted(points)):
+        if left < load < right:
+            return low + (high - low) * (load - left) / (right - left)
+    return None

@@ -2,8 +2,8 @@
 
 settings.py  the arms, what is measured, and the costs that this machine stands in for
 records.py   what a visit recorded
-site.py      servers, relay and clients, as processes of this machine; server.py and client.py, one each
-measure.py   makes the visits, in the order of ab/visits.py
+measure.py   makes the visits, in the order of ab/visits.py, with servers, relay and clients as processes of
+             this machine; server.py and client.py, one each
 judging.py   the figures of an arm at a number of clients, ratios with intervals, whether the arms' outputs
              are equal, and the verdict: pure
 """

@@ -1,6 +1,5 @@
 """Checks. Each takes all observations and returns one finding, also where nothing was observed.
 
-thresholds.py   thresholds and expected values, with their source
 speed.py        is it slower, in both pools, beyond the crossover, out of memory; is the first token late
 speculation.py  is it on, alive, and are its settings and series effective
 draft.py        how well the draft guesses, what it costs, since when, on which prompts; vocabularies

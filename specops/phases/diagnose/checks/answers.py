@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from math import comb
 
 from specops.config.monitor import OURS
-from specops.phases.diagnose.checks.thresholds import BURST, GAP_MS
-from specops.phases.diagnose.finding import Check, Evidence, Finding
+from specops.phases.diagnose.finding import BURST, GAP_MS, Check, Evidence, Finding
 from specops.phases.diagnose.observations import Canary, Observations, Stream
 from specops.serving import of_check
 

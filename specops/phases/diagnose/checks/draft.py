@@ -10,16 +10,18 @@ from specops import economics
 from specops.config.monitor import OURS
 from specops.economics import StepCost
 from specops.phases.diagnose.checks.speed import slower
-from specops.phases.diagnose.checks.thresholds import (
+from specops.phases.diagnose.finding import (
     DRAFT_SHARE,
     ENOUGH_DRAFTED,
     NEEDS_PROMETHEUS,
     WEEKLY_FALL_BACKS,
+    Check,
+    Evidence,
+    Finding,
     acceptance,
     pays_from,
     why_not,
 )
-from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import CRITICAL, DRIFT, LOW, PLAYBOOK
 from specops.serving import published

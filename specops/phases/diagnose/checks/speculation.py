@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from specops.phases.diagnose.checks.thresholds import ENOUGH_ANSWERS, FAILING, NEEDS_PROMETHEUS
-from specops.phases.diagnose.finding import Check, Evidence, Finding
+from specops.phases.diagnose.finding import (
+    ENOUGH_ANSWERS,
+    FAILING,
+    NEEDS_PROMETHEUS,
+    Check,
+    Evidence,
+    Finding,
+)
 from specops.phases.diagnose.observations import LintFinding, Observations
 
 OFF = Check("speculation-off", "slower")

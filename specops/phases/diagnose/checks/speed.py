@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specops.phases.diagnose.checks.thresholds import (
+from specops.phases.diagnose.finding import (
     FEWER_TOKENS,
     FULL,
     NEEDS_PROMETHEUS,
@@ -12,12 +12,14 @@ from specops.phases.diagnose.checks.thresholds import (
     SLOWER,
     VETO,
     VETO_MS,
+    Check,
+    Evidence,
+    Finding,
     TimesAsLong,
     expected,
     times_as_long,
     why_not_expected,
 )
-from specops.phases.diagnose.finding import Check, Evidence, Finding
 from specops.phases.diagnose.observations import Live, Observations
 from specops.phases.monitor.thresholds import PLAYBOOK
 

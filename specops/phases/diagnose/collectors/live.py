@@ -16,7 +16,7 @@ from specops.load.client import Client
 from specops.load.metrics import Observation
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.diagnose.checks.thresholds import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
+from specops.phases.diagnose.finding import ENOUGH_ANSWERS, ENOUGH_DRAFTED, ENOUGH_MADE
 from specops.phases.diagnose.observations import Earlier, Gpu, Live, Stream, Switched
 from specops.phases.inputs import settings_of
 from specops.prometheus import exposition
