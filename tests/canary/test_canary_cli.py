@@ -18,7 +18,7 @@ from faulty import Servers
 
 from specops import results
 from specops.errors import Exit
-from specops.phases.canary import conformance
+from specops.phases import canary
 from specops.phases.canary.pair import Check, Conformance, Finding
 
 FEW = json.dumps([{"text": "def f(self):\n    return self", "id": "a"}, {"text": "import os\n", "id": "b"}])
@@ -90,7 +90,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
     words = ("canary", *addresses(servers), "--endpoint", "completions", "--prompts", str(prompts))
     words = (*words, "--only", "usage,tools,length", "--out", str(tmp_path))
     made: list[str] = []
-    right = conformance._finding
+    right = canary._finding
 
     def ended_after_the_first(check: Check, *rest: Any) -> Finding:
         if not made:
@@ -98,7 +98,7 @@ def test_a_stopped_canary_resumes(servers: Servers, tmp_path: Path, monkeypatch:
         made.append(check.name)
         return right(check, *rest)
 
-    monkeypatch.setattr(conformance, "_finding", ended_after_the_first)
+    monkeypatch.setattr(canary, "_finding", ended_after_the_first)
     path = tmp_path / "canary.json"
     done = specops(*words, "--fresh")
     assert done.returncode == 143, done.stderr

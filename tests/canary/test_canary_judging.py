@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from specops.load.arrivals import Level
 from specops.load.settings import Endpoint
+from specops.phases import canary
 from specops.phases.ab.parity import Matches, Parity, Witness
-from specops.phases.canary import conformance
 from specops.phases.canary.checks import CHECKS, distribution, endings, parity, sampling, structured
 from specops.phases.canary.client import (
     COMPLETIONS,
@@ -243,12 +243,12 @@ def test_what_the_router_is_told() -> None:
         finding("seed", "unsupported"),
         finding("n", "differs", "standard"),
     ]
-    found = {(one.parameter, one.pool) for one in conformance.unsupported(checks)}
+    found = {(one.parameter, one.pool) for one in canary.unsupported(checks)}
     assert found == {("tools", "speculative"), ("min_p", "speculative"), ("n", "standard")}
-    assert conformance.judged(checks)[0] == "no"
-    assert conformance.judged([*checks[1:], finding("stop", "pass")])[0] == "yes"
-    assert conformance.judged([*checks[1:], finding("stop", "undecided")])[0] == "undecided"
-    assert conformance.judged(checks[1:])[0] == "undecided"  # nothing tells
+    assert canary.judged(checks)[0] == "no"
+    assert canary.judged([*checks[1:], finding("stop", "pass")])[0] == "yes"
+    assert canary.judged([*checks[1:], finding("stop", "undecided")])[0] == "undecided"
+    assert canary.judged(checks[1:])[0] == "undecided"  # nothing tells
 
 
 def test_every_check_of_the_rollout_file_is_made() -> None:

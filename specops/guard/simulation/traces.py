@@ -6,7 +6,7 @@ together, counts added and means weighted, so that one trace serves every length
 at is what the guard would have looked at.
 
 The playbook's guard is ported here with its faults, to be set beside ours in simulations; nothing else uses
-it. Its faults, all of them included: no data is 0.0, and so is bad; NaN compares false, and so is never caught;
+it. Its faults, all of them included: no data is 0.0, and so is bad; NaN compares false, and is never caught;
 one sample of latency is enough, where acceptance takes three; it takes the first series that it is given; it
 never comes back, and triggers again at every evaluation; the baseline's p95 is of whatever load it was
 measured at.

@@ -4,9 +4,313 @@ client.py         sends requests to a pool, so many at a time; the answers as ch
 pair.py           both pools, a check of them, and a finding with its status
 checks/           one file a family: requests, and the pure functions that judge their answers
 two_samples.py    whether two sets of answers have the same distribution, and the power of that test
-conformance.py    the whole: `canary` for a rollout, `conform` for two servers
+
+`canary`, for a rollout, and `conform`, for two servers, send both pools the requests of every check, one
+check after the other, and say what follows.
 """
 
-from specops.phases.canary.conformance import FILE, canary, conform, inputs, judged, resumable
+from __future__ import annotations
 
-__all__ = ["FILE", "canary", "conform", "inputs", "judged", "resumable"]
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from specops import results
+from specops.config import Rollout
+from specops.config.rollout import Canary, CheckName
+from specops.errors import FileError, ServerError, UsageError
+from specops.launch.servers import SERVED_AS, Server, serving
+from specops.launch.servers import check as check_pool
+from specops.load.arrivals import Pace
+from specops.load.settings import BaselineSettings, Endpoint
+from specops.load.workload import PromptSet
+from specops.phases.canary.checks import CHECKS
+from specops.phases.canary.client import Gone, Pool, pasted
+from specops.phases.canary.pair import Check, Conformance, Finding, Outcome, Pair, Unsupported, spread
+from specops.phases.inputs import changed, inputs_of_settings, settings_of
+from specops.phases.measurement import checked
+from specops.progress import Progress
+from specops.results import Result, Verdict
+
+PHASE = "canary"
+FILE = "canary.json"
+
+
+def canary(
+    rollout: Rollout,
+    folder: Path,
+    progress: Progress,
+    *,
+    only: Sequence[CheckName] = (),
+    api_key_env: str | None = None,
+    previous: Result | None = None,
+    on_partial: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """Of the rollout's pools, started here where that is specops's to do. Logs go to `folder`/logs.
+
+    `only` names the checks to make; none named makes all but those that the rollout file skips. Checks that
+    `previous` holds are not made again: see `resumable`. `on_partial` gets a valid result after every check.
+    Raises ConfigError, PromptsError, and EndpointError or ServerError for a pool that never answers.
+    """
+    pools = rollout.pools
+    for pool in (pools.standard, pools.speculative):
+        check_pool(pool)  # before the other has been started, which takes minutes
+    requested = settings_of(rollout, pools.standard).model_copy(update={"api_key_env": api_key_env})
+    read = inputs(rollout, only)
+    result: Result | None = None
+    try:
+        with (
+            serving(
+                pools.standard, "standard", model=SERVED_AS, log=_log(folder, "standard"), progress=progress
+            ) as standard,
+            serving(
+                pools.speculative,
+                "speculative",
+                model=SERVED_AS,
+                log=_log(folder, "speculative"),
+                progress=progress,
+            ) as speculative,
+        ):
+            result = conform(
+                standard,
+                speculative,
+                requested,
+                rollout.canary,
+                progress,
+                folder=folder,
+                only=only,
+                previous=previous,
+                on_partial=lambda partial: on_partial(partial.model_copy(update={"inputs": read})),
+            )
+    except ServerError as error:
+        if result is None:  # it did not come up
+            raise
+        progress.note(error.message)  # that it ended meanwhile is in the result
+        if error.hint:
+            progress.note(error.hint)
+    return result.model_copy(update={"inputs": read})
+
+
+def resumable(previous: Result, read: dict[str, str], name: str) -> bool:
+    """Whether a canary of the inputs `read` goes on from `previous`: a partial result of the same inputs.
+    FileError where the result, called `name` in the message, is damaged."""
+    if previous.verdict != "partial" or changed(previous, read) is not None:
+        return False
+    checked(Conformance, previous.data, f"{name} is damaged: data")
+    return True
+
+
+def inputs(rollout: Rollout, only: Sequence[CheckName] = ()) -> dict[str, str]:
+    """The hash of each input by name: unchanged, a canary need not run again."""
+    pools = {"standard": rollout.pools.standard, "speculative": rollout.pools.speculative}
+    requested = settings_of(rollout, pools["standard"])
+    grid = {"canary": rollout.canary.model_dump(mode="json"), "only": sorted(only)}
+    return inputs_of_settings(pools, requested, grid, requested.prompt_set())
+
+
+def conform(
+    standard: Server,
+    speculative: Server,
+    requested: BaselineSettings,
+    settings: Canary,
+    progress: Progress,
+    *,
+    folder: Path,
+    only: Sequence[CheckName] = (),
+    previous: Result | None = None,
+    on_partial: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """The same of two servers that answer. `requested` says with which prompts, at which route and how fast;
+    requests too long to be pasted are stored in `folder`/canary."""
+    checks = [check for check in CHECKS if (check.name in only if only else check.name not in settings.skip)]
+    if not checks:
+        raise UsageError("every check of the canary is skipped", hint="shorten canary.skip")
+    prompts = requested.prompt_set()
+    if len(prompts.prompts) < 2:
+        raise UsageError("the canary needs two prompts", hint=f"{prompts.path} has one; add others")
+    known = Conformance.model_validate(previous.data) if previous is not None else None
+
+    def partial(found: Conformance) -> None:
+        reason = f"stopped after {len(found.checks)} of {len(checks)} checks"
+        on_partial(_result(found, requested, settings, prompts, only, "partial", reason))
+
+    found = asyncio.run(
+        _requested(standard, speculative, requested, settings, progress, checks, folder, known, partial)
+    )
+    verdict, reason = judged(found.checks)
+    return _result(found, requested, settings, prompts, only, verdict, reason)
+
+
+def _result(
+    found: Conformance,
+    requested: BaselineSettings,
+    settings: Canary,
+    prompts: PromptSet,
+    only: Sequence[CheckName],
+    verdict: Verdict,
+    reason: str,
+) -> Result:
+    count = {status: sum(one.status == status for one in found.checks) for status in ("pass", "fail")}
+    return Result(
+        phase=PHASE,
+        inputs={"prompts": prompts.sha256},
+        settings=requested.plan() | {"canary": settings.model_dump(mode="json"), "only": sorted(only)},
+        environment=results.environment(),
+        verdict=verdict,
+        reason=reason,
+        summary={
+            "checks": len(found.checks),
+            "passed": count["pass"],
+            "failed": [one.name for one in found.checks if one.status == "fail"],
+            "undecided": [one.name for one in found.checks if one.status == "undecided"],
+            "unsupported": sorted({one.parameter for one in found.unsupported if one.pool == "speculative"}),
+        },
+        data=found.model_dump(mode="json"),
+    )
+
+
+def judged(checks: Sequence[Finding]) -> tuple[Verdict, str]:
+    """No where a check failed; what no pool has, or one alone, is no fault of speculation."""
+    failed = [one.name for one in checks if one.status == "fail"]
+    if failed:
+        return "no", f"the speculative pool fails {', '.join(failed)}"
+    if undecided := [one.name for one in checks if one.status == "undecided"]:
+        return "undecided", f"undecided: {', '.join(undecided)}"
+    passed = sum(one.status == "pass" for one in checks)
+    others = len(checks) - passed
+    if not passed:
+        return "undecided", f"no check tells: all {others} ask for what a pool does not have"
+    more = f"; {others} ask for what a pool does not have" if others else ""
+    return "yes", f"the speculative pool answers as the standard in {passed} checks{more}"
+
+
+def unsupported(checks: Sequence[Finding]) -> list[Unsupported]:
+    """What one pool does not support and the other does, once for each parameter."""
+    found: dict[tuple[str, str], Unsupported] = {}
+    for one in checks:
+        if one.parameter is None or one.status not in ("differs", "fail"):
+            continue
+        # what only the standard pool lacks is named, and routes nothing
+        pool = "standard" if one.status == "differs" and not one.speculative else "speculative"
+        request = one.request or ""
+        entry = Unsupported(parameter=one.parameter, pool=pool, request=request, why=one.message)  # type: ignore[arg-type]
+        found.setdefault((one.parameter, pool), entry)
+    return list(found.values())
+
+
+async def _requested(
+    standard: Server,
+    speculative: Server,
+    requested: BaselineSettings,
+    settings: Canary,
+    progress: Progress,
+    checks: Sequence[Check],
+    folder: Path,
+    known: Conformance | None,
+    partial: Callable[[Conformance], None],
+) -> Conformance:
+    """Every check's finding. `known` holds findings that stand; `partial` gets all so far, after each check
+    that both pools survived."""
+    before = {one.name: one for one in known.checks} if known is not None else {}
+    sent = known.requests if known is not None else {}
+    prompts = requested.prompt_set()
+    pace = Pace(requested.max_rps)
+    async with AsyncExitStack() as stack:
+        most = settings.concurrency
+        one = await stack.enter_async_context(Pool("standard", _at(requested, standard), most, pace))
+        other = await stack.enter_async_context(Pool("speculative", _at(requested, speculative), most, pace))
+        pair = Pair(one, other, spread(prompts, settings.prompts), settings)
+        for pool in (one, other):
+            await pool.introduce(pool.greedy(pair.prompts[0], 4))
+        progress.note(
+            f"the canary asks {one.endpoint.base_url} and {other.endpoint.base_url}, each at most "
+            f"{settings.concurrency} requests at a time"
+        )
+        if before:
+            progress.note(f"{len(before)} of {len(checks)} checks stand; the others are made")
+        progress.start("checking that both pools answer alike", len(checks))
+        found: list[Finding] = []
+        gone: Gone | None = None
+
+        def so_far() -> Conformance:
+            return Conformance(
+                checks=found,
+                unsupported=unsupported(found),
+                requests={pool.name: sent.get(pool.name, 0) + pool.sent for pool in (one, other)},
+                prompts=prompts.provenance(),
+            )
+
+        for check in checks:
+            if check.name in before:
+                found.append(before[check.name])
+                progress.advance()
+                continue
+            if gone is None:
+                try:
+                    outcome = await check.run(pair)
+                    if outcome.status == "fail" and (gone := await _gone(pair)):
+                        outcome = replace(
+                            outcome, message=f"{outcome.message}; then it answers nothing any more"
+                        )
+                except Gone as error:
+                    gone, outcome = error, _ended(error)
+            else:
+                outcome = Outcome("undecided", f"not sent: {gone}")
+            found.append(_finding(check, outcome, pair, folder))
+            progress.advance()
+            if gone is None:
+                partial(so_far())
+        return so_far()
+
+
+def _at(requested: BaselineSettings, server: Server) -> Endpoint:
+    return requested.at(server.base_url, server.model).target()
+
+
+async def _gone(pair: Pair) -> Gone | None:
+    """Why the speculative pool does not answer the plainest request any more; None where it does."""
+    try:
+        reply = await pair.speculative.ask(pair.speculative.greedy(pair.prompts[0], 1))
+    except Gone as error:
+        return error
+    if reply.ok:
+        return None
+    assert reply.failure is not None
+    return Gone("speculative", reply.failure)
+
+
+def _ended(error: Gone) -> Outcome:
+    """A pool that ended while a check was made: a fault of the speculative one, where it is that."""
+    return Outcome("fail" if error.pool == "speculative" else "undecided", str(error))
+
+
+def _finding(check: Check, outcome: Outcome, pair: Pair, folder: Path) -> Finding:
+    def keep(body: str) -> str:
+        path = folder / PHASE / f"{check.name}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body, encoding="utf-8")
+        except OSError as error:
+            raise FileError(
+                f"could not write {path}: {error.strerror}", hint="give a folder that this user may write to"
+            ) from error
+        return str(path)
+
+    pool = pair.speculative
+    request = pasted(outcome.ask, pool.endpoint, keep, outcome.among) if outcome.ask else None
+    return Finding(
+        name=check.name,
+        status=outcome.status,
+        message=outcome.message,
+        request=request,
+        parameter=check.parameter,
+        standard=outcome.standard,
+        speculative=outcome.speculative,
+        evidence=outcome.evidence or {},
+    )
+
+
+def _log(folder: Path, name: str) -> Path:
+    return folder / "logs" / f"canary-{name}.log"

@@ -1,7 +1,8 @@
 """Makes the visits of an edge bench, and the Result of them.
 
-Servers, the link and the clients of a bench are processes of this machine, none of which outlives it. They are forked from this one, which has the models' libraries loaded and has not spoken gRPC, that no process
-may fork after. Every child ends when its pipe does, so none is left even where this process is killed.
+Servers, the link and the clients of a bench are processes of this machine, none of which outlives it. They
+are forked from this one, which has the models' libraries loaded and has not spoken gRPC, that no process may
+fork after. Every child ends when its pipe does, so none is left even where this process is killed.
 """
 
 from __future__ import annotations
