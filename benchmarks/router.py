@@ -27,8 +27,8 @@ from pathlib import Path
 
 from specops.config import Rollout
 from specops.launch.servers import Known, free_port, running
+from specops.phases.route import CONF, of, text, write
 from specops.phases.route.check import nginx
-from specops.phases.route.render import CONF, of, text, write
 from specops.phases.route.thresholds import rules
 from specops.progress import Silent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specops.config import load
-from specops.phases.route.render import CONF, SWITCH, of, text
+from specops.phases.route import CONF, SWITCH, of, text
 from specops.phases.route.thresholds import rules
 
 EXAMPLES = Path(__file__).parents[1] / "nginx" / "examples"

@@ -11,9 +11,9 @@ import typer
 
 from specops.cli.call import Answer, AnswerOption, Call, OnRollout, shared_options
 from specops.phases.measurement import checked as read
+from specops.phases.route import CONF, NGINX, Routed
 from specops.phases.route.check import Tried
 from specops.phases.route.explain import Explanation
-from specops.phases.route.render import CONF, NGINX, Routed
 from specops.render.figures import aligned, count, sentence
 from specops.results import Result
 
@@ -34,7 +34,7 @@ def render(
 ) -> Answer:
     """Write NGINX's folder, with thresholds from measurements."""
     from specops import results
-    from specops.phases.route.render import render
+    from specops.phases.route import render
 
     result = render(call.file, call.folder, without_lua=native)
     results.write(call.folder / "route.json", result)

@@ -247,7 +247,7 @@ def _lint() -> Any:
 
 def _route() -> Any:
     from specops.phases import summaries
-    from specops.phases.route.render import Routed
+    from specops.phases.route import Routed
 
     return Content((Routed,), summary=summaries.Route)
 

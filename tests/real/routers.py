@@ -19,7 +19,7 @@ from typing import Any
 from daemons import Daemon, daemon, free_port, nginx, wait_until
 
 from specops.config import Rollout
-from specops.phases.route.render import CONF, NGINX, render
+from specops.phases.route import CONF, NGINX, render
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 POOL = {"engine": "endpoint", "base_url": "http://127.0.0.1:1/v1", "model": "tiny"}

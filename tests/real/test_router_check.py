@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from specops.cli.app import app
 from specops.config.route import fault
+from specops.phases.route import CONF, NGINX, SWITCH, of, render, text
 from specops.phases.route.check import RULES, check_rollout, explained, trial
 from specops.phases.route.check import ask as ask_trial
 from specops.phases.route.explain import Judge, Request
-from specops.phases.route.render import CONF, NGINX, SWITCH, of, render, text
 from specops.phases.route.thresholds import rules
 from specops.progress import Silent
 

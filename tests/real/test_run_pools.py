@@ -19,7 +19,7 @@ from specops.launch.servers import Announced, running
 from specops.phases import guard_drill
 from specops.phases.checklist.evidence import Checked
 from specops.phases.playbook import Walk
-from specops.phases.route.render import CONF, NGINX
+from specops.phases.route import CONF, NGINX
 from specops.progress import Silent
 from specops.serving.embedded import ANNOUNCED, EmbeddedPool
 

@@ -14,12 +14,12 @@ from specops.assets import asset
 from specops.checkpoints.source import find
 from specops.config import Rollout, load
 from specops.phases import canary
+from specops.phases import route as routing
 from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.checklist.checklist import checklist
 from specops.phases.checklist.evidence import Checked, Item, attest
 from specops.phases.inputs import inputs_of, inputs_of_arms, settings_of
 from specops.phases.monitor import render as monitoring
-from specops.phases.route import render as routing
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import Side
 from specops.progress import Silent

@@ -21,7 +21,7 @@ from printed_commands import HOLE, Literal, Shown, in_prose, literals, of_shell,
 from specops.config import Rollout
 from specops.phases.launch import render as render_launch
 from specops.phases.report.delivery import schedule
-from specops.phases.route.render import render as render_route
+from specops.phases.route import render as render_route
 from specops.progress import Silent
 
 RUNBOOK = ROOT / "alerts" / "runbook.md"

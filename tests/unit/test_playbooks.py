@@ -14,7 +14,7 @@ from specops.config import Rollout, load
 from specops.phases.launch import Rendered
 from specops.phases.launch import render as render_launch
 from specops.phases.monitor.render import render as render_monitor
-from specops.phases.route.render import render as render_route
+from specops.phases.route import render as render_route
 from specops.phases.sweep.spec import spec_of
 from specops.phases.verify_draft.pair import settings_for
 from specops.progress import Silent

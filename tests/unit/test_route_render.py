@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from specops.assets import asset
 from specops.cli.app import app
+from specops.phases.route import NGINX, SWITCH, render
 from specops.phases.route.cases import fuzz
 from specops.phases.route.explain import Judge, explain
-from specops.phases.route.render import NGINX, SWITCH, render
 from specops.phases.route.thresholds import rules
 from specops.prometheus import series
 from specops.render.nginx import LUA, NATIVE_LIMITS, literal, native_allowed, native_switch

@@ -24,7 +24,7 @@ from specops.phases.measurement import checked
 from specops.phases.monitor.check import check
 from specops.phases.monitor.render import Rendered
 from specops.phases.monitor.thresholds import measurements
-from specops.phases.route.render import CONF, NGINX, Routed
+from specops.phases.route import CONF, NGINX, Routed
 from specops.phases.route.thresholds import rules
 from specops.phases.sweep import report as sweep_report
 from specops.phases.sweep.report import Cell

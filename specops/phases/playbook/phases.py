@@ -48,7 +48,7 @@ from specops.phases.playbook.step import (
     unchanged,
     written,
 )
-from specops.phases.route.render import render as render_route
+from specops.phases.route import render as render_route
 from specops.phases.route.thresholds import servers
 from specops.phases.sweep.measure import machines
 from specops.phases.sweep.plan import measurements_of

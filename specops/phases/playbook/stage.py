@@ -26,8 +26,8 @@ from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
 from specops.phases.inputs import settings_of
 from specops.phases.playbook.step import Given
+from specops.phases.route import NGINX, of, render, text
 from specops.phases.route.check import explained, nginx, refusal, started
-from specops.phases.route.render import NGINX, of, render, text
 from specops.phases.route.thresholds import rules
 
 STAGED = "stage"

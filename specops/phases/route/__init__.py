@@ -1,8 +1,126 @@
 """The router: rules from the rollout file and the measurements, and their test on a real NGINX.
 
 thresholds.py  the rules, each with its source, and the pools' servers
-render.py      `route render`: the folder that NGINX runs from, and route.json
 explain.py     `route explain`: decide.lua, the file that NGINX runs, in Python
 cases.py       requests whose pool is known, and seeded fuzz
 check.py       `route check`: NGINX on loopback, and a table of requests
+
+`render` writes the folder that NGINX runs from, and makes route.json.
 """
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from specops import results
+from specops.assets import asset
+from specops.config import Rollout
+from specops.errors import FileError
+from specops.phases.launch import RENDERED
+from specops.phases.route.thresholds import Rules, rules, servers
+from specops.render import write_files
+from specops.render.nginx import LUA, NATIVE_LIMITS, Router, native_conf, native_switch, nginx_conf, rules_lua
+from specops.results import Result
+
+NGINX = f"{RENDERED}/nginx"
+CONF = "nginx.conf"
+SWITCH = "switch.conf"
+"""The switch without Lua. With Lua it is switch.json, which NGINX writes."""
+
+
+class Routed(BaseModel):
+    """`data` of route.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: str
+    """The run folder, as it was given."""
+
+    files: list[str]
+    """Relative to it."""
+
+    native: bool
+    rules: dict[str, object]
+    """What decide.lua reads: each threshold as {value, source}."""
+
+    standard: list[str]
+    speculative: list[str]
+    limits: list[str]
+    """What this variant cannot do."""
+
+    notes: list[str]
+
+
+def render(rollout: Rollout, folder: Path, *, without_lua: bool = False) -> Result:
+    """Write the router's configuration into `folder`/rendered/nginx. Raises ConfigError, FileError."""
+    found = rules(rollout, folder)
+    router = of(rollout, found)
+    files = text(router, without_lua=without_lua)
+    prefix = folder / NGINX
+    if without_lua and (prefix / SWITCH).exists():
+        del files[SWITCH]  # where someone has set it
+    write(prefix, files)
+    data = Routed(
+        folder=str(folder),
+        files=[f"{NGINX}/{name}" for name in files],
+        native=without_lua,
+        rules=found.table,
+        standard=list(router.standard),
+        speculative=list(router.speculative),
+        limits=list(NATIVE_LIMITS) if without_lua else [],
+        notes=found.notes,
+    )
+    settings = {
+        "route": rollout.route.model_dump(mode="json"),
+        "addresses": rollout.addresses.model_dump(mode="json"),
+    }
+    return Result(
+        phase="route",
+        inputs={"settings": results.sha256(settings), **found.inputs},
+        settings=settings,
+        environment=results.environment(),
+        verdict="yes",
+        reason=f"rendered {len(files)} files for {rollout.route.listen}",
+        summary={"files": len(files), "classes": len(rollout.route.classes), "native": without_lua},
+        data=data.model_dump(mode="json"),
+    )
+
+
+def of(rollout: Rollout, found: Rules) -> Router:
+    return Router(
+        rollout=rollout.rollout,
+        route=rollout.route,
+        standard=servers(rollout, "standard"),
+        speculative=servers(rollout, "speculative"),
+        rules=found.table,
+    )
+
+
+def text(router: Router, *, without_lua: bool = False) -> dict[str, str]:
+    """Each file's text by its name in the folder that NGINX runs from."""
+    if without_lua:
+        switch = native_switch(router.route.speculative_percent)
+        return {CONF: native_conf(router), SWITCH: switch}
+    lua = {f"lua/specops/{name}.lua": asset("nginx", "lua", "specops", f"{name}.lua") for name in LUA}
+    return {
+        CONF: nginx_conf(router),
+        "lua/specops/rules.lua": rules_lua(router),
+        **{name: path.read_text(encoding="utf-8") for name, path in lua.items()},
+    }
+
+
+def write(prefix: Path, files: dict[str, str]) -> None:
+    """Write `files` into `prefix`. The switch and the logs, which NGINX writes, stay. Modules of an
+    earlier version are removed after the new ones are written."""
+    try:
+        (prefix / "temp").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"could not make {prefix}: {os.strerror(error.errno or 0)}",
+            hint="give a run folder that this user may write to with --out",
+        ) from error
+    earlier = {path.relative_to(prefix).as_posix() for path in prefix.glob("lua/specops/*.lua")}
+    write_files(prefix, files | dict.fromkeys(sorted(earlier - set(files))))

@@ -29,9 +29,9 @@ from specops import results
 from specops.config import Rollout
 from specops.errors import EnvironmentFailure, FileError, ServerError, UsageError
 from specops.launch.servers import Known, Server, free_port, running
+from specops.phases.route import CONF, of, text, write
 from specops.phases.route.cases import Case, fuzz, shipped
 from specops.phases.route.explain import LOOPBACK, Judge, Request, damaged, may_choose
-from specops.phases.route.render import CONF, of, text, write
 from specops.phases.route.thresholds import PLAYBOOK, rules
 from specops.progress import Progress
 from specops.render.nginx import LUA
