@@ -14,7 +14,7 @@ import pytest
 from daemons import nginx, wait_until
 from routers import LONG, Pool, Router, ask, pool, reload, rollout, router, running, workers
 
-from specops.phases.route.render import CONF, NGINX, render
+from specops.phases.route import CONF, NGINX, render
 
 SWITCH = "/specops/switch"
 
