@@ -27,7 +27,7 @@ from specops.phases.doctor.endpoint import Place, endpoint
 from specops.phases.doctor.machine import ANSWER_S, Check, Paste
 from specops.phases.doctor.programs import Watched, prometheus_at
 from specops.phases.inputs import settings_of
-from specops.phases.route.render import CONF, NGINX
+from specops.phases.route import CONF, NGINX
 from specops.prometheus.series import POOLS, PoolName
 from specops.serving import ENGINES, Engine
 
