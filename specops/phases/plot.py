@@ -125,31 +125,25 @@ def _edge_bench(result: Result, source: Path, out: Path) -> bool:
             for one in ours
             if (at := one.interval)
         ]
-        return Row(of, (), tuple(marks))
+        return Row(f"{arm}\nover {over}", (), tuple(marks))
 
-    def qualities(arm: str, over: str) -> dict[str, None]:
-        return dict.fromkeys(one.of for one in found if (one.arm, one.over) == (arm, over))
-
-    for_panels = dict.fromkeys((ratio.arm, ratio.over) for ratio in found)
-    overs = dict.fromkeys(over for _, over in for_panels)
     panels = tuple(
         Panel(
-            arm if len(overs) == 1 else f"{arm} over {over}",
+            of,
             tuple(
                 row(of, arm, over)
-                for of in dict.fromkeys(r.of for r in found if (r.arm, r.over) == (arm, over))
+                for arm, over in dict.fromkeys((one.arm, one.over) for one in found if one.of == of)
             ),
             (),
             None,
         )
-        for arm, over in for_panels
+        for of in dict.fromkeys(one.of for one in found)
     )
     drawn = Picture(
-        standard=next(iter(overs)) if len(overs) == 1 else "the arm named",
         panels=panels,
         expected=None,
         confidence="All intervals of the bench hold together. Above 1, the first arm is better.",
-        axis="ratio (×, logarithmic)",
+        axis="ratio of the first arm over the second (×, logarithmic)",
     )
     answers = sum(len(visit["answers"]) for visit in result.data["visits"])
     draw(drawn, heading(result, "Edge bench", _count(answers, "answers")), out)
@@ -211,7 +205,8 @@ def _report(result: Result, source: Path, out: Path) -> bool:
         f"hour, {report.window.zone}",
         tuple(range(len(begins))),
         tuple(panels),
-        "Hours without traffic, or at loads that the baseline did not measure, have no value.",
+        "Above 1, speculation is faster than the baseline. Hours without traffic, or at loads that"
+        " the baseline did not measure, have no value.",
         ticks=tuple(f"{at:%d %b\n%H:%M}" for at in begins),
     )
     requests = round(sum(pool["requests"] or 0 for pool in result.data["pools"].values()))

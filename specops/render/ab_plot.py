@@ -21,6 +21,7 @@ from specops.render.plot import (
     SHADE,
     Heading,
     figure,
+    foot,
     legend_outside,
 )
 
@@ -72,7 +73,7 @@ class Curve:
 class Panel:
     """One challenger."""
 
-    name: str
+    title: str
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
     no_curves: str | None
@@ -81,7 +82,6 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    standard: str
     panels: tuple[Panel, ...]
     expected: tuple[float, float] | None
     """The range of speed-ups that the playbook expects."""
@@ -95,15 +95,22 @@ class Picture:
 def draw(picture: Picture, heading: Heading, path: Path) -> None:
     """Write `picture` as SVG or PNG, by the suffix of `path`. FileError if that fails."""
     rows = [max(2, len(panel.rows)) for panel in picture.panels]
-    inches = (12.0, _ROW_INCHES * sum(rows) + 1.5 * len(rows) + 0.4)
+    accepted = any(panel.curves or panel.no_curves for panel in picture.panels)
+    inches = (12.0 if accepted else 9.0, _ROW_INCHES * sum(rows) + 1.5 * len(rows) + 0.4)
+    widths = [2, 1] if accepted else [1]
     with figure(path, heading, inches) as whole:
         axes = whole.subplots(
-            len(rows), 2, squeeze=False, width_ratios=[2, 1], height_ratios=[count + 2 for count in rows]
+            len(rows),
+            len(widths),
+            squeeze=False,
+            width_ratios=widths,
+            height_ratios=[count + 2 for count in rows],
         )
-        for panel, (left, right) in zip(picture.panels, axes, strict=True):
+        for panel, (left, *right) in zip(picture.panels, axes, strict=True):
             _speedups(left, panel, picture)
-            _acceptance(right, panel)
-        whole.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
+            for one in right:
+                _acceptance(one, panel)
+        foot(whole, picture.confidence)
 
 
 def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
@@ -132,7 +139,7 @@ def _speedups(axes: Axes, panel: Panel, picture: Picture) -> None:
     axes.set_yticks(range(len(panel.rows)), [row.label for row in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.3, -0.6)
     axes.set_xlabel(picture.axis)
-    axes.set_title(f"{panel.name} against {picture.standard}", loc="left", fontsize=10, fontweight="bold")
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
     legend_outside(axes)
 
 

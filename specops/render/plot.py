@@ -99,6 +99,12 @@ def figure(path: Path, heading: Heading, inches: tuple[float, float]) -> Iterato
             ) from error
 
 
+def foot(whole: Figure, text: str) -> None:
+    """A note below all axes, as wide as the figure at most."""
+    lines = textwrap.wrap(text, int(whole.get_figwidth() * 15))
+    whole.supxlabel("\n".join(lines), fontsize=8, x=0.01, ha="left")
+
+
 def legend_outside(axes: Axes) -> None:
     """The legend to the right of the axes, where it cannot be mistaken for data."""
     if axes.get_legend_handles_labels()[0]:
@@ -165,7 +171,7 @@ def draw(picture: LinesPicture, heading: Heading, path: Path) -> None:
             last = number == len(picture.panels) - 1
             if last or _labels(panel) != _labels(picture.panels[number + 1]):
                 legend_outside(one)
-        whole.supxlabel(picture.foot, fontsize=8, x=0.01, ha="left")
+        foot(whole, picture.foot)
 
 
 def _labels(panel: LinesPanel) -> list[str]:

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specops.render.plot import BACKGROUND, GREY, INK, LIGHT, MARKERS, Heading, figure, ink_on, legend_outside
+from specops.render.plot import (
+    BACKGROUND,
+    GREY,
+    INK,
+    LIGHT,
+    MARKERS,
+    Heading,
+    figure,
+    foot,
+    ink_on,
+    legend_outside,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +97,7 @@ def draw(picture: Picture, heading: Heading, path: Path) -> None:
                 whole.add_subplot(upper[number // across, number % across]), panel, rows, streams, picture
             )
         _pareto(whole.add_subplot(grid[1]), picture)
-        whole.supxlabel(picture.confidence, fontsize=8, x=0.01, ha="left")
+        foot(whole, picture.confidence)
 
 
 def _heat_map(
@@ -124,7 +135,7 @@ def _square(axes: Axes, square: Square, column: int, row: int) -> None:
     if square.chosen:
         axes.add_patch(
             Rectangle(
-                (column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=INK, linewidth=2, zorder=3
+                (column - 0.49, row - 0.49), 0.98, 0.98, fill=False, edgecolor=INK, linewidth=2, zorder=3
             )
         )
     text, of = _text(square)
@@ -146,7 +157,7 @@ def _square(axes: Axes, square: Square, column: int, row: int) -> None:
 
 def _text(square: Square) -> tuple[str, str]:
     if square.estimate is None or square.ends is None:
-        return "–", ""
+        return "–", "too few requests"
     low, high = square.ends
     ends = f"{low:.2f} to {high:.2f}"
     return (
@@ -217,7 +228,7 @@ _MEANING = {
 def _pareto_legend(
     axes: Axes, points: Sequence[Point], front: Sequence[Point], streams: Sequence[int]
 ) -> None:
-    """Shapes are loads; how they are filled is what the figures say."""
+    """Shapes are loads; how they are filled is what the figures say, shown with a shape that is no load's."""
     for number, count in enumerate(streams):
         label = f"{count} stream{'s' if count > 1 else ''}"
         axes.plot([], [], MARKERS[number % len(MARKERS)], color=GREY, fillstyle="none", label=label)
@@ -227,7 +238,7 @@ def _pareto_legend(
         kinds.setdefault((best, point.decided if best else True), point)
     for kind, label in _MEANING.items():
         if kind in kinds:
-            axes.plot([], [], "s", **_style(kinds[kind], front), label=label)
+            axes.plot([], [], "p", **_style(kinds[kind], front), label=label)
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

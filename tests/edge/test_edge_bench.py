@@ -24,6 +24,7 @@ from specops.phases.edge_bench.records import (
     Visits,
 )
 from specops.phases.edge_bench.settings import AUTOREGRESSIVE, SERVER_ONLY, Arm, arms_of
+from specops.phases.plot import plot
 from specops.results import Result
 
 ARMS = arms_of([0, 1], ["adaptive"], [0])
@@ -275,6 +276,19 @@ def test_what_is_kept_can_be_read_again() -> None:
     kept = found.model_dump_json()  # intervals are rounded
     assert Comparison.model_validate_json(kept).model_dump_json() == kept
     assert Arm.model_validate(found.arms[0].model_dump()) == found.arms[0]
+
+
+def test_a_plot_has_a_panel_for_each_quality_and_a_row_for_each_pair(tmp_path: Path) -> None:
+    visits = all_arms({AUTOREGRESSIVE: 0.2, SERVER_ONLY: 0.1, BARE: 0.09, PAPER: 0.05})
+    found = compare(ARMS, visits, PRICES, greedy=True, confidence=0.95)
+    stored = [one.model_dump(mode="json") for one in visits]
+    data = found.model_dump(mode="json") | {"visits": stored}
+    out = tmp_path / "edge.svg"
+    plot(Result(phase="edge-bench", verdict="yes", reason="faster", data=data), tmp_path / "edge.json", out)
+    text = out.read_text()
+    assert text.count(">latency<") == 1
+    assert text.count(f"over {SERVER_ONLY}") == 2
+    assert "against" not in text
 
 
 def test_a_yes_names_an_arm_that_is_surely_faster() -> None:

@@ -13,7 +13,7 @@ from matplotlib import colormaps
 
 from specops.phases.plot import PLOTS
 from specops.render.ab_plot import Mark, Panel, Picture, Row, draw
-from specops.render.plot import BACKGROUND, GREY, INK, Heading, contrast, ink_on
+from specops.render.plot import BACKGROUND, GREY, INK, Heading, contrast, figure, foot, ink_on
 from specops.results import Result, write
 
 EXAMPLES = Path(__file__).parents[2] / "alerts" / "examples"
@@ -76,7 +76,7 @@ def test_a_result_without_figures_has_nothing_to_draw(tmp_path: Path) -> None:
 def drawn(*marks: Mark, folder: Path) -> str:
     panel = Panel("draft", (Row("edit", (), marks),), (), None)
     path = folder / "plot.svg"
-    draw(Picture("standard", (panel,), None, ""), Heading("Comparison", ()), path)
+    draw(Picture((panel,), None, ""), Heading("Comparison", ()), path)
     return path.read_text()
 
 
@@ -89,3 +89,11 @@ def test_an_undecided_interval_is_hatched_and_clipped_and_a_decided_one_is_not(t
     assert "undecided" not in decided
     assert "ends outside" not in decided
     assert "<pattern" not in decided
+
+
+def test_a_note_below_the_axes_fits_into_the_figure(tmp_path: Path) -> None:
+    with figure(tmp_path / "plot.png", Heading("Sweep", ()), (4.0, 2.0)) as whole:
+        foot(whole, "Intervals have 98.75% confidence each, so that all of them hold together. " * 3)
+        whole.canvas.draw()
+        below = whole._supxlabel.get_window_extent()  # type: ignore[attr-defined]
+        assert 0 <= below.x0 < below.x1 <= whole.bbox.width

@@ -257,9 +257,13 @@ ALL = "all"
 def picture(report: Report) -> Picture:
     """The plot of a comparison (specops.render.ab_plot): every challenger by class and with all together."""
     return Picture(
-        standard=report.standard,
         panels=tuple(
-            Panel(name, tuple(_rows(challenger)), _curves(report.arms[name]), _missing(report.arms[name]))
+            Panel(
+                f"{name} against {report.standard}",
+                tuple(_rows(challenger)),
+                _curves(report.arms[name]),
+                _missing(report.arms[name]),
+            )
             for name, challenger in report.challengers.items()
         ),
         expected=report.expected["e2e"],

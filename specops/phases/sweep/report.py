@@ -390,7 +390,8 @@ def picture(report: Report) -> Picture:
         ),
         standard=report.standard,
         confidence=f"Intervals have {100 * report.confidence_of_each:.4g}% confidence each, so that all of "
-        f"them hold together with {100 * report.confidence:.4g}%. Bold: surely faster. Hatched: undecided.",
+        f"them hold together with {100 * report.confidence:.4g}%. Bold: surely faster. Hatched: undecided."
+        " Framed: recommended.",
     )
 
 
