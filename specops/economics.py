@@ -1,29 +1,28 @@
-"""What a step of speculation costs and what it must bring, from what was measured; and what tokens cost where
-edges draft. Pure.
+"""The cost of a step of speculation, the tokens that it must bring, and the cost of tokens where edges draft.
+Pure.
 
-A step verifies one draft: the target's pass over the draft and the last token yields what is accepted and
-one token more. With k tokens drafted a step takes `step(k)` milliseconds, and step(0) is a step of one token.
-Speculation pays in decoding where the tokens of a step rise by more than its time:
+A step verifies one draft: the target's pass over the draft and the last token yields the accepted tokens and
+one token more. With k drafted tokens a step takes `step(k)` milliseconds; step(0) is a step of one token.
+Speculation pays in decoding if the tokens of a step rise by more than its time:
 
     tokens a step > step(k) / step(0)
 
-Leviathan, Kalman and Matias (ICML 2023, arXiv 2211.17192) have it as
+Leviathan, Kalman and Matias (ICML 2023, arXiv 2211.17192) write it as
 
     (1 - alpha^(k+1)) / (1 - alpha) > 1 + k c,     c = time of one drafted token / time of a target's pass
 
-which assumes that every position is accepted with the same probability alpha, independently of the others,
+That assumes that every position is accepted with the same probability alpha, independently of the others,
 that the target's pass over k + 1 tokens takes as long as over one, and that nothing else takes time. A
-measured step(k) has the passes as they are, the scheduler, sampling and the batch's other streams in it; what
-is left of the assumptions is alpha, and `break_even_rate` does without it. None of it counts the prompt.
+measured step(k) includes the real passes, the scheduler, sampling and the batch's other streams. Only alpha
+remains an assumption, and `break_even_rate` does without it. The prompt is not counted.
 
 Where a server verifies and edges draft, tokens cost
 
     money = server's price * server's seconds + edge's price * the sum of the edges' seconds
 
-SpecEdge (arXiv 2505.17052) gives its reverse, thousands of tokens for a unit of money, as cost efficiency.
-Which of a server's seconds are counted is said by whoever counts: all that passed, where it has nobody else
-to serve, or those in which it was busy, where others fill the rest. An edge's seconds are all that passed
-while somebody used it: nobody else does in between.
+SpecEdge (arXiv 2505.17052) gives the inverse, thousands of tokens for a unit of money, as cost efficiency.
+The caller decides which of a server's seconds count: all of them, if it serves nobody else, or the busy ones,
+if others use the rest. For an edge, all seconds count in which somebody uses it.
 """
 
 from __future__ import annotations
@@ -164,25 +163,25 @@ def cut(positions: Sequence[Position]) -> int:
 
 @dataclass(frozen=True)
 class Prices:
-    """Of one machine of each kind for an hour, in any currency."""
+    """Prices of one machine of each kind per hour, in any currency."""
 
     server_per_hour: float
     edge_per_hour: float
-    """0 where the user owns it and would not use it otherwise."""
+    """Price of an edge machine; 0 if its user owns it and would not use it otherwise."""
 
     def __post_init__(self) -> None:
         if self.server_per_hour <= 0 or self.edge_per_hour < 0:
-            raise ValueError(f"a server costs something, and an edge no less than nothing: {self}")
+            raise ValueError(f"invalid prices {self}: expected a server above 0 and an edge of at least 0")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What so many tokens took."""
+    """Tokens and the seconds of machines that they took."""
 
     tokens: int
     server_s: float
     edge_s: float
-    """Of all edges together; 0 where none drafts."""
+    """Seconds of all edges together; 0 if none drafts."""
 
     def money(self, prices: Prices) -> float:
         return (prices.server_per_hour * self.server_s + prices.edge_per_hour * self.edge_s) / HOUR_S

@@ -183,7 +183,7 @@ def read(path: Path) -> Result:
         version = fields["schema"]
     except (json.JSONDecodeError, TypeError, KeyError) as error:
         raise FileError(
-            f"{path} is damaged: it is no specops result ({error})",
+            f"{path} is damaged: it is not a result of specops ({error})",
             hint="remove it and run its phase again, or restore it from a copy",
         ) from error
     if version not in (1, SCHEMA):

@@ -56,7 +56,7 @@ def _tree(value: str) -> str:
         ) from None
     if spec.kind == "none":
         raise PydanticCustomError(
-            "tree", "none is no speculation", {"hint": "leave the section speculation out instead"}
+            "tree", "invalid tree none: it does not speculate", {"hint": "remove the section speculation"}
         )
     return value
 
@@ -70,7 +70,7 @@ def _command(value: str) -> str:
     try:
         words = shlex.split(value)
     except ValueError as error:
-        words, problem, hint = [], f"this is no command line: {str(error).lower()}", "check the quotes"
+        words, problem, hint = [], f"invalid command line: {str(error).lower()}", "check the quotes"
     if problem is None and not any(PORT in word for word in words[1:]):
         problem = f"the command does not say {PORT}, where specops puts a free port"
         hint = f"such as: vllm serve MODEL --port {PORT}"
@@ -92,9 +92,9 @@ def _program(value: str) -> str:
     try:
         words = shlex.split(value)
     except ValueError as error:
-        raise _refusal(f"this is no command line: {str(error).lower()}", "check the quotes") from None
+        raise _refusal(f"invalid command line: {str(error).lower()}", "check the quotes") from None
     if not words:
-        raise _refusal("this is no command line: it is empty", "such as: vllm serve")
+        raise _refusal("invalid command line: it is empty", "such as: vllm serve")
     _public_words(words)
     return value
 
@@ -111,7 +111,7 @@ def _public_words(words: list[str]) -> list[str]:
 def _public_environment(variables: dict[str, str]) -> dict[str, str]:
     for name in variables:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise _refusal(f"{name!r} is no name of a variable", "write NAME: value")
+            raise _refusal(f"invalid name of a variable {name!r}", "write NAME: value")
         if SECRET_VARIABLE.search(name):
             raise _refusal(f"{name} is a secret, and results keep the environment", _HINT)
     return variables

@@ -132,7 +132,7 @@ def parse_tree(text: str) -> TreeSpec:
         spec = TreeSpec("either", (), (spec, _union(text, other)))
         if spec.parts[0].kind not in COPYING or not spec.parts[1].needs_draft:
             raise UsageError(
-                f"{text!r} is no tree: before '/' stands what is copied, after it what a draft model grows",
+                f"invalid tree {text!r}: expected COPY_TREE/DRAFT_TREE",
                 hint="such as ngram:8/chain:3 or suffix:16/chain:3+ngram:4",
             )
     if spec.nodes > MOST_NODES or spec.depth > MOST_NODES:
@@ -147,7 +147,7 @@ def _union(whole: str, text: str) -> TreeSpec:
     if len(parts) == 1:
         return parts[0]
     if any(part.kind in ("none", "auto") for part in parts):
-        raise UsageError(f"{whole!r} is no tree", hint=f"write a tree like {FORMS}")
+        raise UsageError(f"invalid tree {whole!r}", hint=f"write a tree like {FORMS}")
     return TreeSpec("merged", (), parts)
 
 
@@ -162,7 +162,7 @@ def _parse(whole: str, text: str) -> TreeSpec:
     count = _SIZES.get(kind, -1)
     right_count = len(sizes) == count if count is not None else len(sizes) > 0
     if kind not in _SIZES or not right_count or min(sizes, default=1) < (0 if kind == "shape" else 1):
-        raise UsageError(f"{whole!r} is no tree", hint=f"write a tree like {FORMS}")
+        raise UsageError(f"invalid tree {whole!r}", hint=f"write a tree like {FORMS}")
     if kind == "auto" and sizes[0] > MOST_PLANNED:
         raise UsageError(
             f"{whole!r} plans trees of more than {MOST_PLANNED} nodes", hint=f"such as auto:{PLANNED}"
@@ -171,8 +171,8 @@ def _parse(whole: str, text: str) -> TreeSpec:
         for node, parent in enumerate(sizes, start=1):
             if parent >= node:
                 raise UsageError(
-                    f"{whole!r} is no tree: node {node} follows node {parent}, which comes no earlier",
-                    hint="number nodes from 1 in an order in which parents come first; 0 is the root",
+                    f"invalid tree {whole!r}: node {node} follows node {parent}, which must come before it",
+                    hint="number nodes from 1, parents first; 0 is the root",
                 )
     return TreeSpec(kind, sizes)
 
@@ -184,7 +184,7 @@ def exit_layers(draft: str) -> int | None:
     number = re.fullmatch(r"exit:([1-9]\d{0,3})", draft)
     if number is None:
         raise UsageError(
-            f"could not take {draft!r} for a draft: after exit: stands a number of layers",
+            f"invalid draft {draft!r}: expected exit:LAYERS",
             hint="such as exit:2",
         )
     return int(number[1])

@@ -65,8 +65,8 @@ class Commands:
             except subprocess.TimeoutExpired:
                 _end(process)
                 raise EnvironmentFailure(
-                    f"the command {said} was not done after {timeout_s:g} s, and was ended",
-                    hint="allow it more with the action's timeout_s",
+                    f"the command {said} timed out after {timeout_s:g} s and was ended",
+                    hint="raise timeout_s of the action",
                 ) from None
             printed = _text(out)
             if code:
@@ -112,12 +112,17 @@ SWITCHED = {"true": 100, "on": 100, "false": 0, "off": 0}
 
 
 class CommandAction(Action):
-    """Commands of yours; no shell reads them."""
+    """Your own commands, run without a shell."""
 
     kind: Literal["command"]
-    set: Words = Field(description="Its words; one contains {percent} or {enabled} (true or false).")
-    read: Words = Field(description="Prints what is set in its last line: 0 to 100, or true or false.")
-    timeout_s: float = Field(default=60.0, gt=0.0)
+    set: Words = Field(
+        description="Command that sets the percentage; one argument "
+        "contains {percent} or {enabled} (true or false)."
+    )
+    read: Words = Field(
+        description="Command whose last line is the current setting: 0 to 100, or true or false."
+    )
+    timeout_s: float = Field(default=60.0, gt=0.0, description="Timeout of one command, in seconds.")
 
     @model_validator(mode="after")
     def _has_a_placeholder(self) -> CommandAction:

@@ -20,7 +20,10 @@ class FlagFileAction(Action):
     """A file that other programs read: {"speculative_percent": 100}."""
 
     kind: Literal["flag_file"]
-    path: str = Field(pattern=r"^/", description="Replaced whole; its folder must be there.")
+    path: str = Field(
+        pattern=r"^/",
+        description="Absolute path of the file, which is replaced as a whole; its folder must exist.",
+    )
 
     def targets(self, site: Site) -> list[Target]:
         return [FlagFile(self.path)]

@@ -17,31 +17,33 @@ TOKEN = "SPECOPS_FLAG_TOKEN"
 
 
 class HttpAction(Action):
-    """A feature flag. A token for it comes from the environment: SPECOPS_FLAG_TOKEN."""
+    """A feature flag over HTTP. The environment variable SPECOPS_FLAG_TOKEN holds its token."""
 
     kind: Literal["http"]
-    url: Url
-    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    url: Url = Field(description="URL to which the body is sent.")
+    method: Literal["POST", "PUT", "PATCH"] = Field(
+        default="POST", description="HTTP method of the request that sets the flag."
+    )
     body: dict[str, Any] = Field(
         default={"speculative_decoding_enabled": ENABLED},
-        description="JSON; one value is {percent}, a number from 0 to 100, or {enabled}, true or false.",
+        description="JSON body in which one value is {percent}, 0 to 100, or {enabled}, true or false.",
     )
     read_url: Url | None = Field(
-        default=None, description="GET says what the flag is; left out: the same address."
+        default=None, description="URL whose answer to GET has the flag's current value; default: `url`."
     )
     read_at: str | None = Field(
         default=None,
         min_length=1,
-        description="Keys by dots to the value in that answer; left out: as in the body.",
+        description="Keys, joined by dots, that lead to the value in that answer; default: as in the body.",
     )
-    timeout_s: float = Field(default=5.0, gt=0.0)
+    timeout_s: float = Field(default=5.0, gt=0.0, description="Timeout of one request, in seconds.")
 
     @model_validator(mode="after")
     def _has_one_placeholder(self) -> HttpAction:
         if len(list(placeholders(self.body))) != 1:
             raise PydanticCustomError(
                 "action",
-                "body must have exactly one value that is {percent} or {enabled}",
+                "invalid body: expected exactly one value {percent} or {enabled}",
                 {"hint": 'such as body: {speculative_percent: "{percent}"}'},
             )
         return self

@@ -20,16 +20,16 @@ WEBHOOK = "SPECOPS_GUARD_WEBHOOK"
 
 
 class NotifyAction(Action):
-    """A message to a chat after a change. It switches nothing, and a failure holds nothing up."""
+    """A message to a chat after a change. It switches nothing, and a failure delays nothing."""
 
     kind: Literal["notify"]
     switches: ClassVar[bool] = False
     url_variable: str = Field(
         default=WEBHOOK,
         pattern=r"^[A-Z][A-Z0-9_]*$",
-        description="The environment variable with the webhook's address, which is a secret.",
+        description="Environment variable that holds the webhook's URL, which is a secret.",
     )
-    timeout_s: float = Field(default=3.0, gt=0.0, le=30.0)
+    timeout_s: float = Field(default=3.0, gt=0.0, le=30.0, description="Timeout of the message, in seconds.")
 
     def notifications(self) -> list[Notification]:
         return [Webhook(self)]

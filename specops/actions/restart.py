@@ -32,32 +32,47 @@ COUNTERS = tuple(
 
 
 class RestartAction(Action):
-    """For a single pool: the server is drained, and started anew without speculation, or with it."""
+    """A single pool, whose server is drained and restarted with or without speculation."""
 
     kind: Literal["restart"]
     moves_traffic: ClassVar[bool] = False
-    drain: Words | None = Field(default=None, description="Takes it out of traffic, and waits until it is.")
-    stop: Words = Field(description="Must succeed where nothing runs, too.")
-    start_standard: Words = Field(description="Returns once it is started; it must not stay in front.")
-    start_speculative: Words
-    admit: Words | None = Field(default=None, description="Gives it traffic again, once it is healthy.")
-    health: Url = Field(description="Answers 200 once it serves, such as http://127.0.0.1:8000/health.")
+    drain: Words | None = Field(
+        default=None,
+        description="Command that takes the server out of traffic and waits until it is; default: none.",
+    )
+    stop: Words = Field(description="Command that stops the server; it must succeed where none runs.")
+    start_standard: Words = Field(
+        description="Command that starts the server without speculation, and returns."
+    )
+    start_speculative: Words = Field(
+        description="Command that starts the server with speculation, and returns."
+    )
+    admit: Words | None = Field(
+        default=None, description="Command that gives traffic to the healthy server; default: none."
+    )
+    health: Url = Field(
+        description="URL that answers 200 once the server serves, such as http://127.0.0.1:8000/health."
+    )
     metrics: Url | None = Field(
         default=None,
-        description="vLLM's or the embedded engine's /metrics, which count drafts if it speculates.",
+        description="URL of vLLM's or the embedded engine's metrics, which show "
+        "whether it speculates; default: none, `read` is given.",
     )
     read: Words | None = Field(
         default=None,
-        description="In its place: prints in its last line whether it speculates, true or false.",
+        description="Command whose last line says whether the server speculates, "
+        "true or false; default: none, `metrics` is given.",
     )
-    timeout_s: float = Field(default=1800.0, gt=0.0, description="Of each command, and to become healthy.")
+    timeout_s: float = Field(
+        default=1800.0, gt=0.0, description="Timeout of each command, and of becoming healthy, in seconds."
+    )
 
     @model_validator(mode="after")
     def _can_be_read(self) -> RestartAction:
         if (self.metrics is None) == (self.read is None):
             raise PydanticCustomError(
                 "action",
-                "whether it speculates is read from metrics or by read, one of the two",
+                "either metrics or read is required, not both",
                 {"hint": "such as metrics: http://127.0.0.1:8000/metrics"},
             )
         return self

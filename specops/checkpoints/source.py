@@ -234,7 +234,7 @@ def _from_hub(name: str, request: Callable[[], T]) -> T:
         raise
     except errors.HFValidationError:
         raise UsageError(
-            f"there is no folder {name}, and it is no hub id either", hint="a hub id is ORG/NAME"
+            f"there is no folder {name}, and it is not a hub id", hint="a hub id is ORG/NAME"
         ) from None
     except errors.GatedRepoError as error:
         raise ModelError(

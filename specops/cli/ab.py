@@ -102,7 +102,9 @@ def ab(
         Path | None, typer.Option(help="An earlier ab.json: what changed since, and what may be why.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compare anew what was compared before.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Compare again; stored measurements are not reused.")
+    ] = False,
 ) -> Answer:
     assert call.out is not None
     from specops import results

@@ -73,7 +73,9 @@ def baseline(
     ] = 0.05,
     abort_error_share: Annotated[float, typer.Option(help="Stop above this share of failures.")] = 0.5,
     abort_e2e_ms: Annotated[float | None, typer.Option(help="Stop above this median latency.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
+    ] = False,
 ) -> Answer:
     assert call.out is not None
     from specops import results

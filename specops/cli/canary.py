@@ -57,7 +57,7 @@ def canary(
     from specops.config import load, run_folder
 
     if (rollout is None) == (standard is None and speculative is None):
-        raise UsageError("the canary asks the pools of a rollout file, or two addresses", hint=HINT)
+        raise UsageError("the canary needs a rollout file, or two addresses", hint=HINT)
     if rollout is None:
         file = _of_addresses(standard, speculative, model, endpoint, prompts)
     else:

@@ -47,7 +47,7 @@ def show(
     from specops.phases.checklist.checklist import FILE, checklist
 
     if call.as_json and form != "text":
-        raise UsageError(f"--json and --format {form} are two forms of one answer", hint="give one of them")
+        raise UsageError(f"--json and --format {form} exclude each other", hint="give one of them")
     result = checklist(call.file, call.path, call.folder, datetime.now(UTC))
     results.write(call.folder / FILE, result)
     pages = {"text": page, "junit": junit, "github": github}

@@ -116,7 +116,10 @@ def client_maker(
         "server": Fallback.always(server_drafts=True),
     }
     if drafting not in fallbacks:
-        raise UsageError(f"--drafting {drafting} is nobody", hint=f"give one of {', '.join(fallbacks)}")
+        raise UsageError(
+            f"invalid --drafting {drafting!r}: expected {', '.join(fallbacks)}",
+            hint="specops edge chat --help",
+        )
     destination = Destination(server, os.environ.get(TOKEN) or None, tls_ca, insecure)
     settings = Drafting(
         nodes=nodes, beams=beams, depth=parse_depth(depth), heads=heads, ahead=ahead, streams=streams

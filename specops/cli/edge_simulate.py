@@ -139,7 +139,7 @@ def _refuse_beside_paper(context: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE":
             named = max(option.opts, key=len) if option.param_type_name == "option" else "the rollout file"
             raise UsageError(
-                f"--paper has its own costs, pair and settings, and {named} says nothing to them",
+                f"--paper excludes {named}: it has its own costs, pair and settings",
                 hint=f"leave {named} out",
             )
 
@@ -178,7 +178,9 @@ def _numbers(option: str, text: str, kind: type[int] | type[float], *, least: in
     try:
         found = [kind(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"{option} takes numbers by commas, not {text!r}", hint=hint) from None
+        raise UsageError(
+            f"invalid {option} {text!r}: expected numbers, separated by commas", hint=hint
+        ) from None
     if not all(least <= number < math.inf for number in found):
-        raise UsageError(f"{option} takes numbers from {least} on, not {text!r}", hint=hint)
+        raise UsageError(f"invalid {option} {text!r}: expected numbers of at least {least}", hint=hint)
     return found

@@ -45,7 +45,7 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> t
     if costs is not None:
         if (passes.verify, passes.draft, passes.server_draft) != (None, None, None):
             raise UsageError(
-                "--costs and passes by options are two answers to one question", hint="give one of them"
+                "--costs excludes --verify-ms, --draft-ms and --server-draft-ms", hint="give one of them"
             )
         return EdgeCosts.of_json(_read(costs), str(costs)), str(costs)
     if passes.verify is not None and passes.draft is not None:
@@ -70,7 +70,7 @@ def costs_of(file: Rollout, path: Path, costs: Path | None, passes: Passes) -> t
 def given_rounds(brought: Brought) -> Rounds | None:
     """None: they are to be measured."""
     if brought.file is not None and brought.acceptance is not None:
-        raise UsageError("--rounds and --acceptance are two answers to one question", hint="give one of them")
+        raise UsageError("--rounds and --acceptance exclude each other", hint="give one of them")
     if brought.file is not None:
         return Rounds.of_json(_read(brought.file), str(brought.file))
     if brought.acceptance is None:
@@ -83,8 +83,7 @@ def measuring(file: Rollout, path: Path, prompts: int, *, nodes: int, beams: int
     own = file.pools.speculative.own
     if own is None or own.tree is None or own.draft is None:
         raise UsageError(
-            f"the speculative pool of {path} is no embedded pair of two models, and others cannot be measured"
-            " here",
+            f"could not measure the speculative pool of {path}: it is not an embedded pair of two models",
             hint="give --rounds or --acceptance",
         )
     return Measuring(

@@ -110,7 +110,7 @@ def override(
     from specops.phases import guard as phase
 
     if pool == "none" and minutes is not None:
-        raise UsageError("none ends an override, and has no time", hint="leave --for out")
+        raise UsageError("none ends an override: it takes no --for", hint="leave --for out")
     try:
         request = OverrideRequest(pool=pool, by=by or _user(), why=why, minutes=minutes)
     except ValidationError as error:
@@ -191,7 +191,7 @@ def simulate(
     from specops.errors import UsageError
 
     if trace is not None and last is not None:
-        raise UsageError("--trace and --last are two things to replay", hint="give one of them")
+        raise UsageError("--trace and --last exclude each other", hint="give one of them")
     file = call.file
     import time
 
@@ -211,7 +211,7 @@ def simulate(
         raise UsageError("the rollout file names no Prometheus", hint="add addresses.prometheus")
     elif file.guard.interval_s < 2 * file.monitor.scrape_interval_s:
         raise UsageError(  # else all of it would be no data
-            f"an interval of {file.guard.interval_s} s has not two scrapes,"
+            f"guard.interval_s {file.guard.interval_s} is shorter than two scrapes, which are"
             f" {file.monitor.scrape_interval_s} s apart",
             hint=f"replay it with guard.interval_s: {2 * file.monitor.scrape_interval_s} or more",
         )

@@ -64,7 +64,7 @@ def init(
     pools = [name for name, value in (("--engine", engine), ("--model", model), ("--draft", draft)) if value]
     if base_url and pools:
         raise UsageError(
-            f"--base-url and {pools[0]} are two kinds of pools", hint="give --base-url twice, or --engine"
+            f"--base-url and {pools[0]} exclude each other", hint="give --base-url twice, or --engine"
         )
     if full and (base_url or pools or prompts):
         raise UsageError("--full takes no other option", hint=f"specops init {directory} --full")

@@ -63,7 +63,7 @@ def lint(
 
     if (file is None) == (not command):
         raise UsageError(
-            "launch lint looks at a command or at a file, one of the two",
+            "launch lint needs a command or --file, not both",
             hint="specops launch lint -- vllm serve MODEL …, or specops launch lint --file start.sh",
         )
     judged, result = lint_file(file, engine_version) if file else lint_words(command or [], engine_version)

@@ -98,7 +98,7 @@ def _of_rollout(path: Path) -> dict[str, object]:
     own = rollout.pools.speculative.own
     if own is None or own.tree is None:
         raise UsageError(
-            f"{path}: the speculative pool is no embedded one, and the planner is the embedded engine's",
+            f"could not plan for {path}: its speculative pool is not of the embedded engine",
             hint="`specops sweep ROLLOUT` finds the best setting of other engines",
         )
     draft = own.draft or (str(own.draft_model) if own.draft_model else None)

@@ -114,7 +114,10 @@ def schedule(
 
     when = at or call.file.report.at
     if re.fullmatch(AT, when) is None:
-        raise UsageError(f"{when!r} is no time of a week", hint='--at "Mon 09:00", or 09:00 for every day')
+        raise UsageError(
+            f"invalid time of a week {when!r}: expected DAY HH:MM or HH:MM",
+            hint='--at "Mon 09:00", or 09:00 for every day',
+        )
     zone = _zone(tz or call.file.report.timezone)
     made = schedule(call.file, call.path, call.folder, when, zone, datetime.now(UTC))
     value = ScheduleFiles(folder=str(made.folder), files=list(made.names), calendar=made.calendar)

@@ -72,7 +72,7 @@ def check(
 
     if (rollout is None) == (config is None):
         raise UsageError(
-            "route check looks at a rollout file or at a configuration, one of the two",
+            "route check needs a rollout file or --config, not both",
             hint="specops route check rollout.yaml, or --config runs/NAME/rendered/nginx/nginx.conf",
         )
     more = read(cases) if cases else []

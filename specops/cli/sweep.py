@@ -46,7 +46,9 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and stop.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .svg or .png.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what was measured before.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again; stored measurements are not reused.")
+    ] = False,
 ) -> Answer:
     """An earlier result is resumed."""
     from specops.cli.sweep_page import page
@@ -192,7 +194,7 @@ def _refuse_unusable(previous: Result, spec: SweepSpec, path: Path) -> None:
     if unlike:
         raise UsageError(
             f"{path} holds another sweep: {unlike} changed",
-            hint="give another --out, or measure anew with --fresh, which keeps the earlier one beside it",
+            hint="give another --out, or measure again with --fresh, which keeps the earlier one beside it",
         )
     measurements_of(previous, str(path))  # damage is reported before a server starts
 

@@ -60,9 +60,7 @@ def verify_draft(
     if guide:
         return _guide(call, target, draft, engine, engine_version)
     if draft is None:
-        raise UsageError(
-            "there is no DRAFT to verify", hint="name one, or ask --guide which drafts suit the target"
-        )
+        raise UsageError("DRAFT is missing", hint=f"specops verify-draft {target} --guide")
     fields = {
         "target": target,
         "draft": draft,
@@ -93,11 +91,11 @@ def verify_draft(
 
 def _refuse_unmeasurable(settings: VerifySettings, prompts: Path | None) -> None:
     if prompts is None:
-        raise UsageError("--measure asks your own prompts, and there are none", hint="give --prompts FILE")
+        raise UsageError("--measure needs prompts", hint="give --prompts FILE")
     for name in (settings.target, settings.draft):
         if not Path(name).is_dir() and exit_layers(name) is None:
             raise UsageError(
-                f"--measure runs the pair, and {name} is no local folder",
+                f"--measure needs local folders, and {name} is not one",
                 hint="download both models, or leave --measure out",
             )
 

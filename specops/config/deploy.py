@@ -11,23 +11,27 @@ from specops.section import HostPort, Section, Url
 
 
 class Addresses(Section):
-    """HOST:PORT each, from the machine that reads it."""
+    """Addresses of what runs, HOST:PORT each, for `monitor`, `route` and `guard`."""
 
     standard: list[HostPort] = Field(
-        default=[], description="Servers of the pool; left out: an endpoint pool's own."
+        default=[], description="Servers of the standard pool; empty: the address of an endpoint pool."
     )
     speculative: list[HostPort] = Field(
-        default=[], description="Servers of the pool; left out: an endpoint pool's own."
+        default=[], description="Servers of the speculative pool; empty: the address of an endpoint pool."
     )
     routers: list[HostPort] = Field(
-        default=[], description="Admin listeners of all NGINX routers: metrics, and the switch."
+        default=[], description="Admin listeners of all NGINX routers, with metrics and the switch."
     )
-    guard: HostPort | None = Field(default=None, description="Of `specops guard run`: metrics, health.")
-    gpus: list[HostPort] = Field(default=[], description="DCGM exporters, on the pools' machines.")
-    alertmanagers: list[HostPort] = Field(default=[], description="That Prometheus sends alerts to.")
+    guard: HostPort | None = Field(
+        default=None, description="Listener of `specops guard run`, with metrics and health; default: none."
+    )
+    gpus: list[HostPort] = Field(default=[], description="DCGM exporters on the machines of the pools.")
+    alertmanagers: list[HostPort] = Field(
+        default=[], description="Alertmanagers that receive alerts from Prometheus."
+    )
     prometheus: Url | None = Field(
-        default=None, description="Its root, such as http://127.0.0.1:9090. A token or headers for it come"
-        " from the environment: SPECOPS_PROMETHEUS_TOKEN, SPECOPS_PROMETHEUS_HEADERS (Name: value, …).",
+        default=None, description="Root URL of Prometheus; SPECOPS_PROMETHEUS_TOKEN and "
+        "SPECOPS_PROMETHEUS_HEADERS (Name: value, …) hold its secrets; default: none.",
     )  # fmt: skip
 
 
@@ -39,71 +43,104 @@ Seconds = Annotated[int, Field(ge=1)]
 
 
 class Peak(Section):
-    """The most that users ask for: should all fall back to the standard pool, it must carry this."""
+    """Highest load of all users, which the standard pool must carry alone after a fall-back."""
 
-    requests_per_s: float | None = Field(default=None, gt=0.0)
-    tokens_per_s: float | None = Field(default=None, gt=0.0, description="Output tokens.")
-    headroom: float = Field(default=0.2, ge=0.0, lt=1.0, description="Share of its throughput left free.")
+    requests_per_s: float | None = Field(
+        default=None, gt=0.0, description="Requests per second; default: none, tokens_per_s is given."
+    )
+    tokens_per_s: float | None = Field(
+        default=None, gt=0.0, description="Output tokens per second; default: none, requests_per_s is given."
+    )
+    headroom: float = Field(
+        default=0.2, ge=0.0, lt=1.0, description="Share of the pool's throughput that stays free, 0 to 1."
+    )
 
     @model_validator(mode="after")
     def _says_how_much(self) -> Peak:
         if self.requests_per_s is None and self.tokens_per_s is None:
             raise PydanticCustomError(
                 "peak",
-                "the peak names no load",
+                "the peak has no load",
                 {"hint": "add requests_per_s, tokens_per_s or both, from your busiest minutes"},
             )
         return self
 
 
 class Probes(Section):
-    """Of /health. SGLang answers it with a token that it decodes, so a busy server may take its time."""
+    """Probes of /health. A busy SGLang answers late, since it decodes a token for the answer."""
 
-    period_s: Seconds = Field(default=10, description="Between two questions.")
-    timeout_s: Seconds = Field(default=20, description="Longest time for one answer.")
-    unready_after: Seconds = Field(default=3, description="Failures in a row after which no traffic comes.")
-    restart_after: Seconds = Field(default=6, description="Failures in a row after which it is started anew.")
+    period_s: Seconds = Field(default=10, description="Interval between two probes, in seconds.")
+    timeout_s: Seconds = Field(default=20, description="Timeout of one probe, in seconds.")
+    unready_after: Seconds = Field(
+        default=3, description="Number of failures in a row after which a server gets no traffic."
+    )
+    restart_after: Seconds = Field(
+        default=6, description="Number of failures in a row after which a server is restarted."
+    )
 
 
 class Deploy(Section):
-    """Of `launch render`'s Compose file and Kubernetes manifests."""
+    """Settings of the Compose file and Kubernetes manifests of `specops launch render`."""
 
     image: str | None = Field(
         default=None,
         pattern=r"^\S+$",
-        description="Left out: the engine's own of the pool's version, where it publishes one.",
+        description="Container image; default: the engine's own image "
+        "of the pool's version, where there is one.",
     )
-    standard_replicas: int = Field(default=1, ge=1, description="Servers of the standard pool.")
-    speculative_replicas: int = Field(default=1, ge=1, description="Servers of the speculative pool.")
+    standard_replicas: int = Field(default=1, ge=1, description="Number of servers of the standard pool.")
+    speculative_replicas: int = Field(
+        default=1, ge=1, description="Number of servers of the speculative pool."
+    )
     gpus: int | None = Field(
-        default=None, ge=0, description="Of one server; left out: what its parallel sizes multiply to."
+        default=None,
+        ge=0,
+        description="Number of GPUs per server; default: the product of its parallel sizes.",
     )
     nodes: int = Field(
-        default=1, ge=1, description="Hosts that one server spans; above 1: LeaderWorkerSets on Kubernetes."
+        default=1, ge=1, description="Number of hosts per server; above 1, Kubernetes uses LeaderWorkerSets."
     )
-    cpus: float | None = Field(default=None, gt=0.0, description="Requested for one server.")
-    memory_gib: int | None = Field(default=None, ge=1, description="Of one server, requested and the limit.")
-    shm_gib: int = Field(default=8, ge=1, description="Shared memory, over which a server's processes talk.")
+    cpus: float | None = Field(
+        default=None, gt=0.0, description="CPU cores requested per server; default: no request."
+    )
+    memory_gib: int | None = Field(
+        default=None, ge=1, description="Memory per server in GiB, requested and limit; default: no limit."
+    )
+    shm_gib: int = Field(
+        default=8, ge=1, description="Shared memory between the processes of a server, in GiB."
+    )
     port: int = Field(
-        default=8000, ge=1, le=65000, description="Further servers on one host count up from it."
+        default=8000,
+        ge=1,
+        le=65000,
+        description="Port of the first server on a host; the others count up from it.",
     )
-    namespace: Label | None = Field(default=None, description="Left out: the one that kubectl is set to.")
+    namespace: Label | None = Field(
+        default=None, description="Kubernetes namespace; default: the current one of kubectl."
+    )
     model_folder: AbsolutePath | None = Field(
-        default=None, description="Holds the models that pools name by path; read-only, at the same path."
+        default=None,
+        description="Folder of the models that pools name by path, "
+        "mounted read-only at the same path; default: none.",
     )
     model_claim: ObjectName | None = Field(
-        default=None, description="PersistentVolumeClaim with model_folder; left out: the node's own folder."
+        default=None,
+        description="PersistentVolumeClaim that holds model_folder; default: none, the node's own folder.",
     )
     cache_claim: ObjectName | None = Field(
-        default=None, description="Keeps downloaded models; left out: each server downloads its own."
+        default=None,
+        description="PersistentVolumeClaim that stores downloaded "
+        "models; default: none, each server downloads.",
     )
     secrets: dict[Variable, ObjectName] = Field(
         default={},
-        description="Variable: name of a Kubernetes Secret with that key. Compose and scripts take it from"
-        " their environment. Values are written nowhere.",
+        description="Environment variables and the Kubernetes Secret of each; "
+        "Compose and scripts read them from the environment.",
     )
     start_timeout_s: Seconds = Field(
-        default=1800, description="Longest time to come up: downloads, loads weights, captures graphs."
+        default=1800, description="Timeout of a start, in seconds, for downloads, weights and CUDA graphs."
     )
-    drain_s: Seconds = Field(default=120, description="That running requests have to finish in at the end.")
+    drain_s: Seconds = Field(
+        default=120, description="Time for running requests to finish at a stop, in seconds."
+    )
     probes: Probes = Probes()

@@ -19,7 +19,9 @@ from specops.section import Section
 def _depth(value: str) -> str:
     if not re.fullmatch(r"adaptive|(included|excluded):[1-9]\d?", value):
         raise PydanticCustomError(
-            "depth", "{text} is no depth", {"text": repr(value), "hint": "adaptive, included:D or excluded:D"}
+            "depth",
+            "invalid depth {text}: expected adaptive, included:D or excluded:D",
+            {"text": repr(value), "hint": "such as depth: [included:4]"},
         )
     return value
 
@@ -28,8 +30,8 @@ def _batching(value: str) -> str:
     if not re.fullmatch(r"dynamic|static:[1-9]\d*(:\d+)?", value):
         raise PydanticCustomError(
             "batching",
-            "{text} is no way of batching",
-            {"text": repr(value), "hint": "dynamic, static:N or static:N:WAIT_MS"},
+            "invalid batching {text}: expected dynamic, static:N or static:N:WAIT_MS",
+            {"text": repr(value), "hint": "such as batching: static:4:50"},
         )
     return value
 
@@ -39,51 +41,69 @@ Batching = Annotated[str, AfterValidator(_batching)]
 
 
 class DeclaredPass(Section):
-    """What one forward pass takes on a machine that is not here."""
+    """Declared time of one forward pass on a machine that is not available here."""
 
-    pass_ms: float = Field(gt=0.0, allow_inf_nan=False, description="Whatever is in it.")
+    pass_ms: float = Field(gt=0.0, allow_inf_nan=False, description="Fixed time of a pass, in milliseconds.")
     token_ms: float = Field(
-        default=0.0, ge=0.0, allow_inf_nan=False, description="More for each token in it."
+        default=0.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Additional time for each token of a pass, in milliseconds.",
     )
 
 
 class StandIn(Section):
-    """Declared costs: where this machine stands in for a server and edges, passes take these times."""
+    """Declared times of passes, where this machine stands in for a server and edge machines."""
 
-    verify: DeclaredPass = Field(description="The target's, on the server.")
-    server_draft: DeclaredPass = Field(description="The draft's, where the server drafts for itself.")
-    edge_draft: DeclaredPass = Field(description="The draft's, at the edge.")
+    verify: DeclaredPass = Field(description="Pass of the target on the server.")
+    server_draft: DeclaredPass = Field(
+        description="Pass of the draft on the server, where the server drafts for itself."
+    )
+    edge_draft: DeclaredPass = Field(description="Pass of the draft at the edge.")
 
 
 class Edge(Section):
-    nodes: int = Field(default=32, ge=1, le=256, description="Of a tree that is sent.")
-    beams: int = Field(default=8, ge=1, le=256, description="Nodes that one pass of the draft runs.")
+    """Drafting at the edge, for `specops edge bench` and `specops edge simulate`."""
+
+    nodes: int = Field(
+        default=32, ge=1, le=256, description="Number of nodes in a tree that the client sends."
+    )
+    beams: int = Field(
+        default=8, ge=1, le=256, description="Number of nodes that one pass of the draft evaluates."
+    )
     heads: list[NonNegativeInt] = Field(
         default=[0, 1, 8],
         min_length=1,
-        description="Guesses that are drafted on from while the server verifies; 0: none, 1: as in the "
-        "paper, more: a cache of outcomes. One arm each.",
+        description="Numbers of guessed outcomes to draft for while the server "
+        "verifies, one arm each; 0: none, 1: as in the paper.",
     )
     ahead: list[NonNegativeInt] = Field(
         default=[0, 16],
         min_length=1,
-        description="Of these outcomes, those whose next trees are sent before it is known which it is; 0: "
-        "none, as in the paper. With the most heads, one arm each.",
+        description="Numbers of guessed outcomes whose next trees are sent "
+        "before the verdict, one arm each; 0: none, as in the paper.",
     )
     depth: list[Depth] = Field(
         default=["adaptive"],
         min_length=1,
-        description="When a tree is sent: adaptive, by what was measured; included:D, D deep with what was "
-        "drafted ahead; excluded:D, D deeper. Several: one arm each.",
+        description="Depths at which a tree is sent, one arm each: adaptive, from measured times; "
+        "included:D, levels drafted ahead count towards D; excluded:D, they do not.",
     )
     rtt_ms: float = Field(
-        default=15.0, ge=0.0, allow_inf_nan=False, description="Of the link between edge and server."
+        default=15.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Round-trip time between edge and server, in milliseconds.",
     )
-    clients: list[PositiveInt] = Field(default=list(CONCURRENCY), min_length=1, description="At a time.")
+    clients: list[PositiveInt] = Field(
+        default=list(CONCURRENCY), min_length=1, description="Concurrency levels, in clients."
+    )
     batching: Batching = Field(
         default="dynamic",
-        description="dynamic: a step takes the rounds that are there; static:N[:WAIT_MS]: it waits for N.",
+        description="Batching of rounds: dynamic, a step takes the waiting "
+        "rounds; static:N[:WAIT_MS], it waits for N rounds.",
     )
     stand_in: StandIn | None = Field(
-        default=None, description="Left out: passes take what they take on this machine."
+        default=None,
+        description="Declared times of passes; default: passes take their real time on this machine.",
     )

@@ -14,44 +14,67 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Guard(Section):
-    interval_s: int = Field(default=60, ge=1, description="Between two evaluations.")
-    consecutive: int = Field(default=3, ge=1, description="Bad evaluations in a row that it takes.")
+    """Evaluation, fall-back and recovery by `specops guard`, and the actions that it takes."""
+
+    interval_s: int = Field(default=60, ge=1, description="Interval between two evaluations, in seconds.")
+    consecutive: int = Field(
+        default=3, ge=1, description="Number of bad evaluations in a row that cause a fall-back."
+    )
     min_acceptance: Share | None = Field(
-        default=None, description="Less is bad; left out: break-even as the sweep measured it, else 0.4."
+        default=None,
+        description="Acceptance rate below which an evaluation is "
+        "bad; default: break-even of the sweep, else 0.4.",
     )
     max_regression: float = Field(
-        default=0.20, gt=0.0, description="Mean latency above the baseline's by more than this is bad."
+        default=0.20,
+        gt=0.0,
+        description="Relative increase of mean latency over the baseline above which an evaluation is bad.",
     )
-    max_error_share: Share = Field(default=0.05, description="More failed requests than this are bad.")
+    max_error_share: Share = Field(
+        default=0.05, description="Share of failed requests, 0 to 1, above which an evaluation is bad."
+    )
     min_requests: int | None = Field(
-        default=None, ge=1, description="Fewer within the window are no traffic; left out: what noise asks."
+        default=None,
+        ge=1,
+        description="Smallest number of requests in the window that counts as traffic; "
+        "default: from the baseline's noise.",
     )
     cooldown_s: int = Field(
-        default=1800, ge=1, description="After a fall-back, before the first step back is tried."
+        default=1800, ge=1, description="Time from a fall-back to the first step back, in seconds."
     )
     canary_percents: list[Annotated[int, Field(ge=1, le=99)]] = Field(
-        default=[5, 25, 50], description="Steps back, in per cent of what may be speculative; then 100."
+        default=[5, 25, 50], description="Steps back to 100, in percent of the eligible requests, ascending."
     )
-    hold_evaluations: int = Field(default=5, ge=1, description="Healthy ones that each step takes.")
+    hold_evaluations: int = Field(
+        default=5, ge=1, description="Number of healthy evaluations that complete a step."
+    )
     margin: float = Field(
         default=0.05,
         ge=0.0,
         lt=1.0,
-        description="Of a threshold: at a step, healthy is better than it by this.",
+        description="Relative margin by which a step must be better than a threshold to be healthy, 0 to 1.",
     )
     attempts: int = Field(
-        default=4, ge=0, le=20, description="To come back; then a person must act. 0: always a person."
+        default=4,
+        ge=0,
+        le=20,
+        description="Number of attempts to turn speculation on before "
+        "a person must act; 0: a person always must.",
     )
     backoff: float = Field(
-        default=2.0, ge=1.0, le=100.0, description="The cool-down grows so after each failed attempt."
+        default=2.0,
+        ge=1.0,
+        le=100.0,
+        description="Factor by which the cool-down grows after each failed attempt.",
     )
-    max_wait_s: int = Field(default=86400, ge=1, description="The longest that it grows to.")
+    max_wait_s: int = Field(default=86400, ge=1, description="Longest cool-down, in seconds.")
     actions: list[AnyAction] = Field(
         default=[],
-        description="What is switched, or notified; left out: the switch of addresses.routers.",
+        description="Actions that switch speculation or notify; empty: the switch of addresses.routers.",
     )
     listen: HostPort = Field(
-        default="127.0.0.1:9469", description="Of `specops guard run`: /metrics, /health, /alerts."
+        default="127.0.0.1:9469",
+        description="HOST:PORT on which `specops guard run` serves /metrics, /health and /alerts.",
     )
 
     @model_validator(mode="after")

@@ -94,34 +94,45 @@ OWN_LABELS = ("specops_pool", "specops_rollout", "model_name", "job", "instance"
 
 
 class AlertSetting(Section):
+    """Threshold and duration of one alert."""
+
     threshold: float | None = Field(
         default=None,
         gt=0.0,
-        description="In the alert's own unit, as alerts/runbook.md says; seconds for ages.",
+        description="Threshold in the unit that alerts/runbook.md "
+        "names, seconds for ages; default: the alert's own.",
     )
-    for_s: int | None = Field(default=None, ge=0, description="How long it must be so.")
+    for_s: int | None = Field(
+        default=None, ge=0, description="Seconds for which the condition must hold; default: the alert's own."
+    )
 
 
 class Monitor(Section):
-    scrape_interval_s: int = Field(default=15, ge=1)
+    """Scraping, recording rules and alerts, as `specops monitor render` writes them."""
+
+    scrape_interval_s: int = Field(default=15, ge=1, description="Interval between two scrapes, in seconds.")
     window_s: int = Field(
-        default=300, ge=10, description="That rates are taken over, in rules, panels and the guard."
+        default=300,
+        ge=10,
+        description="Window of rates in rules, panels and the guard, "
+        "in seconds; at least 4 scrape intervals.",
     )
     labels: dict[LabelName, str] = Field(
-        default={}, description="Every query is held to series with these, such as cluster: a."
+        default={}, description="Labels that every query selects, such as cluster: a."
     )
     names: dict[Literal["standard", "speculative"], NamingName] = Field(
         default={},
-        description="Whose names a pool's series have, where its engine does not say: an endpoint's are"
-        " vllm's; vllm-0.10 is for releases before 0.11.",
+        description="Metric names of a pool whose engine does not determine them; an "
+        "endpoint's are vllm, and vllm-0.10 is for releases before 0.11.",
     )
     alerts: dict[AlertName, AlertSetting] = Field(
-        default={}, description="In place of a measured threshold, or the playbook's."
+        default={}, description="Thresholds and durations that replace those of an alert, by its name."
     )
     runbook: str | None = Field(
         default=None,
         pattern=r"^\S+$",
-        description="Where you keep alerts/runbook.md, for links in alerts; left out: beside the rules.",
+        description="Address of your copy of alerts/runbook.md, for links "
+        "in alerts; default: the copy beside the rules.",
     )
 
     @model_validator(mode="after")

@@ -71,7 +71,8 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
             raise ConfigError(
-                f"{path} is no rollout file: it holds no keys", hint="`specops init` writes one to start from"
+                f"invalid rollout file {path}: it holds no keys",
+                hint="`specops init` writes one to start from",
             )
         _check_keys(path, root)
         return root, loader.construct_document(root)
@@ -79,9 +80,7 @@ def _parse(path: Path, text: str) -> tuple[yaml.Node, dict[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ConfigError(
-            f"{where}: this is no YAML: {problem}", hint="check indentation and quotes"
-        ) from None
+        raise ConfigError(f"{where}: invalid YAML: {problem}", hint="check indentation and quotes") from None
 
 
 def _check_keys(path: Path, root: yaml.Node) -> None:

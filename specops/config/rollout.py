@@ -29,8 +29,10 @@ else:
 
 
 class Pools(Section):
-    standard: AnyPool = Field(description="Without speculation: what the other is compared with.")
-    speculative: AnyPool = Field(description="With speculation.")
+    """The two pools that are compared; they differ in speculation only."""
+
+    standard: AnyPool = Field(description="Pool without speculation, the baseline of every comparison.")
+    speculative: AnyPool = Field(description="Pool with speculation.")
 
     @model_validator(mode="after")
     def _one_speculates(self) -> Pools:
@@ -60,7 +62,7 @@ class Pools(Section):
                 "the pools differ in more than speculation: {keys}",
                 {
                     "keys": ", ".join(unlike),
-                    "hint": "write the same for both: what else differs would be measured as speculation",
+                    "hint": "write the same for both: any other difference would count as speculation",
                 },
             )
         return self
@@ -86,24 +88,59 @@ Zone = Annotated[str, AfterValidator(_zone)]
 
 
 class Report(Section):
-    window: str = Field(default="7d", pattern=SPAN, description="What it is of: 7d, 24h, 2w.")
-    timezone: Zone = Field(default="UTC", description="Of its days and hours.")
-    at: str = Field(default="Mon 09:00", pattern=AT, description="When `report schedule` has it made.")
-    min_acceptance: float = Field(
-        default=0.55, gt=0.0, lt=1.0, description="Below it another draft is recommended."
+    """Period, schedule and thresholds of `specops report`."""
+
+    window: str = Field(
+        default="7d", pattern=SPAN, description="Period that the report covers, such as 24h, 7d or 2w."
     )
-    min_speedup: float = Field(default=1.3, gt=0.0, description="Below it the cost is questioned.")
-    max_fallbacks: int = Field(default=5, ge=0, description="A week; with more the draft is to be checked.")
+    timezone: Zone = Field(
+        default="UTC", description="Time zone of the report's days and hours, such as Asia/Seoul."
+    )
+    at: str = Field(
+        default="Mon 09:00",
+        pattern=AT,
+        description="Day and time at which `specops report schedule` "
+        "runs the report; without a day, every day.",
+    )
+    min_acceptance: float = Field(
+        default=0.55,
+        gt=0.0,
+        lt=1.0,
+        description="Acceptance rate below which the report recommends another draft, 0 to 1.",
+    )
+    min_speedup: float = Field(
+        default=1.3,
+        gt=0.0,
+        description="Speed-up, as a ratio, below which the report questions the cost of speculation.",
+    )
+    max_fallbacks: int = Field(
+        default=5,
+        ge=0,
+        description="Number of fall-backs per week above which the report recommends checking the draft.",
+    )
 
 
 class Costs(Section):
-    currency: str = Field(default="USD", pattern=r"^\S{1,8}$", description="As it is to be printed.")
-    standard_per_hour: float = Field(gt=0.0, description="Of one server of the standard pool, all included.")
+    """Prices of servers and edge machines, for savings in money."""
+
+    currency: str = Field(
+        default="USD",
+        pattern=r"^\S{1,8}$",
+        description="Currency code or sign as it is printed, 1 to 8 characters.",
+    )
+    standard_per_hour: float = Field(
+        gt=0.0, description="Price of one standard server per hour, all costs included."
+    )
     speculative_per_hour: float | None = Field(
-        default=None, gt=0.0, description="Left out: the same as a standard one."
+        default=None,
+        gt=0.0,
+        description="Price of one speculative server per hour; default: standard_per_hour.",
     )
     edge_per_hour: float | None = Field(
-        default=None, ge=0.0, description="Of one edge machine that drafts; 0 where users own it anyway."
+        default=None,
+        ge=0.0,
+        description="Price of one edge machine per hour, 0 where users "
+        "own it; default: none, no cost of edge drafting.",
     )
 
     @property
@@ -112,36 +149,48 @@ class Costs(Section):
 
 
 class Sweep(Section):
+    """Configurations that `specops sweep` measures; its requests are those of `measure`."""
+
     k: list[Annotated[int, Field(ge=0, le=64)]] = Field(
         default=[3, 4, 5, 6, 7, 8],
         min_length=1,
-        description="Tokens drafted ahead. 0, no speculation, is always measured, first and again last.",
+        description="Draft lengths to measure, in tokens; 0, no "
+        "speculation, is always measured first and last.",
     )
     trees: list[Tree] | None = Field(
-        default=None, min_length=1, description="In place of k, on the embedded engine."
+        default=None,
+        min_length=1,
+        description="Draft trees to measure instead of k, on the "
+        "embedded engine; default: none, k is measured.",
     )
     drafts: dict[str, str] | None = Field(
         default=None,
         min_length=1,
-        description="Drafts to compare: a name of yours, and a folder or hub id. Left out: the pool's own.",
+        description="Drafts to compare: a name of your choice and a folder "
+        "or hub id for each; default: the pool's draft.",
     )
     concurrency: list[Annotated[int, Field(ge=1, le=1000)]] | None = Field(
-        default=None, min_length=1, description="Streams at a time; left out: those of `measure`."
+        default=None, min_length=1, description="Concurrency levels, in streams; default: those of `measure`."
     )
     temperature: list[Annotated[float, Field(ge=0.0)]] | None = Field(
-        default=None, min_length=1, description="Left out: that of `measure`."
+        default=None, min_length=1, description="Sampling temperatures; default: that of `measure`."
     )
     prompt_tokens: list[Annotated[int, Field(ge=1)]] = Field(
         default=[],
-        description="Bounds between classes of prompt length, such as [512, 4096]; left out: one class.",
+        description="Bounds between classes of prompt length, in "
+        "tokens, such as [512, 4096]; empty: one class.",
     )
     budget_min: float | None = Field(
-        default=None, gt=0.0, description="Minutes to spend where the answer is open; left out: all cells."
+        default=None,
+        gt=0.0,
+        description="Time budget in minutes, spent where the result is "
+        "undecided; default: none, the full grid is measured.",
     )
     cluster: str | None = Field(
         default=None,
         pattern=r"^(local|(ray://)?[^\s/:]+:\d{1,5})$",
-        description="Of Ray, to measure on: ray://HOST:10001, HOST:6379 or local; left out: this machine.",
+        description="Ray cluster to measure on: ray://HOST:10001, HOST:6379 "
+        "or local; default: none, this machine measures.",
     )
 
 
@@ -174,102 +223,164 @@ CheckName = Literal[
 
 
 class Canary(Section):
+    """Checks of `specops canary`, which compares the answers of both pools."""
+
     prompts: int = Field(
         default=12,
         ge=4,
         le=200,
-        description="Prompts whose greedy answers are compared.",
+        description="Number of prompts whose greedy answers are compared.",
     )
     samples: int = Field(
         default=192,
         ge=32,
         le=20000,
-        description="Sampled answers of each pool; the result says how small a difference they would show.",
+        description="Number of sampled answers per pool; more samples detect smaller differences.",
     )
-    concurrency: int = Field(default=8, ge=2, le=256, description="Requests that each pool has at a time.")
+    concurrency: int = Field(default=8, ge=2, le=256, description="Number of concurrent requests per pool.")
     long_prompt_tokens: int = Field(
-        default=4096, ge=64, description="Longest prompt that is sent, where the model would take more."
+        default=4096,
+        ge=64,
+        description="Length of the longest prompt sent, in tokens, or the model's limit where that is lower.",
     )
-    skip: list[CheckName] = Field(default=[], description="Checks to leave out.")
+    skip: list[CheckName] = Field(default=[], description="Checks to skip.")
 
 
 class Measure(Section):
+    """Load, sampling and limits of the requests that measurements send."""
+
     endpoint: Literal["chat", "completions"] = Field(
-        default="chat", description="The OpenAI route that is measured."
+        default="chat", description="OpenAI route to measure: chat or completions."
     )
     concurrency: list[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=list(CONCURRENCY), min_length=1, description="Streams at a time, one level after the other."
+        default=list(CONCURRENCY),
+        min_length=1,
+        description="Concurrency levels, in streams, measured one after the other.",
     )
-    repeats: int = Field(default=2, ge=1, description="Times that each prompt is sent at each level.")
-    warmup: int = Field(default=4, ge=0, description="Requests before each level that are not counted.")
-    temperature: float = Field(default=0.0, ge=0.0)
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    seed: int = Field(default=0, description="Order of the prompts, and sampling where temperature is not 0.")
-    max_tokens: int | None = Field(default=None, ge=1, description="In place of what each prompt asks for.")
-    ignore_eos: bool = Field(default=False, description="Decode to max_tokens whatever the model says.")
+    repeats: int = Field(
+        default=2, ge=1, description="Number of times that each prompt is sent at each level."
+    )
+    warmup: int = Field(
+        default=4, ge=0, description="Number of requests before each level that are not counted."
+    )
+    temperature: float = Field(
+        default=0.0,
+        ge=0.0,
+        description="Sampling temperature; 0, greedy, also checks that both pools give the same answers.",
+    )
+    top_p: float = Field(
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="Probability mass of nucleus sampling, 0 to 1; 1: all tokens.",
+    )
+    seed: int = Field(
+        default=0, description="Seed of the order of prompts, and of sampling at temperatures above 0."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Limit on output tokens for every prompt; default: the limit of each prompt.",
+    )
+    ignore_eos: bool = Field(
+        default=False, description="Decode up to max_tokens, past the model's end-of-sequence token."
+    )
     tokenizer: ExistingPath | None = Field(
-        default=None, description="A tokenizer.json, to count tokens where the server reports no usage."
+        default=None,
+        description="Path of a tokenizer.json that counts tokens where "
+        "the server reports no usage; default: none.",
     )
-    timeout_s: float = Field(default=REQUEST_TIMEOUT_S, gt=0.0, description="Longest time for one request.")
+    timeout_s: float = Field(
+        default=REQUEST_TIMEOUT_S, gt=0.0, description="Timeout of one request, in seconds."
+    )
     max_error_share: float = Field(
-        default=0.05, ge=0.0, lt=1.0, description="More failed requests than this: the verdict is no."
+        default=0.05,
+        ge=0.0,
+        lt=1.0,
+        description="Share of failed requests, 0 to 1, above which the verdict is no.",
     )
     max_rps: float | None = Field(
-        default=None, gt=0.0, description="A cap on requests per second, for production."
+        default=None,
+        gt=0.0,
+        description="Limit on requests per second, for production endpoints; default: no limit.",
     )
-    classes: list[str] | None = Field(default=None, min_length=1, description="Only these traffic classes.")
+    classes: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Traffic classes to measure; default: all classes of the prompt set.",
+    )
 
 
 Design = Literal["interleaved", "abba-restart"]
 
 
 class Ab(Section):
-    """How the pools are compared; the requests are those of `measure`."""
+    """Comparison of the pools by `specops ab`; its requests are those of `measure`."""
 
     design: Design = Field(
         default="interleaved",
-        description="interleaved: both pools are up and measured in turn; abba-restart: only one is ever up.",
+        description="Design: interleaved, both pools run and are measured "
+        "in turn; abba-restart, one pool runs at a time.",
     )
-    looks: int = Field(default=4, ge=1, le=20, description="Times that it may end early, once decided.")
+    looks: int = Field(
+        default=4, ge=1, le=20, description="Number of interim looks at which the comparison may end early."
+    )
     confidence: float = Field(
-        default=CONFIDENCE, gt=0.5, lt=0.999, description="Of all its intervals of a kind together."
+        default=CONFIDENCE,
+        gt=0.5,
+        lt=0.999,
+        description="Confidence level of all intervals of one kind together, 0.5 to 0.999.",
     )
     length_margin: float = Field(
         default=0.03,
         gt=0,
         lt=1,
-        description="Share by which answers may be longer or shorter before they count as other answers.",
+        description="Relative difference in length, 0 to 1, up to which answers count as equally long.",
     )
     accept_length_change: bool = Field(
         default=False,
-        description="Deploy although answers are surely longer or shorter, where each token is faster.",
+        description="Deploy although answers are longer or shorter, if each token is faster.",
     )
     failure_margin: float = Field(
         default=0.005,
         ge=0.0001,
         lt=1,
-        description="Share of requests that may fail, or take over 10x the median, beyond the standard's.",
+        description="Share of requests that may fail, or exceed 10x the median, beyond the standard pool's.",
     )
     mixed_prompts: int = Field(
-        default=8, ge=0, description="Greedy requests sent again among sampled ones; 0: none."
+        default=8,
+        ge=0,
+        description="Number of greedy requests that are sent again among sampled ones; 0: none.",
     )
 
 
 class Slo(Section):
-    """What a request must meet, all of it, to count as goodput."""
+    """Latency limits that a request must meet, all of them, to count as goodput."""
 
-    ttft_ms: float | None = Field(default=None, gt=0.0)
-    tpot_ms: float | None = Field(default=None, gt=0.0)
-    e2e_ms: float | None = Field(default=None, gt=0.0)
+    ttft_ms: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Limit on the time to the first token, in milliseconds; default: no limit.",
+    )
+    tpot_ms: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Limit on the time per output token after the first, in milliseconds; default: no limit.",
+    )
+    e2e_ms: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Limit on the time from request to last token, in milliseconds; default: no limit.",
+    )
 
 
 class Rollout(Section):
     rollout: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="Its name; results go to runs/NAME beside this file.",
+        description="Name of the rollout; results go to runs/NAME beside this file.",
     )
     prompts: ExistingPath | None = Field(
-        default=None, description="The prompt set; left out: the one that ships."
+        default=None, description="Path of the prompt set; default: the 64 prompts that ship with specops."
     )
     pools: Pools
     measure: Measure = Measure()

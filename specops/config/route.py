@@ -110,21 +110,26 @@ RESERVED = ("default", "other")
 
 
 class TrafficClass(Section):
-    """Requests that meet all that is named here. The first class that does is a request's."""
+    """Requests that meet all matchers given here. The first matching class applies."""
 
-    name: Name = Field(description="As in the prompt set, where it is measured by class.")
+    name: Name = Field(description="Name of the class, as in the prompt set where classes are measured.")
     content: Regex | None = Field(
         default=None,
-        description="Regular expression that is found in the last message of the user, or the prompt;"
-        " regardless of case.",
+        description="Regular expression that occurs in the last user "
+        "message or the prompt, in any case; default: any text.",
     )
     contains: list[Line] | None = Field(
-        default=None, min_length=1, description="Texts of which one is found there; regardless of case."
+        default=None,
+        min_length=1,
+        description="Texts of which one occurs in the last user message "
+        "or the prompt, in any case; default: any text.",
     )
-    headers: dict[HeaderName, Line] = Field(default={}, description="Headers with exactly these values.")
-    path: Literal["/v1/chat/completions", "/v1/completions"] | None = None
+    headers: dict[HeaderName, Line] = Field(default={}, description="Headers that have exactly these values.")
+    path: Literal["/v1/chat/completions", "/v1/completions"] | None = Field(
+        default=None, description="API path of the requests; default: both paths."
+    )
     speculate: bool | None = Field(
-        default=None, description="false keeps it off speculation; left out: what was measured says."
+        default=None, description="Allow speculation for the class; default: as measured."
     )
 
     @model_validator(mode="after")
@@ -132,92 +137,124 @@ class TrafficClass(Section):
         if self.name in RESERVED:
             raise PydanticCustomError(
                 "class_name",
-                "the class name '{name}' is taken: it is of what no class matches",
+                "the class name '{name}' is reserved for requests that no class matches",
                 {"name": self.name, "hint": "give it another name"},
             )
         if not (self.content or self.contains or self.headers or self.path):
             raise PydanticCustomError(
                 "no_matcher",
-                "the class '{name}' says of no request that it is one of its",
+                "the class '{name}' has no matcher",
                 {"name": self.name, "hint": "add content, contains, headers or path"},
             )
         return self
 
 
 class Limits(Section):
-    """Of one client, by its address. What is over them is answered 429."""
+    """Limits for one client address; requests above them get status 429."""
 
-    requests_per_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    burst: int = Field(default=20, ge=0, description="Requests over the rate that are let through.")
-    connections: int | None = Field(default=None, ge=1, description="Requests at a time.")
+    requests_per_s: float | None = Field(
+        default=None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Limit on requests per second; default: no limit.",
+    )
+    burst: int = Field(default=20, ge=0, description="Number of requests above the rate that are admitted.")
+    connections: int | None = Field(
+        default=None, ge=1, description="Limit on concurrent requests; default: no limit."
+    )
 
 
 class Route(Section):
-    listen: HostPort = Field(default="127.0.0.1:8080", description="Where users' requests come in.")
+    """Routing of requests between the pools by NGINX, by thresholds from this file, measurements or the
+    playbook."""
+
+    listen: HostPort = Field(
+        default="127.0.0.1:8080", description="HOST:PORT on which users' requests arrive."
+    )
     admin: HostPort = Field(
         default="127.0.0.1:8081",
-        description="Metrics, and the switch. Beyond loopback, setting it takes SPECOPS_ROUTER_TOKEN.",
+        description="HOST:PORT of metrics and the switch; beyond loopback, "
+        "setting the switch requires SPECOPS_ROUTER_TOKEN.",
     )
     speculative_percent: float = Field(
-        default=100.0, ge=0.0, le=100.0, description="Where the switch stands until it is set."
+        default=100.0,
+        ge=0.0,
+        le=100.0,
+        description="Initial position of the switch: percentage of "
+        "the eligible requests that are speculative.",
     )
     speculate: bool | None = Field(
-        default=None, description="Whether anything is; left out: what was measured says."
+        default=None, description="Allow speculation at all; default: as measured, else true."
     )
     min_tokens: int | None = Field(
-        default=None, ge=0, description="Requests with a smaller max_tokens are standard."
+        default=None, ge=0, description="Lowest max_tokens of speculative requests, in tokens; default: 32."
     )
     min_tokens_unstreamed: int | None = Field(
-        default=None, ge=0, description="Unstreamed requests with a smaller max_tokens are standard."
+        default=None,
+        ge=0,
+        description="Lowest max_tokens of speculative requests that "
+        "are not streamed, in tokens; default: 64.",
     )
     long_tokens: int | None = Field(
-        default=None, ge=0, description="So many are speculative; so is temperature 0, and what is streamed."
+        default=None,
+        ge=0,
+        description="Value of max_tokens, in tokens, from which a request is speculative; default: 256.",
     )
     otherwise: Literal["speculative", "standard"] | None = Field(
-        default=None, description="What is none of these."
+        default=None, description="Pool of the requests that no other rule decides; default: speculative."
     )
     max_temperature: float | None = Field(
-        default=None, ge=0.0, allow_inf_nan=False, description="Above it is standard."
+        default=None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Highest temperature of speculative requests; default: 1.0.",
     )
     max_in_flight: int | None = Field(
         default=None,
         ge=0,
-        description="Requests of the speculative pool at a time, each counted n times; more are standard.",
+        description="Limit on concurrent requests of the speculative pool, "
+        "each counted n times; default: as measured, else 8.",
     )
-    classes: list[TrafficClass] = Field(default=[], description="The first that matches is the request's.")
+    classes: list[TrafficClass] = Field(default=[], description="Traffic classes, in order of precedence.")
     unsupported: list[Parameter] | None = Field(
         default=None,
-        description="Parameters that the speculative pool refuses; left out: what is known of its engine."
-        " What `canary` found comes on top.",
+        description="Parameters that the speculative pool refuses, besides those "
+        "that `canary` found; default: those known of its engine.",
     )
     canary_key: HeaderName | None = Field(
         default=None,
-        description="Header by whose value callers are split; left out, or not there: Authorization, else"
-        " the client's address.",
+        description="Header whose value assigns a caller to a side of the "
+        "switch; default: Authorization, else the client's address.",
     )
     trusted: list[Network] = Field(
-        default=[], description="Callers that may choose the pool with the header X-Specops-Pool."
+        default=[], description="Networks of callers that may choose the pool with the header X-Specops-Pool."
     )
     proxies: list[Network] = Field(
-        default=[], description="Load balancers whose X-Forwarded-For is believed."
+        default=[], description="Networks of load balancers whose X-Forwarded-For is trusted."
     )
     paths: list[Path] = Field(
         default=["/v1/", "/health", "/ping", "/version", "/tokenize", "/detokenize"],
-        description="What is served beside the two that generate, by the standard pool; with / at the end:"
-        " and all below. The rest is answered 404.",
+        description="Other paths that the standard pool serves, with / "
+        "at the end for all below; the rest get status 404.",
     )
     limits: Limits = Limits()
-    max_body_mb: int = Field(default=32, ge=1)
-    connect_timeout_s: int = Field(default=2, ge=1, description="After which a server counts as unreachable.")
-    read_timeout_s: int = Field(default=600, ge=1, description="Longest silence of a server.")
-    workers: int | None = Field(default=None, ge=1, description="Left out: one for each core.")
+    max_body_mb: int = Field(default=32, ge=1, description="Limit on the size of a request body, in MB.")
+    connect_timeout_s: int = Field(
+        default=2, ge=1, description="Timeout of a connection to a server, in seconds."
+    )
+    read_timeout_s: int = Field(
+        default=600, ge=1, description="Longest pause in a server's answer, in seconds."
+    )
+    workers: int | None = Field(
+        default=None, ge=1, description="Number of NGINX worker processes; default: one per core."
+    )
     user: Name | None = Field(
-        default=None, description="That workers run as, where NGINX is started by root; left out: nobody."
+        default=None, description="User of the worker processes, where root starts NGINX; default: nobody."
     )
     modules: str | None = Field(
         default="/usr/lib/nginx/modules",
         pattern=r"^/[^\s;{}'\"\\]*$",
-        description="Folder with NGINX's Lua module, Debian's by default; null: built in, as in OpenResty.",
+        description="Folder of NGINX's Lua module; null: it is built in, as in OpenResty.",
     )
 
     @model_validator(mode="after")

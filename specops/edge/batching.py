@@ -1,7 +1,7 @@
-"""Which rounds take part in the server's next step: how long they wait for others, and whose are taken.
+"""Selection of the rounds of a server's next step: how long they wait for others, and whose rounds are taken.
 
-SpecEdge's server knows two modes: it takes what is there, or it blocks until so many have come. The first is
-the second with one.
+SpecEdge's server has two modes: it takes the waiting rounds, or it blocks until a number of them has come.
+The first is the second with a number of 1.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ FORMS = "dynamic, static:N or static:N:WAIT_MS"
 @dataclass(frozen=True)
 class Batching:
     least: int = 1
-    """Rounds that a step waits for; 1: it takes what is there."""
+    """Number of rounds that a step waits for; 1: it takes the waiting ones."""
 
     wait_s: float = 0.2
-    """No longer than this since the first of them came: its client may be gone, or slow."""
+    """Longest wait, in seconds since the first round came: a client may be gone, or slow."""
 
     @staticmethod
     def parse(text: str) -> Batching:
-        """`dynamic`, or `static:N`, which waits for N rounds, `static:N:WAIT_MS` for at most so long.
-
-        Raises UsageError.
-        """
+        """The batching that `text` describes: `dynamic`, `static:N` (wait for N rounds) or
+        `static:N:WAIT_MS` (wait for N rounds, at most WAIT_MS ms). Raises UsageError for other text."""
         if text == "dynamic":
             return Batching()
         kind, *numbers = text.split(":")
         right = kind == "static" and 1 <= len(numbers) <= 2
         if not right or not all(number.isascii() and number.isdigit() for number in numbers):
-            raise UsageError(f"{text!r} is no batching", hint=f"write {FORMS}, such as static:4:50")
+            raise UsageError(f"invalid batching {text!r}: expected {FORMS}", hint="such as static:4:50")
         least = int(numbers[0])
         if least < 1:
-            raise UsageError(f"{text!r} waits for no round", hint=f"write {FORMS}, such as static:4:50")
+            raise UsageError(
+                f"invalid batching {text!r}: the round count must be at least 1", hint="such as static:4:50"
+            )
         return Batching(least) if len(numbers) == 1 else Batching(least, int(numbers[1]) / 1000)
 
     def pause(self, waiting: int, possible: int, oldest: float, now: float) -> float:
-        """Seconds that `waiting` rounds, the first of which came at `oldest`, are still to wait for others.
+        """Seconds for which `waiting` rounds, the first of which came at `oldest`, still wait for others.
 
-        possible: rounds that could be there and be taken, had every session sent one that may.
+        possible: number of rounds that could be waiting if every session that may send one had sent it.
         """
         if waiting >= min(self.least, possible):
             return 0.0
@@ -55,7 +55,7 @@ DYNAMIC = Batching()
 
 
 class Arrived(Struct, frozen=True):
-    """A session's turn that has come up."""
+    """A round that waits for a step."""
 
     key: int
     client: int
@@ -63,10 +63,11 @@ class Arrived(Struct, frozen=True):
 
 
 class Turns:
-    """Takes turns between clients, whoever has many sessions; of one client's, in the order they came.
+    """A queue of rounds that is fair between clients, whatever their number of sessions. Rounds of one client
+    are taken in the order of arrival.
 
-    Of C clients that ever wait at a time, and steps that take M each, what has n of its own client's before
-    it is taken within ceil((n + 1) * C / M) steps: each take puts its client behind all others.
+    With at most C waiting clients and M rounds a step, a round behind n others of its client is taken within
+    ceil((n + 1) * C / M) steps, since each take puts the client behind all others.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class Turns:
 
     @property
     def oldest(self) -> float:
-        """When the first of those that wait came; there must be one."""
+        """Arrival time of the oldest waiting round; there must be one."""
         return min(waiting[0].at for waiting in self._by_client.values())
 
     def add(self, arrived: Arrived) -> None:
@@ -87,11 +88,11 @@ class Turns:
 
     @property
     def next(self) -> Arrived:
-        """Whose turn it is; there must be one."""
+        """The round that is taken next; there must be one."""
         return next(iter(self._by_client.values()))[0]
 
     def take(self) -> Arrived:
-        """The next one, which waits no longer."""
+        """Remove the next round from the queue, and return it."""
         client = self.next.client
         waiting = self._by_client.pop(client)
         taken = waiting.popleft()
@@ -101,7 +102,7 @@ class Turns:
         return taken
 
     def drop(self, key: int, client: int) -> None:
-        """Where it waits, it does so no longer."""
+        """Remove the waiting rounds of session `key`, if there are any."""
         remaining = deque(each for each in self._by_client.get(client, ()) if each.key != key)
         self._count -= len(self._by_client.get(client, ())) - len(remaining)
         if remaining:

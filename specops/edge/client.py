@@ -29,11 +29,11 @@ from specops.engine.text import load_tokenizer
 from specops.errors import ModelError, UsageError
 
 STEP_S = 0.02
-"""How long a step goes on without output: whoever steps wants to hear of cancellations meanwhile."""
+"""Longest time of a step without output, in seconds, so that its caller can react to cancellations."""
 
 
 class EdgeEngine(Streaming):
-    """Not thread-safe: one thread owns an engine."""
+    """An engine whose target is on a server. Not thread-safe: one thread owns an engine."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class EdgeEngine(Streaming):
         fallback: Fallback | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """draft: None copies what followed the last few tokens before. clock: the link's."""
+        """draft: the draft model; None to draft by copying from the text. clock: the link's."""
         served = link.served
         self.tokenizer, self.max_length = tokenizer, served.max_length
         self.counters, self._own = Counters(), EdgeCounters()
@@ -80,8 +80,8 @@ class EdgeEngine(Streaming):
 
     @torch.inference_mode()
     def step(self) -> list[Emission]:
-        """What has come; before it, and until something does, drafting. Where there is nothing to draft it
-        waits, and returns soon all the same."""
+        """The output that has arrived. Until there is some, the step drafts. Without anything to draft it
+        waits, for `STEP_S` at most."""
         until = self._clock() + STEP_S
         self._admit()
         while True:
@@ -116,7 +116,7 @@ class EdgeEngine(Streaming):
         return not self._settings.depth.more(Draft(talk.passes, talk.retained, promise), pace)
 
     def _pass(self) -> bool:
-        """One of the draft, if there is anything to run."""
+        """Run one pass of the draft. Returns False if there is nothing to run."""
         here = [talk.sequence for talk in self._talks.at(Stage.HERE)]
         away = [talk.sequence for talk in self._talks.at(Stage.AWAY, Stage.UNCLEAR, Stage.CLOSED)]
         reads = max((sequence.uncached for sequence in (*here, *away)), default=0)
@@ -134,12 +134,13 @@ class EdgeEngine(Streaming):
     # --- asking for work ----------------------------------------------------------------------
 
     def submit(self, prompt: list[int], sampling: Sampling) -> int:
-        """Queue a sequence -> its id. Output ends at `max_tokens` or at `max_length`, whatever is first."""
+        """Queue a sequence and return its id. Output ends at `max_tokens` or `max_length`, whichever comes
+        first."""
         served = self._link.served
         refuse_bad(prompt, sampling, room=self.max_length, vocabulary=served.vocabulary)
         if sampling.logprobs is not None:
             raise UsageError(
-                "logprobs cannot be had where the model is elsewhere: the verification server sends none",
+                "logprobs are unsupported here: the verification server sends none",
                 hint="leave them out, or ask a server that has the model",
             )
         sequence = Sequence(
@@ -163,7 +164,7 @@ class EdgeEngine(Streaming):
         self._waiting = deque(s for s in self._waiting if s.id != sequence_id)
 
     def close(self) -> None:
-        """Drop every sequence and end the link: the server need not keep a session that nobody returns to."""
+        """Drop every sequence and close the link, so that the server need not keep the sessions."""
         self._waiting.clear()
         for talk in self._talks.at(*Stage):
             self._talks.end(talk)
@@ -232,10 +233,12 @@ def open_client(
     copies: bool = False,
     threads: int | None = None,
 ) -> EdgeEngine:
-    """draft: a draft model's folder, whose tokenizer speaks for the server's as well. copies: draft without
-    the model, by copying what followed the last few tokens before. threads: of torch; None leaves them.
+    """A client's engine for the server at `destination`.
 
-    Raises what `connect` does, and ModelError for a draft that cannot be loaded or does not fit.
+    draft: folder of a draft model, whose tokenizer also serves for the server's. copies: draft without the
+    model, by copying from the text. threads: of torch; None leaves them as they are.
+
+    Raises the errors of `connect`, and ModelError for a draft that cannot be loaded or does not fit.
     """
     if threads is not None:
         torch.set_num_threads(threads)

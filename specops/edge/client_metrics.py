@@ -1,4 +1,4 @@
-"""What a client counts since its engine was made, and these counters as series of /metrics."""
+"""Counters of a client since its engine was made, and their series for /metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EdgeCounters:
     to_client: int = 0  # and taken back
 
     def count_tree(self, proposal: Proposal) -> None:
-        """It is sent."""
+        """Count a tree that is sent."""
         depths = [0]
         for parent in proposal.parents:
             depths.append(depths[parent] + 1)
@@ -46,25 +46,25 @@ class EdgeCounters:
 
     @property
     def misses(self) -> int:
-        """Rounds after which the next tree began anew."""
+        """Number of rounds after which nothing that was drafted ahead could be used."""
         return self.rounds - self.hits
 
 
 @dataclass(frozen=True)
 class ClientState:
-    """How a client is, for whoever shows it."""
+    """State of a client, for display."""
 
     counters: EdgeCounters
     traffic: Traffic
     switches: dict[str, int]
-    """Of who drafts, by cause."""
+    """Number of changes between drafting at the client and at the server, by cause."""
 
     server_drafts: bool
     connected: bool
 
 
 def edge_series(state: ClientState, labels: dict[str, str]) -> Iterator[Metric]:
-    """`labels`: of every series."""
+    """The series of a client. labels: those of every series."""
     counters, traffic, rounds = state.counters, state.traffic, state.counters.rounds
     names, values = list(labels), list(labels.values())
 

@@ -20,22 +20,23 @@ from specops.engine.request import Counters, Emission, Sampling, StepTimes
 from specops.engine.sequence import Sequence
 
 VERSIONS = 3
-"""Of what is sent ahead in one round: an early one may be all that is there in time, and costs little."""
+"""Number of versions of the trees sent ahead in one round. An early version may be the only one in time,
+and costs little."""
 
 
 class Stage(Enum):
-    """Who is to speak next."""
+    """Whose message is next."""
 
     HERE = auto()
-    """The client: the sequence's tree is being drafted, or is about to be."""
+    """The client's: the sequence's tree is being drafted, or is about to be."""
     AWAY = auto()
-    """The server: a round is there, or the prompt."""
+    """The server's: it has a round, or the prompt."""
     THERE = auto()
-    """The server, again and again: it drafts for itself."""
+    """The server's, repeatedly: it drafts for itself."""
     UNCLEAR = auto()
-    """The server, with a Turn: after a broken stream, or since it no longer drafts."""
+    """The server's, a Turn: after a broken stream, or after it stopped drafting."""
     CLOSED = auto()
-    """Nobody: it is to be opened, at once or at `again`."""
+    """Nobody's: the session must be opened, at once or at `again`."""
 
 
 @dataclass
@@ -53,7 +54,8 @@ class Talk:
     answered_at: float | None = None  # when its last verdict or turn came
     sent_at: float = 0.0
     branches: list[dict[tuple[int, int], tuple[Proposal, float]]] = field(default_factory=list)
-    """Of what is out: by outcome, what was sent ahead and what it promises, version by version."""
+    """The trees sent ahead for the round that is out, one dictionary for each version: (tree, expected
+    tokens) by outcome."""
 
     branched_at: int = -1  # passes when that was; -1: nothing was sent ahead
     taken: bool = False  # the server had what is out before it was its turn
@@ -67,17 +69,18 @@ class Talk:
 
     @property
     def known(self) -> int:
-        """Output tokens of this session that are here."""
+        """Number of this session's output tokens that the client has."""
         return len(self.sequence.tokens) - len(self.prompt)
 
     def here(self, due: int, now: float, retained: int) -> None:
-        """It is the client's turn."""
+        """Begin the client's turn with round `due`."""
         self.stage, self.due, self.proposal = Stage.HERE, due, None
         self.answered_at, self.passes, self.retained = now, 0, retained
         self.branches, self.branched_at = [], -1
 
     def goes_on(self, verdict: Verdict) -> Proposal:
-        """With what was sent ahead for this outcome, which is the next round by now."""
+        """Continue with the tree that was sent ahead for this outcome and is now the round that is out.
+        Returns it."""
         self.proposal, self.promised = self.branches[verdict.taken - 1][outcome(verdict)]
         self.due, self.branches, self.passes = verdict.number + 1, [], 0
         self.answered_at = self.sent_at = verdict.received
@@ -85,24 +88,24 @@ class Talk:
         return self.proposal
 
     def sent(self, now: float) -> None:
-        """Its proposal is out."""
+        """Record that the proposal was sent."""
         self.stage, self.sent_at, self.taken = Stage.AWAY, now, False
 
     @property
     def may_send_ahead(self) -> bool:
-        """Whether there is something to follow, and more to send than there was last time."""
+        """Whether a round is out and the draft has grown since trees were last sent ahead for it."""
         out = self.stage is Stage.AWAY and self.proposal is not None
         return out and self.branched_at < self.passes and len(self.branches) < VERSIONS
 
     def wait(self, now: float, why: str, again: float) -> None:
-        """The session cannot go on, and is to be opened again."""
+        """Close the session until `again`, because of `why`."""
         self.stage, self.again, self.stuck_by = Stage.CLOSED, again, why
         if self.stuck_since is None:
             self.stuck_since = now
 
 
 def anew(talk: Talk, number: int) -> Talk:
-    """Another session, for what is left of a sequence."""
+    """A new session, called `number`, for the rest of a sequence."""
     sequence = talk.sequence
     done = len(sequence.tokens)
     sampling = replace(
@@ -124,25 +127,25 @@ def anew(talk: Talk, number: int) -> Talk:
 
 
 def derived(seed: int | None, purpose: str) -> int | None:
-    """A seed whose numbers have nothing to do with those of `seed`. None: fresh entropy, as it is."""
+    """A seed whose numbers are independent of those of `seed`; None, fresh entropy, for None."""
     if seed is None:
         return None
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8], "big")
 
 
 def outcome(verdict: Verdict) -> tuple[int, int]:
-    """The node at which its path ends, and the bonus."""
+    """The outcome of a round: the node at which its path ends, and the bonus token."""
     return verdict.path[-1] if verdict.path else 0, verdict.tokens[-1]
 
 
 def unfit(verdict: Verdict, talk: Talk) -> str | None:
-    """What is wrong with a verdict; None: it can be an answer to what is out."""
+    """The fault of a verdict on the round that is out; None if it is valid."""
     proposal = talk.proposal
     tokens, parents = (proposal.tokens, proposal.parents) if proposal is not None else ((), ())
     path, above = verdict.path, 0
     for node in path:
         if not above < node <= len(tokens) or parents[node - 1] != above:
-            return f"its path {path} is none of the tree"
+            return f"its path {path} is not in the tree"
         above = node
     if not verdict.tokens or len(verdict.tokens) > len(path) + 1:
         return f"it has {len(verdict.tokens)} tokens for a path of {len(path)} nodes"
@@ -154,24 +157,24 @@ def unfit(verdict: Verdict, talk: Talk) -> str | None:
     if verdict.taken:
         sent = talk.branches[verdict.taken - 1] if verdict.taken <= len(talk.branches) else {}
         if verdict.ended or outcome(verdict) not in sent:
-            return "it goes on with a tree that was not sent"
+            return "it continues with a tree that was not sent"
     return None
 
 
 log = logging.getLogger(__name__)
 
 LOST_TOO_OFTEN = 3
-"""Times that a server, in reach, may have lost a session that makes no headway."""
+"""Number of times that a reachable server may lose a session that makes no progress."""
 
 AWAY_TOO_LONG_S = 10.0
-"""After which a link that is down is said to be."""
+"""Seconds after which a link that is down is reported as unavailable."""
 
 SLACK = 1.5
-"""Passes of the draft before what is sent ahead would be too late: one that would still end in time, and
-something for whatever is not as it was of late."""
+"""Number of draft passes before the deadline at which trees are sent ahead: one pass that would still end
+in time, and a reserve for variation."""
 
 RETRY_S = 0.5
-"""Before a session is opened again, where the server did not say."""
+"""Seconds until a session is opened again, if the server named no time."""
 
 
 class Talks:
@@ -186,7 +189,8 @@ class Talks:
         patience_s: float,
         clock: Callable[[], float],
     ) -> None:
-        """patience_s: how long a sequence waits for a server that is gone, or busy. clock: the link's."""
+        """patience_s: timeout of a sequence while the server is out of reach or busy, in seconds. clock:
+        the link's."""
         self.fallback = fallback
         self.pacing = {greedy: Pacing() for greedy in (True, False)}
         self._link, self._drafts, self._clock = link, drafts, clock
@@ -214,7 +218,7 @@ class Talks:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be verified, where that is so for long."""
+        """Why nothing can be verified; None while it can, and for the first `AWAY_TOO_LONG_S` seconds."""
         if self._down is None or self._clock() - self._down[0] < AWAY_TOO_LONG_S:
             return None
         return f"the verification server is out of reach: {self._down[1]}"
@@ -232,14 +236,17 @@ class Talks:
         self._drafts.end(talk.sequence)
 
     def propose(self, talk: Talk) -> None:
-        """Send its tree, as it is."""
+        """Send the session's tree as it is now."""
         talk.proposal, talk.promised = self._drafts.propose(talk.sequence)
         self._own.count_tree(talk.proposal)
         self._send(talk)
 
     def send_ahead(self, count: int, depth: Depth, pass_s: float | None, *, at_once: bool) -> None:
-        """The next trees of what is out, as late as they can be there before the verdict is; or at once,
-        where waiting would make no more of them."""
+        """Send the next trees of the rounds that are out: as late as they can still arrive before the
+        verdict, or at once where waiting would not improve them.
+
+        count: number of outcomes. pass_s: seconds of a draft pass.
+        """
         for talk in [] if self.fallback.server_drafts else self.at(Stage.AWAY):
             pace = self.pacing[talk.sequence.greedy].pace(pass_s)
             if pace is None or not talk.may_send_ahead:
@@ -258,8 +265,8 @@ class Talks:
                 self._link.ahead(talk.number, talk.due, version, [branch for branch, _ in found])
 
     def due_within(self, pass_s: float | None) -> bool:
-        """Whether a verdict should come before a pass of the draft would end: what it says would then have to
-        wait for that."""
+        """Whether a verdict is expected before a draft pass of `pass_s` seconds would end, and would have
+        to wait for it."""
         now = self._clock()
         for talk in self.at(Stage.AWAY):
             pace = self.pacing[talk.sequence.greedy].pace(pass_s)
@@ -270,7 +277,8 @@ class Talks:
         return False
 
     def tend(self) -> list[Emission]:
-        """What is due by now: sessions to open, drafting to hand over, patience that has run out."""
+        """Do what is due now, and return the output of failed sequences: open sessions, hand over
+        drafting, end sequences whose patience has run out."""
         now, emissions = self._clock(), []
         for talk in list(self._by_sequence.values()):
             if talk.stuck_since is not None and now - talk.stuck_since >= self._patience_s:
@@ -339,7 +347,7 @@ class Talks:
         return self._unasked(talk, event)
 
     def _verdict(self, talk: Talk, verdict: Verdict) -> list[Emission]:
-        """On a round, or the prompt."""
+        """Process the verdict on a round or on the prompt."""
         fault = "it is of another round" if verdict.number != talk.due else unfit(verdict, talk)
         if fault is not None:
             return [self._fail(talk, f"could not take the server's verdict: {fault}")]
@@ -357,7 +365,7 @@ class Talks:
         return [self._extend(talk, verdict.tokens, ended=verdict.ended)]
 
     def _unasked(self, talk: Talk, verdict: Verdict) -> list[Emission]:
-        """On what the server drafted for itself."""
+        """Process a verdict on the server's own draft."""
         if verdict.number < talk.due or not verdict.tokens:
             return [self._fail(talk, "could not take the server's verdict: it is of an earlier step")]
         self._own.verdicts += 1
@@ -416,7 +424,7 @@ class Talks:
             talk.lost = 0
 
     def _found(self) -> None:
-        """The link is there again; `tend` opens the sessions."""
+        """Record that the link is up again; `tend` then opens the sessions."""
         self._down = None
         for talk in self._by_sequence.values():
             talk.stuck_since = None

@@ -1,7 +1,7 @@
-"""A link over gRPC: how a server is reached (address, TLS, token), and a stream that connects again.
+"""A link over gRPC: the address, TLS and token of a server, and a stream that reconnects.
 
-What was sent on a stream that broke is lost, and nothing goes out on the next one before whoever has open
-sessions knows of it: otherwise a round could arrive there ahead of its session.
+Data sent on a stream that broke is lost. Nothing is sent on the next stream before the owner of open sessions
+knows of it: otherwise a round could arrive there ahead of its session.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _SIGNS = (
 
 @dataclass(frozen=True)
 class Destination:
-    """How a server is reached."""
+    """Address, TLS and token of a server."""
 
     address: str  # HOST:PORT
     token: str | None = None
@@ -103,7 +103,7 @@ def channel_to(destination: Destination) -> grpc.Channel:
         if destination.token is not None and not local and not destination.insecure:
             raise UsageError(
                 f"the token would go to {destination.address} in the clear",
-                hint="give --tls-ca, or --insecure where the network is to be trusted",
+                hint="give --tls-ca, or --insecure where the network is trusted",
             )
         return grpc.insecure_channel(destination.address, options)
     roots = None
@@ -129,7 +129,7 @@ def refused(destination: Destination, error: Any) -> EndpointError:
 
 
 def reason(error: Any) -> str:
-    """gRPC's words in few: the details name every address and file that were tried."""
+    """gRPC's error in short: its details name every address and file that it tried."""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"no answer within {CONNECT_S:g} s"
     details = " ".join((error.details() or "").split())
@@ -148,7 +148,7 @@ _OUTGOING = 4096  # messages that may wait for a server that does not read
 
 
 class Backoff:
-    """Seconds to wait before the next attempt to connect: twice as long after each that did not last."""
+    """Delays between attempts to connect: doubled after each connection that did not last."""
 
     FIRST_S, LONGEST_S = 0.1, 5.0
 
@@ -156,8 +156,11 @@ class Backoff:
         self._next = self.FIRST_S
 
     def after(self, lived_s: float) -> float:
-        """lived_s: how long a connection had lasted; 0 where none came about. Jittered: the clients of one
-        server are not to come back together."""
+        """Seconds until the next attempt, with jitter, so that clients of one server do not come back
+        together.
+
+        lived_s: seconds for which the connection lasted; 0 if there was none.
+        """
         if lived_s >= self.LONGEST_S:
             self._next = self.FIRST_S
         wait, self._next = self._next, min(2 * self._next, self.LONGEST_S)
@@ -165,7 +168,7 @@ class Backoff:
 
 
 class _Stream:
-    """One call of Verify, with what waits to go out on it."""
+    """One call of Verify, and the messages that wait to be sent on it."""
 
     def __init__(self, destination: Destination, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -200,12 +203,12 @@ class _Stream:
             self._call.cancel()
 
     def ask(self, answered: Any) -> None:
-        """A Describe beside the stream; `answered` is called with its future, in gRPC's thread."""
+        """Call Describe beside the stream; `answered` is called with its future, in gRPC's thread."""
         future = self._describe.future(pb.DescribeRequest(), timeout=_PROBE_S, metadata=self._metadata)
         future.add_done_callback(answered)
 
     def finish(self) -> None:
-        """Nothing more is said; the server ends the stream when it has heard what was."""
+        """End the sending side; the server ends the stream once it has read everything."""
         with suppress(queue.Full):
             self._outgoing.put_nowait(None)
 
@@ -292,8 +295,8 @@ class Connection:
         self._probing = False
 
     def receive(self, timeout: float | None) -> list[Event]:
-        """Raises EndpointError where the server has refused this client for good, and what else keeps it from
-        connecting again."""
+        """The events that have arrived. Raises EndpointError if the server has refused this client for
+        good, or if the client cannot connect again."""
         came: list[Event] = []
         with suppress(queue.Empty):
             self._take(self._events.get(block=self._final is None, timeout=timeout), came)
@@ -315,7 +318,7 @@ class Connection:
             came.append(event)
 
     def close(self) -> None:
-        """What was said before still goes out, where the server takes it within a second."""
+        """Close the connection. Earlier messages are still sent if the server takes them within a second."""
         self._closed.set()
         self._stream.finish()
         self._thread.join(_CLOSE_S)
@@ -338,7 +341,7 @@ class Connection:
                 return
 
     def _read(self, stream: _Stream) -> str:
-        """Hand on what comes, until the stream breaks -> why."""
+        """Pass on the messages of a stream until it breaks. Returns the reason."""
         try:
             for response in stream:
                 self._events.put(event_of(response, time.perf_counter()))
@@ -365,8 +368,8 @@ class Connection:
             if (differs := _difference(self.served, served)) is not None:
                 stream.end()
                 raise EndpointError(
-                    f"could not go on with {self._destination.address}: {differs}",
-                    hint="start this client anew, with a draft for what is served there now",
+                    f"could not continue with {self._destination.address}: {differs}",
+                    hint="restart this client with a draft for the model that is served there now",
                 )
             if self._closed.is_set():
                 stream.end()
@@ -379,10 +382,10 @@ class Connection:
 
 
 def connect(destination: Destination) -> Connection:
-    """The first connection, at once or not at all.
+    """Connect to a server, without a retry.
 
     Raises UsageError for an invalid address, or a token that would travel in the clear; FileError for
-    certificates that cannot be read; EndpointError where nobody answers, or somebody else.
+    certificates that cannot be read; EndpointError if nobody answers, or not a verification server.
     """
     traffic = Traffic()
     stream = _Stream(destination, traffic)
@@ -399,8 +402,8 @@ def connect(destination: Destination) -> Connection:
 
 
 def _difference(before: Served, now: Served) -> str | None:
-    """Why sessions and drafts of a client cannot go on with a server that has come back. Without what is sent
-    ahead they can: `max_ahead` may be another."""
+    """The difference for which a client's sessions and drafts cannot continue with a server that has come
+    back; None if they can. `max_ahead` may differ."""
     names = ("vocabulary", "tokenizer", "eos")
     if before.model != now.model or any(getattr(before, name) != getattr(now, name) for name in names):
         return f"it serves another model now: {now.model}, no longer {before.model}"

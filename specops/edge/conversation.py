@@ -1,4 +1,4 @@
-"""What a chat is about so far, as the prompt that asks for the next answer, and what the answer took."""
+"""The state of a chat: the prompt for the next answer, and the figures of an answer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from specops.errors import UsageError
 
 
 class Conversation:
-    """Of a model with a chat template. Without one every question is a text of its own, to be continued."""
+    """A chat with a model. Without a chat template, each question is a separate text to be continued."""
 
     def __init__(self, tokenizer: Any, system: str | None = None) -> None:
         self.has_template = bool(tokenizer.chat_template)
         if system is not None and not self.has_template:
-            raise UsageError("this model has no chat template, so there is no place for --system")
+            raise UsageError("--system is unsupported: this model has no chat template")
         self._tokenizer = tokenizer
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._turns: list[dict[str, str]] = []
 
     def ask(self, text: str) -> list[int]:
-        """The prompt's tokens. Until `answered` the question is no part of the conversation."""
+        """Tokens of the prompt for `text`. Until `answered` the question is not part of the conversation."""
         if not self.has_template:
             return self._encode(text, special=True)
         messages = [*self._opening, *self._turns, {"role": "user", "content": text}]
@@ -47,13 +47,13 @@ class Conversation:
             ]
 
     def forget(self) -> None:
-        """Begin anew, under the same system prompt."""
+        """Clear the conversation, except for the system prompt."""
         self._turns.clear()
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one answer."""
+    """Figures of one answer."""
 
     tokens: int
     seconds: float
@@ -94,7 +94,7 @@ class Figures:
 
     @property
     def rtt_s(self) -> float | None:
-        """There and back, without the server's wait and step: of the rounds that went there when it was their
-        turn. What was sent ahead has been there by then."""
+        """Mean round-trip time in seconds, without the server's wait and step, of rounds that were not
+        sent ahead; None without such rounds."""
         waited = self.rounds - self.taken
         return self.network_s / waited if waited > 0 else None

@@ -20,63 +20,70 @@ from specops.engine.rng import distribution
 from specops.engine.sequence import Sequence
 
 CHILDREN = 16
-"""Candidates below a node. What follows the ninth of them is hardly ever sent, but one target token in four
-that ends a path is none of the draft's first eight: as guesses they pay."""
+"""Number of candidates below a node. Those from the ninth on are hardly ever sent. But one in four target
+tokens that end a path is not among the draft's first eight, so as guesses they pay."""
 
 
 def likeliest(logits: Tensor) -> tuple[Ints, Floats]:
-    """Candidates below nodes of these logits, [nodes, V], and their log-probabilities: [nodes, children]."""
+    """Candidates below nodes with these logits, [nodes, V], and their log-probabilities: [nodes, children]
+    each."""
     best = logits.topk(min(CHILDREN, logits.shape[-1]), -1)
     logs = best.values - logits.logsumexp(-1, keepdim=True)
     return best.indices.numpy(), logs.double().numpy()
 
 
 class Drafts(Protocol):
-    """What a client drafts with. A sequence has a place here from `begin` to `end`, and begins away: its
-    first verdict is its prompt's."""
+    """The drafting of a client. A sequence is known from `begin` to `end`. It begins away: its first
+    verdict is its prompt's."""
 
     @property
     def kv_usage(self) -> float:
-        """Share of its KV cache that committed tokens fill."""
+        """Share of the draft's KV cache that committed tokens fill."""
 
     def begin(self, sequence: Sequence) -> None: ...
 
     def end(self, sequence: Sequence) -> None: ...
 
     def work(self, here: Batch[Sequence], away: Batch[Sequence]) -> list[Sequence]:
-        """One pass, for those whose turn it is and ahead of those whose tree is away -> who took part."""
+        """Run one pass: for sequences whose turn it is (`here`), and ahead for those whose tree is away.
+        Returns the sequences that took part."""
 
     def promise(self, sequence: Sequence) -> float | None:
-        """How many accepted tokens another pass promises, by the draft's own probabilities, to a sequence
-        whose turn it is. None: its last token has not been read yet."""
+        """Expected accepted tokens of another pass, by the draft's own probabilities, for a sequence whose
+        turn it is. None if its last token has not been read yet."""
 
     def levels(self, sequence: Sequence) -> int:
-        """Of its tree, retained from before the last verdict."""
+        """Number of levels of the sequence's tree that were drafted before the last verdict."""
 
     def propose(self, sequence: Sequence) -> tuple[Proposal, float]:
-        """Its tree, which is away from now on, and the accepted tokens that it promises."""
+        """The sequence's tree, which counts as away from now on, and its expected accepted tokens."""
 
     def ahead(
         self, sequence: Sequence, count: int, worth: Callable[[int, float], bool]
     ) -> list[tuple[Branch, float]]:
-        """Of a sequence whose tree is away, the trees after the likeliest outcomes, `count` at most; those
-        that are worth it, by their levels and the accepted tokens that they promise. Each call is a version
-        of them, from 1. With each, the tokens that it promises."""
+        """The trees after the likeliest outcomes of a tree that is away, each with its expected tokens; at
+        most `count`.
+
+        worth: whether to send a tree, by its levels and its expected accepted tokens. Each call makes the
+        next version of the trees, from 1.
+        """
 
     def withdraw(self, sequence: Sequence) -> None:
-        """Its last token alone is away, whatever was before."""
+        """Treat the sequence's last token alone as away, whatever was sent."""
 
     def follow(self, sequence: Sequence, path: list[int], tokens: list[int], version: int = 0) -> bool:
-        """The verdict on what was away, before the sequence has its tokens -> whether what was drafted ahead
-        goes on from there. version: of `ahead`, where the tree that it had for this outcome is away now; or
-        0."""
+        """Process the verdict on the tree that was away, before the sequence has the new tokens. Returns
+        whether the draft continues from what was drafted ahead.
+
+        version: that of the tree sent ahead for this outcome, if the server continues with it; else 0.
+        """
 
     def walk(self, sequence: Sequence, tokens: list[int]) -> bool:
-        """As `follow`, where it is not known which of the tokens were verified in a tree."""
+        """As `follow`, for tokens of which it is unknown how they were verified."""
 
 
 class _Place:
-    """Of one sequence, whose `cached` says how many of its tokens are in the draft's cache."""
+    """State of one sequence, whose `cached` is the number of its tokens in the draft's cache."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
@@ -86,7 +93,7 @@ class _Place:
 
 
 class Copied:
-    """A copy costs nothing to look up, so that there is nothing to be gained by doing so ahead."""
+    """Drafts by copying. A look-up costs nothing, so it never drafts ahead."""
 
     kv_usage = 0.0
 
@@ -128,7 +135,7 @@ class Copied:
 
 
 class Grown:
-    """By a draft model."""
+    """Drafts by a draft model."""
 
     def __init__(
         self,
@@ -140,7 +147,8 @@ class Grown:
         support: int,
         counters: EdgeCounters,
     ) -> None:
-        """length: tokens of one sequence. nodes, support: the most that the server takes of them."""
+        """length: the most tokens of one sequence. nodes, support: the server's limits on a tree's nodes
+        and on a distribution's tokens."""
         self._settings, self._length = settings, length
         self._nodes = min(settings.nodes, nodes)
         self._support = min(settings.support, support)
@@ -198,7 +206,7 @@ class Grown:
         return place.next
 
     def _read(self, sequences: list[Sequence]) -> None:
-        """Catch up, by a chunk; trees begin where that is all."""
+        """Read a chunk of each sequence's new tokens. The tree of a sequence begins once all are read."""
         ready, logits = self._draft.read(sequences)
         self._counters.passes += 1
         for sequence in sequences:
@@ -229,7 +237,8 @@ class Grown:
         self._branch(grown, self._draft.grow(levels))
 
     def _branch(self, grown: list[tuple[_Place, list[int]]], logits: Tensor) -> None:
-        """logits: [nodes, V], a row for each of the nodes that were run, place after place."""
+        """Add children to the nodes that were run. logits: [nodes, V], a row for each node, place after
+        place."""
         if not grown:
             return
         tokens, logs = likeliest(logits)

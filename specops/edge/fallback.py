@@ -1,11 +1,11 @@
-"""Who should draft now, the client or the server: whichever gives a stream more tokens a second.
+"""The choice of who drafts, the client or the server: whichever gives a stream more tokens a second.
 
-A round at the edge costs the way there and back; a server that drafts for itself sends its tokens one behind
-the other and pays the way once. So a slow link is a reason to leave, and so are drafts that are seldom
-accepted. A link is tried while the server drafts, and the client drafts again when it has healed. Whether
-drafts have become better does not show on a link: that is tried out, more seldom after each failure.
+A round at the edge costs a round trip. A server that drafts for itself streams its tokens, and pays for the
+path once. So the server takes over on a slow link, and when drafts are rarely accepted. While the server
+drafts, the link is probed, and the client drafts again once it is fast enough. A probe does not show whether
+drafts are better; that is tried, more rarely after each failure.
 
-Pure: time is an argument, and every call gives the next state.
+Pure: time is an argument, and every call returns the next state.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Cause = Literal["link", "drafts", "healed", "trial"]
-"""Of a change: to the server for a slow link or for poor drafts, to the client for a link that has healed or
-to try its drafts again."""
+"""Cause of a change: to the server for a slow link or poor drafts, to the client for a link that is fast
+again or to try its drafts again."""
 
 CAUSES: tuple[Cause, ...] = ("link", "drafts", "healed", "trial")
 
@@ -32,7 +32,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Mean:
-    """Of what was observed, older observations weighing less."""
+    """Mean of observations, in which older ones weigh less."""
 
     weight: float = 0.0
     total: float = 0.0
@@ -47,7 +47,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Pace:
-    """Tokens and seconds of what came, each as a mean."""
+    """Mean tokens and seconds of verdicts."""
 
     tokens: Mean = Mean()
     seconds: Mean = Mean()
@@ -56,7 +56,7 @@ class Pace:
         return Pace(self.tokens.add(tokens, memory), self.seconds.add(seconds, memory))
 
     def rate(self, more: float = 0.0) -> float:
-        """Tokens a second, where each takes `more` seconds on top."""
+        """Tokens a second, if each verdict takes `more` seconds more."""
         return self.tokens.value / max(self.seconds.value + more, 1e-9)
 
     @property
@@ -66,25 +66,25 @@ class Pace:
 
 @dataclass(frozen=True)
 class Fallback:
-    """One for a link and all its streams, which share it."""
+    """State of the choice, shared by all streams of a link."""
 
     server_drafts: bool = False
     rules: Rules = Rules()
     fixed: bool = False
-    """Somebody has decided already."""
+    """Whether the choice never changes."""
 
     switches: dict[Cause, int] = field(default_factory=dict)
     rounds: Pace = Pace()
-    """Of rounds at the edge, without the way there and back."""
+    """Rounds drafted at the edge, without the round-trip time."""
 
     way: Mean = Mean()
-    """There and back, seconds: of rounds since the client drafts, of probes since the server does."""
+    """Round-trip time in seconds: from rounds while the client drafts, from probes while the server does."""
 
     own: Pace = Pace()
-    """Of the server's own drafting."""
+    """Verdicts on the server's own drafts."""
 
     step: Mean = Mean()
-    """Seconds of a step of the server's, which stands in for its pace until that is known."""
+    """Seconds of a server's step, used while the pace of its own drafting is unknown."""
 
     since: float | None = None  # when this began
     observed: int = 0  # verdicts or probes since then
@@ -93,14 +93,14 @@ class Fallback:
 
     @staticmethod
     def always(*, server_drafts: bool) -> Fallback:
-        """One that never changes."""
+        """A choice that never changes."""
         return Fallback(server_drafts, fixed=True)
 
     def round(self, now: float, *, tokens: int, seconds: float, rtt: float, step: float) -> Fallback:
-        """A verdict on a round has come, but for a session's first, which is a prompt's.
+        """The state after a verdict on a round, except for a session's first, which is its prompt's.
 
-        tokens: what it gave. seconds: since the session's verdict before it. rtt: of these, the way there and
-        back, without what the round waited and its step. step: of these, its step.
+        tokens: number of tokens that it gave. seconds: time since the session's last verdict. rtt: the
+        round-trip time in it, without the wait and the step. step: the server's step in it.
         """
         memory = self.rules.memory
         state = replace(self, step=self.step.add(step, memory))
@@ -114,13 +114,14 @@ class Fallback:
         return state._observed(now)._decided(now)
 
     def streamed(self, now: float, *, tokens: int, seconds: float) -> Fallback:
-        """A verdict has come that was not requested. seconds: since the session's verdict before it."""
+        """The state after a verdict on the server's own draft. seconds: time since the session's last
+        verdict."""
         if not self.server_drafts:
             return self
         return replace(self, own=self.own.add(tokens, seconds, self.rules.memory))._decided(now)
 
     def pinged(self, now: float, rtt: float) -> Fallback:
-        """A probe has come back."""
+        """The state after a probe with the round-trip time `rtt`."""
         if not self.server_drafts:
             return self
         state = replace(self, way=self.way.add(rtt, self.rules.memory), probed=now)
@@ -143,7 +144,7 @@ class Fallback:
         return self._decided_here(now) if self.server_drafts else self._decided_away(now)
 
     def _decided_away(self, now: float) -> Fallback:
-        """The client drafts: should the server?"""
+        """The state, in which the server drafts if the client is too slow."""
         bar = self._server_rate / (1 + self.rules.margin)
         if self.rounds.rate(self.way.value) >= bar:
             return self
@@ -154,7 +155,7 @@ class Fallback:
         return self._changed(now, cause, patience=min(patience, rules.longest_s))
 
     def _decided_here(self, now: float) -> Fallback:
-        """The server drafts: should the client? The rounds that it made are what it can do."""
+        """The state, in which the client drafts if its earlier rounds promise more, or for a trial."""
         bar = self._server_rate * (1 + self.rules.margin)
         if not self.rounds.known:  # it began so
             return self._changed(now, "trial", self.patience)

@@ -37,23 +37,23 @@ Floats: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
 
 LEAST = math.log(1e-4)
-"""Of what is less likely than this nothing is drafted ahead."""
+"""Log-probability below which nothing is drafted ahead."""
 
 SPARE = 8
-"""Guesses beside what was drawn at a node."""
+"""Number of guesses beside the drawn children of a node."""
 
 LEVELS = 4
-"""Of drawn trees, about. What a pass runs is drawn and has its room in the tree for good: one that ran all it
-could would leave none for the levels below."""
+"""Approximate number of levels of drawn trees. Nodes that a pass runs are drawn, and keep their room in
+the tree. A pass that ran all it could would leave no room for the levels below."""
 
 TAKEN = 0.7
-"""How likely a child drawn at a node is accepted, those before it being rejected. About right is enough: it
-orders what is run, and what it promises is held against what came of it (settings.py)."""
+"""Assumed probability that a drawn child is accepted after its siblings were rejected. A rough value
+suffices: it orders the nodes to run, and depth.py corrects the expected tokens by the accepted ones."""
 
 
 @dataclass(frozen=True)
 class Retained:
-    """What a verdict leaves of a tree: places in the draft's cache, ascending."""
+    """The part of a tree that a verdict leaves: places in the draft's cache, ascending."""
 
     accepted: list[int]  # of what is committed now, the new root among them after a hit
     ahead: list[int]  # of what lies below the new root
@@ -61,10 +61,11 @@ class Retained:
 
 
 class Growth:
-    """Nodes by number, each after its parent. The root is 0, and so is its place in the draft's cache."""
+    """A growing tree. Nodes have numbers, each above its parent's. The root is 0, and so is its place in
+    the draft's cache."""
 
     def __init__(self, root: int, room: int, ends: frozenset[int]) -> None:
-        """room: nodes that may be run. ends: tokens after which there are no more."""
+        """room: largest number of nodes to run. ends: tokens that end a sequence."""
         self.room = room
         self.tokens: Ints = np.array([root])
         self.parents: Ints = np.array([-1])
@@ -77,7 +78,7 @@ class Growth:
         self.sent: dict[int, int] | None = None  # their numbers in the proposal; None: nothing is away
         self.order: list[int] = []  # nodes 1, 2, … of the proposal
         self.branched: list[dict[int, list[int]]] = []
-        """What was sent after it, version by version: by guess, the nodes of the tree below it."""
+        """The trees sent ahead, one dictionary for each version: by guess, the nodes of the tree below it."""
 
         self.levels = 0  # of what was stored at the last verdict
         self.promised = 0.0  # tokens that the proposal may bring, by the scores of its nodes that were run
@@ -93,14 +94,15 @@ class Growth:
     # --- growing ------------------------------------------------------------------------------
 
     def branch(self, nodes: list[int], tokens: ArrayLike, logs: ArrayLike) -> None:
-        """After each of `nodes` its likeliest tokens, with their log-probabilities: [nodes, children]."""
+        """Add the likeliest tokens after each of `nodes`. tokens, logs (their log-probabilities): [nodes,
+        children]."""
         tokens, logs = np.asarray(tokens), np.asarray(logs)
         parents = np.repeat(nodes, tokens.shape[1])
         offered = np.ones(len(parents), bool)
         self._add(parents, tokens.ravel(), self.scores[parents] + logs.ravel(), offered)
 
     def branch_drawn(self, node: int, q: Quantised, width: int, chance: Chance) -> None:
-        """Draw the children of `node` from q, or, where they could no longer be sent, guess."""
+        """Draw `width` children of `node` from q; if they could no longer be sent, add guesses instead."""
         tokens: list[int] = []
         logs: list[float] = []
         rejected = 0.0  # log of how likely all that was drawn is
@@ -159,10 +161,12 @@ class Growth:
     def next_here(
         self, beams: int, nodes: int, deepest: int, *, width: int | None
     ) -> tuple[list[int], float]:
-        """What a pass would run before the tree is sent, the best first, and the sum of the probabilities
-        that their paths are accepted, less those of what their children would push out.
+        """The nodes that a pass would run before the tree is sent, the best first, and the expected accepted
+        tokens: the sum of the probabilities of their paths, less those of the nodes that their children would
+        displace.
 
-        nodes: that may be sent. width: children drawn at each node; None: the likeliest.
+        nodes: number of nodes that may be sent. width: number of children drawn at each node; None for the
+        likeliest ones.
         """
         if width is None:
             whole = self._best(nodes, deepest)
@@ -175,9 +179,10 @@ class Growth:
         return found, float((np.exp(self.scores[found]) - math.exp(worst)).sum())
 
     def next_ahead(self, beams: int, heads: int, deepest: int) -> list[int]:
-        """What a pass would run while the tree is away, the best first.
+        """The nodes that a pass would run while the tree is away, the best first.
 
-        First the ends of what was sent, whose children are guesses; then what lies below the best guesses.
+        First come the ends of the tree that was sent, whose children are guesses, then the nodes below the
+        best guesses.
         """
         assert self.sent is not None
         waits = self._waits(deepest) & (self.scores > LEAST)
@@ -195,7 +200,8 @@ class Growth:
         return ranked(self.scores, best(self.scores, found, count))
 
     def _below_one_leaf(self, waits: Flags) -> Ints:
-        """SpecEdge: leaves are run once, and the best guess below them is the only one."""
+        """The nodes to run by SpecEdge's rule: leaves are run once, and the best guess below them is the
+        only one."""
         assert self.sent is not None
         if self._head is None:
             inner = {int(self.parents[node]) for node in self.order}
@@ -219,7 +225,7 @@ class Growth:
         return found
 
     def _waits(self, deepest: int) -> Flags:
-        """What may be run."""
+        """Which nodes may be run, [nodes] bool."""
         return (self.places < 0) & (self.depths < deepest) & ~self._ending()
 
     def _best(self, count: int, deepest: int) -> Ints:
@@ -229,17 +235,17 @@ class Growth:
     # --- sending ------------------------------------------------------------------------------
 
     def propose(self, nodes: int, deepest: int, *, sampled: bool) -> Proposal:
-        """The tree as it is sent: from now on it is away."""
+        """The tree as it is sent. It counts as away from now on."""
         self._send(self._whole(nodes) if sampled else self._best(nodes, deepest).tolist())
         return self._proposal(0, self.order, sampled=sampled)
 
     def branch_off(
         self, count: int, nodes: int, deepest: int, worth: Callable[[int, float], bool], *, sampled: bool
     ) -> list[tuple[Branch, float]]:
-        """The trees below the likeliest guesses that were run, `count` at most, each as it would be sent if
-        its guess were right, and the accepted tokens that it then promises.
+        """The trees below the likeliest guesses that were run, at most `count`, each as it would be sent if
+        its guess were right, with its expected accepted tokens.
 
-        worth: whether to send a tree of so many levels that promises so many.
+        worth: whether to send a tree, by its levels and its expected tokens.
         """
         assert self.sent is not None
         branches, orders = [], {}
@@ -262,7 +268,7 @@ class Growth:
         return branches
 
     def send_bare(self) -> None:
-        """The root alone is away: all that is below it are guesses."""
+        """Treat the root alone as sent, so that all nodes below it are guesses."""
         self._send([])
 
     def _send(self, order: list[int]) -> None:
@@ -275,7 +281,8 @@ class Growth:
         self._guesses = self._topmost(~away & away[self.parents])
 
     def _topmost(self, tops: Flags) -> Ints:
-        """For every node the one of `tops` that it is, or is below of; -1: of none. None is below another."""
+        """For every node its ancestor in `tops`, or itself if it is one of them; -1 without one. No node
+        of `tops` is below another."""
         found = np.where(tops, np.arange(len(self)), -1)
         for depth in range(1, int(self.depths.max()) + 1):
             here = np.flatnonzero((self.depths == depth) & ~tops)
@@ -283,7 +290,7 @@ class Growth:
         return found
 
     def _promise(self, root: int, order: list[int]) -> float:
-        """Tokens that a tree may bring, by the scores of its nodes that were run."""
+        """Expected accepted tokens of a tree, by the scores of its nodes that were run."""
         nodes = np.array([root, *order])
         return float(np.exp(self.scores[nodes[self.places[nodes] >= 0]] - self.scores[root]).sum())
 
@@ -298,8 +305,8 @@ class Growth:
         return Proposal(tokens, parents, Draw.WITHOUT_REPLACEMENT, drawn)
 
     def _whole(self, nodes: int, root: int = 0) -> list[int]:
-        """Below `root`, all that was drawn at a node or nothing, node after node as they were run, as far as
-        it fits."""
+        """Nodes below `root`, at most `nodes`: for each node in the order of its run, all of its drawn
+        children or none."""
         order: list[int] = []
         taken = {root}
         for node in self.run:
@@ -315,10 +322,11 @@ class Growth:
     # --- what became of it --------------------------------------------------------------------
 
     def follow(self, path: list[int], bonus: int, version: int = 0) -> Retained:
-        """The verdict on what was sent: `path`, numbers of the proposal, and the token after it.
+        """Process the verdict on the tree that was sent: `path`, numbers of the proposal, and the bonus
+        token.
 
-        After a hit the tree is what is below the bonus; otherwise it is of no more use. version: of the
-        branches, that of the one which is being verified by now; 0: none is.
+        After a hit the tree is what is below the bonus; otherwise it can no longer be used. version: that of
+        the tree sent ahead that is now being verified; 0 if none is.
         """
         nodes = [self.order[number - 1] for number in path]
         guess = self._found(nodes[-1] if nodes else 0, bonus)
@@ -333,10 +341,11 @@ class Growth:
         return retained
 
     def walk(self, tokens: list[int]) -> Retained:
-        """`tokens` followed the root, verified in a way that is not known here: as far as that goes.
+        """Process `tokens` that follow the root and were verified in an unknown way.
 
-        Below a node that was sent, what was drawn may have been rejected; so the tree goes on only where the
-        way ends at a guess: at one of what was sent, or below it, where that was sent ahead and taken.
+        Below a node that was sent, drawn children may have been rejected. So the tree continues only if the
+        tokens end at a guess: below a node that was sent, or in a tree sent ahead that the server continued
+        with.
         """
         node = 0
         places: list[int] = []
@@ -358,12 +367,13 @@ class Growth:
         return int(found[0]) if len(found) else None
 
     def _found(self, end: int, bonus: int) -> int | None:
-        """The guess that it was."""
+        """Number of the guess `bonus` after node `end`; None without such a guess."""
         child = self.child(end, bonus)
         return child if self.sent is not None and child not in self.sent else None
 
     def _rooted_at(self, root: int) -> tuple[Retained, dict[int, int]]:
-        """Forget all but `root` and what is below it -> and the new numbers of these."""
+        """Drop all nodes except `root` and those below it. Returns what is left, and the new numbers of
+        nodes by the old ones."""
         accepted, above = [], root
         while above > 0:
             accepted.append(int(self.places[above]))
@@ -392,8 +402,8 @@ NONE: Ints = np.zeros(0, np.int64)
 
 
 def best(scores: Floats, among: Ints, count: int) -> Ints:
-    """The `count` highest of `among`, in their order there; of equal ones the first, so that of ascending
-    nodes none is taken before its parent."""
+    """The `count` nodes of `among` with the highest scores, in their order there. Among equal scores the
+    first wins, so that with ascending nodes none precedes its parent."""
     if count <= 0 or len(among) <= count:
         return among[: max(count, 0)]
     of = scores[among]
@@ -405,6 +415,6 @@ def best(scores: Floats, among: Ints, count: int) -> Ints:
 
 
 def ranked(scores: Floats, among: Ints) -> list[int]:
-    """The highest first; of equal ones the first."""
+    """The nodes of `among`, the highest score first; among equal scores the first."""
     order: list[int] = among[np.argsort(-scores[among], kind="stable")].tolist()
     return order

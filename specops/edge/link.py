@@ -1,7 +1,7 @@
-"""The link between client and server as the client uses it: drafts and verdicts as plain data, the interface.
+"""The interface of the link between client and server: drafts and verdicts as plain data.
 
-A link numbers nothing and repeats nothing. When its connection breaks, it reports that, connects again and
-reports that too. Whoever has open sessions then opens each of them again under its own key.
+A link numbers and repeats nothing. When its connection breaks, it reports that, connects again and reports
+that too. The owner of open sessions then opens each of them again with its key.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from specops.engine.request import Sampling
 from specops.engine.tree import Draw
 
 TOKEN, WEIGHT = np.dtype("<u4"), np.dtype("<u2")
-"""How they lie in what is drawn."""
+"""Types of a distribution's tokens and weights, as in the protocol."""
 
 
 class Drawn(Struct, frozen=True, array_like=True):
-    """What the children of nodes were drawn from: of one, tokens[i] with probability weights[i] / their sum.
+    """The distributions that the children of nodes were drawn from: tokens[i] has the probability weights[i]
+    / their sum.
 
-    Whole numbers, so that both ends have the same distribution to the last bit. Those of all nodes one after
-    the other, as they go over the wire: of one tree they may be thousands.
+    The weights are integers, so that both ends have exactly the same distribution. The distributions of all
+    nodes are concatenated, as in the protocol: one tree may have thousands of entries.
     """
 
     nodes: tuple[int, ...] = ()
@@ -44,7 +45,7 @@ class Proposal(Struct, frozen=True, array_like=True):
 
 
 class Branch(Struct, frozen=True, array_like=True):
-    """The tree of the next round, if that is how the one that is out ends."""
+    """The tree of the next round for one outcome of the round that is out."""
 
     end: int  # the node at which the accepted path ends; 0: the root
     bonus: int  # the token after it: the root of the tree
@@ -52,7 +53,7 @@ class Branch(Struct, frozen=True, array_like=True):
 
 
 Reason = Literal["nonsense", "too large", "busy", "unknown", "draining", "failed"]
-"""Of a refusal, as verification.proto explains them."""
+"""Reason of a refusal, as verification.proto explains them."""
 
 
 def tokenizer_digest(tokenizer: Any) -> bytes:
@@ -65,12 +66,12 @@ def tokenizer_digest(tokenizer: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Served:
-    """What a server says of itself."""
+    """Properties and limits of a server."""
 
     model: str
     vocabulary: int
     tokenizer: bytes
-    """SHA-256 of its map from tokens to ids."""
+    """SHA-256 of the tokenizer's map from tokens to ids."""
 
     eos: frozenset[int]
     max_length: int
@@ -79,15 +80,16 @@ class Served:
     max_sessions: int
     resume_s: float
     own_tree: str
-    """What it drafts for itself; `none`: one token a step."""
+    """Tree that the server drafts for itself; `none`: one token a step."""
 
     max_ahead: int = 0
-    """Branches of what is sent ahead of a verdict; 0: nothing is to be sent. Of branches that were drawn,
-    DRAWN_AHEAD at most."""
+    """Number of trees that it takes ahead of a verdict; 0 for none. Of drawn trees it takes at most
+    DRAWN_AHEAD."""
 
 
 DRAWN_AHEAD = 4
-"""What a tree was drawn from is thirty times as long as the tree, and one event loop reads it all."""
+"""Number of drawn trees sent ahead. Their distributions take thirty times the bytes of a tree, and one
+event loop reads them all."""
 
 
 @dataclass(frozen=True)
@@ -95,28 +97,28 @@ class Verdict:
     session: int
     number: int
     path: list[int]
-    """Accepted nodes of the proposal; empty of what the server drafted itself."""
+    """Accepted nodes of the proposal; empty for the server's own draft."""
 
     tokens: list[int]
     ended: bool
     waited_s: float
-    """From the round's arrival to the beginning of its step."""
+    """Seconds from the round's arrival to the beginning of its step."""
 
     step_s: float
     evicted: int
-    """Tokens that were read again."""
+    """Number of tokens that the server read again after an eviction."""
 
     received: float
-    """time.perf_counter"""
+    """Time of arrival, from time.perf_counter, in seconds."""
 
     taken: int = 0
-    """The version of what was sent ahead, a branch of which is verified as the next round; 0: it is the
+    """Version of the trees sent ahead, one of which is now verified as the next round; 0: it is the
     client's turn."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """It is the client's turn: the round that is due, and the output that it lacked."""
+    """The client's turn: the number of the round that is due, and the output that the client lacked."""
 
     session: int
     number: int
@@ -134,14 +136,14 @@ class Refused:
 
 @dataclass(frozen=True)
 class Down:
-    """Nothing that was on its way can be counted on; the link tries to connect again by itself."""
+    """The connection broke. Messages under way may be lost; the link connects again by itself."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Up:
-    """Connected again: every session is to be opened once more."""
+    """The link is connected again. Every session must be opened again."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ Event: TypeAlias = Verdict | Turn | Refused | Down | Up | Pong
 
 @dataclass
 class Traffic:
-    """Totals since the link was made."""
+    """Counters since the link was made."""
 
     sent: int = 0  # bytes of messages, without gRPC's own few
     received: int = 0
@@ -177,24 +179,26 @@ class Link(Protocol):
         known: int = 0,
         server_drafts: bool = False,
     ) -> None:
-        """Begin a session, or take it up again: then `prompt` may be empty and `known` says how many output
-        tokens are here."""
+        """Begin a session, or resume it. To resume it, `prompt` may be empty, and `known` is the number of
+        output tokens that the client has."""
 
     def propose(self, session: int, number: int, proposal: Proposal) -> None: ...
 
     def ahead(self, session: int, number: int, version: int, branches: Sequence[Branch]) -> None:
-        """While round `number` is out: the next round's tree for some of its outcomes. The last version that
-        comes before the verdict counts; the verdict says whether the outcome was among them."""
+        """Send the trees of the next round for some outcomes of round `number`, which is out. The last
+        version that arrives before the verdict counts; the verdict says whether its outcome was among
+        them."""
 
     def set_mode(self, session: int, *, server_drafts: bool) -> None: ...
 
     def end(self, session: int) -> None: ...
 
     def probe(self) -> None:
-        """Ask how long the way there and back takes; a Pong follows, or nothing. While one is under way, no
-        other is sent."""
+        """Measure the round-trip time: a Pong follows, or nothing. While a probe is under way, no other is
+        sent."""
 
     def receive(self, timeout: float | None) -> list[Event]:
-        """All that has come, in order; waits up to `timeout` seconds (None: for ever) for the first."""
+        """All events that have arrived, in order. Waits up to `timeout` seconds for the first; None waits
+        without a limit."""
 
     def close(self) -> None: ...

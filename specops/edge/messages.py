@@ -13,11 +13,11 @@ from specops.engine.request import Counters, Sampling
 
 
 class Message(Struct, frozen=True, array_like=True, tag=True):
-    """Which one it is stands first, so that one of several can be read."""
+    """A message. Its type comes first, so that one of several types can be decoded."""
 
 
 class Begin(Message, frozen=True):
-    """Read a prompt; the first verdict, number 0, comes without a round."""
+    """Read a prompt. The first verdict, number 0, comes without a round."""
 
     key: int  # the service's number for the session
     client: int  # whose it is: batches are shared out fairly between clients
@@ -34,7 +34,7 @@ class Propose(Message, frozen=True):
 
 
 class SetMode(Message, frozen=True):
-    """Who drafts from the next step on."""
+    """Set who drafts from the next step on."""
 
     key: int
     server_drafts: bool
@@ -51,7 +51,7 @@ Commands: TypeAlias = list[Command] | None
 
 @dataclass(frozen=True)
 class Ready:
-    """The first word, not packed yet (serve/worker_process.py): the engine is loaded."""
+    """The first message, not packed (serve/process.py): the engine is loaded."""
 
     max_length: int  # prompt and output tokens of one session
     rows: int = 0  # sessions that have a place in the cache at a time
@@ -60,7 +60,7 @@ class Ready:
 
 
 class Ruling(Struct, frozen=True, array_like=True):
-    """What one step gave one session."""
+    """Result of one step for one session."""
 
     key: int
     number: int
@@ -72,21 +72,21 @@ class Ruling(Struct, frozen=True, array_like=True):
 
 
 class Held(Struct, frozen=True, array_like=True):
-    """A session that drafted for itself does so no longer: from now on rounds are waited for."""
+    """A session for which the engine has stopped drafting: it now waits for rounds."""
 
     key: int
     number: int  # of the round that is due
 
 
 class Refused(Message, frozen=True):
-    """The engine would not take a session."""
+    """A session that the engine rejected."""
 
     key: int
     message: str
 
 
 class Idle(Struct, frozen=True, array_like=True):
-    """How an engine spent its time, in seconds since it began."""
+    """Times of an engine without work, in seconds since it began."""
 
     busy: float = 0.0  # in steps, and between two that follow at once
     starved: float = 0.0  # with sessions, but no rounds or too few of them: the pipeline's bubbles
@@ -94,7 +94,7 @@ class Idle(Struct, frozen=True, array_like=True):
 
 
 class Stepped(Message, frozen=True):
-    """All that came of a step, taken at one instant."""
+    """All results of a step, at one point in time."""
 
     started: float  # time.perf_counter
     ended: float
@@ -108,13 +108,13 @@ class Stepped(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The engine is broken; nothing follows."""
+    """The engine has failed; no message follows."""
 
     error: str
 
 
 Said: TypeAlias = Stepped | Refused | Failed
-"""One message of the engine's, after Ready."""
+"""One message of the engine after Ready."""
 
 Heard = TypeVar("Heard")
 
@@ -122,13 +122,13 @@ _ENCODER = msgpack.Encoder()
 
 
 class Packed(Generic[Heard]):
-    """One end of a connection whose other end is a Packed too. Its owner closes the connection.
+    """One end of a connection with Packed at both ends. Its owner closes the connection.
 
-    Pickle instead took a sixth of the service's CPU for a round: it names its classes in each message.
+    Pickle took a sixth of the service's CPU for a round, since it names its classes in each message.
     """
 
     def __init__(self, connection: Connection, heard: Any) -> None:
-        """heard: the type of what the other end sends."""
+        """heard: type of the messages from the other end."""
         self._connection = connection
         self._decoder: msgpack.Decoder[Heard] = msgpack.Decoder(heard)
 
@@ -136,5 +136,5 @@ class Packed(Generic[Heard]):
         self._connection.send_bytes(_ENCODER.encode(message))
 
     def recv(self) -> Heard:
-        """Waits for one. EOFError where the other end is closed."""
+        """Wait for a message and return it. Raises EOFError if the other end is closed."""
         return self._decoder.decode(self._connection.recv_bytes())

@@ -1,7 +1,8 @@
-"""Draft distributions in whole numbers: what children are drawn from here is to the last bit what the server
-takes them to be drawn from, so that the residual after a rejection is exact.
+"""Draft distributions in integers: the client draws from exactly the distribution that the server assumes, so
+that the residual after a rejection is exact.
 
-Truncation costs acceptance, never correctness: a verifier is lossless for whatever q the children came from.
+Truncation costs acceptance, never correctness: a verifier is lossless for any q that the children were drawn
+from.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Tokens: TypeAlias = NDArray[np.uint32]
 Weights: TypeAlias = NDArray[np.uint16]
 
 WHOLE = 1 << 14
-"""What weights add up to. A power of two, so that weight / WHOLE is exact in float32; 16 bits hold one."""
+"""Sum of the weights. A power of two, so that weight / WHOLE is exact in float32; 16 bits hold it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Quantised:
 
 
 def quantise(q: Tensor, support: int) -> list[Quantised]:
-    """[n, V] probabilities -> the `support` likeliest tokens of each row, but for those that round to 0."""
+    """The `support` likeliest tokens of each row of q, [n, V], without those whose weight rounds to 0."""
     best = q.topk(min(support, q.shape[-1]), -1)
     values = best.values.double()
     weights = (values / values.sum(-1, keepdim=True) * WHOLE).long()
@@ -56,7 +57,7 @@ def _ascending(tokens: list[int], weights: list[int]) -> Quantised:
 
 
 def joined(by_node: Mapping[int, Quantised]) -> Drawn:
-    """As they go over the wire; by nodes of the proposal."""
+    """The distributions, by node of the proposal, in the form of the protocol."""
     each = by_node.values()
     tokens = np.array([token for q in each for token in q.tokens], TOKEN)
     weights = np.array([weight for q in each for weight in q.weights], WEIGHT)
@@ -64,9 +65,9 @@ def joined(by_node: Mapping[int, Quantised]) -> Drawn:
 
 
 class ClientDistributions:
-    """By node of a tree, what its children were drawn from, as a client says.
+    """The distributions that a client's children were drawn from, by node of a tree.
 
-    Vocabularies are long and paths short: a distribution is laid out when its node is requested.
+    Vocabularies are long and paths short, so a dense distribution is made when its node is requested.
     """
 
     def __init__(self, drawn: Drawn, vocabulary: int) -> None:
@@ -82,7 +83,7 @@ class ClientDistributions:
 
 
 def laid_out(tokens: Tokens, weights: Weights, vocabulary: int) -> Tensor:
-    """[V] float32."""
+    """The dense distribution, [V] float32."""
     q = torch.zeros(vocabulary)
     q.numpy()[tokens] = weights / weights.sum(dtype=np.float64)  # for so few, faster than tensors
     return q

@@ -1,7 +1,7 @@
-"""A TCP relay on loopback that is as slow, narrow and unreliable as a real path, for measurements and tests.
+"""A TCP relay on loopback with the delay, bandwidth and failures of a real path, for measurements and tests.
 
-Every chunk is stamped on arrival and leaves when its time has come, so that a delay costs no throughput and
-no order. It delays what it is given, when it is given it: TCP's own slow start over a long path is not there.
+Every chunk is stamped on arrival and leaves when its time has come, so that a delay changes neither
+throughput nor order. TCP's own slow start over a long path is not simulated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CHUNK = 2**16
 _AHEAD = 256  # chunks under way in one direction; who sends more waits, as on a full path
 
 _UnderWay: TypeAlias = "asyncio.Queue[tuple[float, bytes]]"
-"""When each chunk leaves, and the chunk; an empty one is the end."""
+"""Departure time of each chunk, and the chunk; an empty one is the end."""
 
 
 class Relay:
-    """Its settings may be changed while it runs; they hold for what arrives from then on."""
+    """A running relay. Changed settings apply to chunks that arrive afterwards."""
 
     def __init__(self, target_port: int, delay_s: float, jitter_s: float, bandwidth: float | None) -> None:
         self.target_port = target_port
@@ -40,7 +40,7 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()  # one a connection
 
     def cut(self) -> None:
-        """Break every connection; what is under way is lost. They are broken when this returns."""
+        """Break every connection, and return once all are broken. Data under way is lost."""
         done = threading.Event()
         self._call(self._break)
         self._call(done.set)
@@ -98,7 +98,7 @@ class Relay:
                 end.transport.abort()
 
     async def _way(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction, until it ends. Raises OSError where it breaks."""
+        """Forward one direction until it ends. Raises OSError if it breaks."""
         under_way: _UnderWay = asyncio.Queue(_AHEAD)
         async with asyncio.TaskGroup() as halves:
             halves.create_task(self._take(reader, under_way))
@@ -129,7 +129,8 @@ class Relay:
 
 
 class _Precise(selectors.DefaultSelector):
-    """epoll counts in milliseconds, and rounds up. Its descriptor can be waited for to the microsecond."""
+    """A selector with microsecond timeouts: epoll itself rounds up to milliseconds, but its descriptor can
+    be waited for precisely."""
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is not None and timeout > 0:
@@ -142,9 +143,9 @@ class _Precise(selectors.DefaultSelector):
 def relay(
     target_port: int, delay_s: float = 0.0075, jitter_s: float = 0.0, bandwidth: float | None = None
 ) -> Iterator[Relay]:
-    """Listens on a free port of 127.0.0.1, in a thread of its own, and forwards to `target_port` there.
+    """Run a relay on a free port of 127.0.0.1, in a thread, that forwards to `target_port` there.
 
-    By default the way there and back takes 15 ms.
+    delay_s: delay in each direction; the default makes a round trip of 15 ms. bandwidth: None for no limit.
     """
     path, ready = Relay(target_port, delay_s, jitter_s, bandwidth), threading.Event()
 

@@ -1,4 +1,4 @@
-"""The verification server's life: take the address, answer, drain, end."""
+"""The life cycle of a verification server: bind, serve, drain, stop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Tls:
     key: Path  # PEM
 
     def credentials(self) -> grpc.ServerCredentials:
-        """FileError where the two are not there, or no pair."""
+        """The credentials. Raises FileError if a file is missing or the two do not match."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password="")
             pair = (self.key.read_bytes(), self.certificate.read_bytes())
@@ -71,7 +71,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How a verifying engine is served."""
+    """Settings of a verification server."""
 
     model: str
     tokenizer: bytes  # its digest
@@ -107,7 +107,7 @@ class ServiceSettings:
 
 
 def message_limit(served: Served) -> int:
-    """Bytes: what the longest prompt or the largest trees of a message take, and some more."""
+    """Limit on the bytes of a message: those of the longest prompt or the largest trees, and a reserve."""
     tree = 32 + 12 * served.max_nodes
     drawn = 32 + served.max_nodes * (10 + 6 * served.max_support)
     ahead = served.max_ahead * tree + min(served.max_ahead, DRAWN_AHEAD) * drawn
@@ -115,7 +115,7 @@ def message_limit(served: Served) -> int:
 
 
 class VerifyServer:
-    """Start it, drain it and stop it in one event loop."""
+    """A verification server. Start, drain and stop it in one event loop."""
 
     def __init__(self, worker: Worker, settings: ServiceSettings) -> None:
         """The server ends the worker when it stops."""
@@ -138,7 +138,7 @@ class VerifyServer:
         self._page: web.AppRunner | None = None
 
     async def start(self, bound: socket.socket) -> int:
-        """Answer where `bound` (from serve.run.bind) is; returns the port."""
+        """Serve on the socket `bound` (from serve.run.bind), and return the port."""
         host, port = bound.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -153,7 +153,7 @@ class VerifyServer:
         return int(port)
 
     async def start_page(self, bound: socket.socket) -> int:
-        """/metrics and /health over HTTP, where `bound` is; returns the port."""
+        """Serve /metrics and /health over HTTP on the socket `bound`, and return the port."""
         page = web.Application()
         page.add_routes([web.get("/metrics", self._metrics_page), web.get("/health", self._health_page)])
         self._page = web.AppRunner(page, access_log=None)
@@ -167,7 +167,7 @@ class VerifyServer:
         await self.service.drain()
 
     async def stop(self) -> int:
-        """End at once; returns how many sessions that cut short."""
+        """Stop at once. Returns the number of sessions that were cut off."""
         self._draining = True
         cut = self.service.end("draining", "this server has ended")
         await self._grpc.stop(_PARTING)
@@ -192,7 +192,8 @@ class VerifyServer:
         return web.Response() if ailing is None else web.Response(status=503, text=f"{ailing}\n")
 
     def _health_handler(self) -> grpc.GenericRpcHandler:
-        """grpc.health.v1, as probes ask it; its two messages have one field each, which is written here."""
+        """The handler of grpc.health.v1 for probes. Its two messages have one field each, and are encoded
+        here."""
         known = (b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode())  # HealthCheckRequest.service
         serving, not_serving = b"\x08\x01", b"\x08\x02"  # HealthCheckResponse.status
 
@@ -218,12 +219,12 @@ def serve_verification(
     page: socket.socket | None,
     ready: Callable[[Ports], None],
 ) -> None:
-    """Serve until a signal comes. `ready` gets the ports once clients are answered.
+    """Serve until a signal comes. `ready` gets the ports once clients are served.
 
-    SIGTERM and SIGINT drain: nothing new is begun, and running sessions have `settings.grace` seconds. A
-    second signal, or the end of the grace, ends the server at once.
+    SIGTERM and SIGINT drain: no new session begins, and running sessions have `settings.grace` seconds. A
+    second signal, or the end of the grace, stops the server at once.
 
-    Raises ServerError when the engine failed.
+    Raises ServerError if the engine failed.
     """
     uvloop.run(_serve(worker, settings, bound, page, ready))
 

@@ -1,7 +1,8 @@
-"""The engine of a verification server: its drafter is its clients (`Remote`), loaded from folders on disk.
+"""The engine of a verification server, loaded from folders on disk. Its drafter, `Remote`, has the clients'
+trees.
 
-The engine does not know the difference. It asks this drafter for a tree of each sequence that has a turn, and
-a turn is given only to sequences whose client has sent one, or for which the server drafts itself.
+The engine asks this drafter for a tree of each sequence in a step. Only sequences take part whose client has
+sent a tree, or for which the server drafts itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from specops.trees import parse_tree
 
 class Remote:
     def __init__(self, own: Drafter, nodes: int, vocabulary: int) -> None:
-        """own: drafts where no client does. nodes: the most that a client may propose."""
+        """own: drafter for sequences without a client's tree. nodes: the most that a client may propose."""
         if isinstance(own, Learner):
             raise ValueError("a drafter that learns from steps has none of its own here")
         self._own = own
@@ -46,19 +47,19 @@ class Remote:
         self._itself: set[int] = set()  # the server drafts
 
     def put(self, sequence_id: int, proposal: Proposal) -> None:
-        """A client's tree, checked (`wire.read_request`), for the sequence's next turn."""
+        """Store a client's tree, checked by `wire.read_request`, for the sequence's next step."""
         self._proposals[sequence_id] = proposal
 
     def draft_itself(self, sequence_id: int, itself: bool) -> None:
-        """Whether the server drafts for a sequence when it has a turn and nothing was put for it."""
+        """Set whether the server drafts for a sequence without a stored tree."""
         (self._itself.add if itself else self._itself.discard)(sequence_id)
 
     def accepted(self, sequence_id: int) -> list[int]:
-        """Nodes of the tree that was put last, verified since; taken once. Empty where none was put."""
+        """Accepted nodes of the last stored tree, once; empty without one."""
         return self._paths.pop(sequence_id, [])
 
     def forget(self, sequence_id: int) -> None:
-        """A sequence has ended, or was taken back."""
+        """Drop the state of a sequence."""
         self._proposals.pop(sequence_id, None)
         self._paths.pop(sequence_id, None)
         self._itself.discard(sequence_id)
@@ -107,32 +108,32 @@ class Remote:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What verifies, and how much of it there is."""
+    """Models and capacity of a verifying engine."""
 
     target: Path
     tree: str = "none"
-    """What the server drafts for itself, where a client does not (specops.trees)."""
+    """Tree that the server drafts for itself (specops.trees)."""
 
     draft: str | Path | None = None
-    """For that tree."""
+    """Folder of the draft for that tree."""
 
     verifier: str | None = None
-    """For trees at temperature > 0, where it is lossless for how they were drawn; None: the best that is."""
+    """Verifier of trees at temperature > 0 for which it is lossless; None: the best for each draw."""
 
     max_batch: int = 8
-    """Rounds verified in one step, at most."""
+    """Largest number of rounds in one step."""
 
     rows: int | None = None
-    """Sessions that keep their KV at a time; None: what `kv_mb` holds, or else four for each of max_batch."""
+    """Number of sessions with KV in memory; None: as many as `kv_mb` holds, or four times `max_batch`."""
 
     kv_mb: float | None = None
     """MiB for the target's KV."""
 
     max_length: int | None = None
-    """Tokens of one session, its prompt included; None: the target's positions."""
+    """Largest number of tokens of a session, prompt included; None: the target's positions."""
 
     max_nodes: int = 64
-    """Of a round."""
+    """Largest number of nodes of a round."""
 
     prefill_chunk: int = PREFILL_CHUNK
     threads: int | None = None
@@ -146,8 +147,8 @@ def load_verifier(
 ) -> Engine:
     """An engine for `verify_in_process`, over a Remote.
 
-    pace, pace_draft: put in the place of target and own draft, such as a stand-in for another machine's
-    (stand_in.py). Raises UsageError and ModelError.
+    pace, pace_draft: functions that wrap the target and the server's draft, such as a stand-in for another
+    machine (paced.py). Raises UsageError and ModelError.
     """
     spec = parse_tree(settings.tree)
     chosen = None if settings.verifier is None else make_verifier(settings.verifier)
@@ -155,7 +156,7 @@ def load_verifier(
         raise UsageError("max_batch, max_nodes and prefill_chunk must be at least 1")
     if spec.kind == "auto":
         raise UsageError(
-            "a server that verifies its clients' trees cannot plan its own by what steps take",
+            "the tree auto is unsupported on a server that verifies its clients' trees",
             hint="name a tree, such as ngram:8 or chain:3, or none",
         )
     if spec.needs_draft and settings.draft is None:
@@ -183,13 +184,13 @@ def load_verifier(
 
 
 def row_bytes(shape: Shape, length: int, nodes: int) -> int:
-    """Of the KV of one session of up to `length` tokens, with a tree of `nodes` behind it."""
+    """Bytes of KV of one session with up to `length` tokens and a tree of `nodes` nodes."""
     values = shape.layers * (length + nodes) * 2 * shape.kv_heads * shape.head_dim
     return values * shape.dtype.itemsize
 
 
 def _rows(settings: EngineSettings, shape: Shape, length: int) -> int:
-    """One more than rounds in a step, at least: beside those, something may have to be read."""
+    """Number of rows: at least one more than rounds in a step, so that a prompt can be read beside them."""
     least = settings.max_batch + 1
     if settings.rows is not None:
         rows, requested = settings.rows, f"{settings.rows} sessions"
@@ -203,7 +204,7 @@ def _rows(settings: EngineSettings, shape: Shape, length: int) -> int:
         return max(least, 4 * settings.max_batch)
     if rows < least:
         raise UsageError(
-            f"{requested} is too little to verify {settings.max_batch} rounds in a step and read beside them",
+            f"{requested} is too small to verify {settings.max_batch} rounds in a step and read beside them",
             hint=f"give room for at least {least}, a smaller --max-batch or a smaller --max-length",
         )
     return rows

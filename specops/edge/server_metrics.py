@@ -1,4 +1,4 @@
-"""What the service measures of itself, as Prometheus reads it: vLLM's names where it has such a series."""
+"""Metrics of the service for Prometheus, under vLLM's names where it has such a series."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EDGE = "specops_edge_server"
 
 
 class ServiceMetrics(Collector):
-    """Written and read in the event loop's thread."""
+    """The metrics. They are written and read in the event loop's thread."""
 
     def __init__(self, model: str, sessions: Sessions) -> None:
         self.received = self.sent = 0  # bytes of messages

@@ -1,9 +1,7 @@
-"""The gRPC service: clients' streams on one side, the engine's process on the other, the table between them.
+"""The gRPC service: clients' streams, the engine's process, and the session table between them.
 
-All of it runs in one event loop, so nothing is locked. What a stream may have waiting to be written is
-bounded: a client that does not read loses its stream, and may take its sessions up with another.
-
-`Access` knows who may ask: tokens, and the names that they stand for.
+All of it runs in one event loop, so nothing is locked. The number of waiting messages to a client is limited.
+A client that does not read loses its stream, and may resume its sessions on another.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from specops.serve.admission import bearer_token
 from specops.serve.worker_process import Worker
 
 METADATA = "authorization"
-"""Where a client sends `Bearer TOKEN`."""
+"""Name of the metadata entry in which a client sends `Bearer TOKEN`."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN = re.compile(r"[!-~]{8,512}")
@@ -53,11 +51,12 @@ _TOKEN = re.compile(r"[!-~]{8,512}")
 
 class Access:
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        """Tokens by the name of who has it; "" is nobody's name. None at all: everyone may ask, nameless."""
+        """tokens: by the name of the owner; the name "" is not allowed. Without any token, everyone has
+        access, without a name."""
         self._tokens = {name: token.encode() for name, token in tokens.items()}
 
     def name(self, authorization: str | bytes) -> str | None:
-        """Of whoever sent this; None where the token is nobody's."""
+        """Name of the sender of this authorization; None for an unknown token."""
         if not self._tokens:
             return ""
         header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
@@ -71,7 +70,7 @@ def own_token(text: str) -> dict[str, str]:
     """The one token of a server whose clients have no names. Raises UsageError, which does not show it."""
     if not _TOKEN.fullmatch(text):
         raise UsageError(
-            "could not take SPECOPS_EDGE_TOKEN for a token",
+            "invalid token in SPECOPS_EDGE_TOKEN",
             hint="a token has 8 to 512 characters: letters, digits and signs of ASCII, no spaces",
         )
     return {"": text}
@@ -94,11 +93,11 @@ def read_tokens(file: Path) -> dict[str, str]:
         name, _, token = line.partition("=")
         if not (_NAME.fullmatch(name) and _TOKEN.fullmatch(token)):
             raise UsageError(
-                f"could not take line {number} of {file} for a token",
-                hint="write name=token: a name of letters, digits, . _ -, a token of 8 characters or more",
+                f"invalid token in {file}, line {number}",
+                hint="write name=token: a name of letters, digits, . _ -, a token of at least 8 characters",
             )
         if name in tokens or token in tokens.values():
-            raise UsageError(f"line {number} of {file} gives a name or a token a second time")
+            raise UsageError(f"line {number} of {file} repeats a name or a token")
         tokens[name] = token
     if not tokens:
         raise UsageError(f"there are no tokens in {file}", hint="without --token-file no token is required")
@@ -106,19 +105,19 @@ def read_tokens(file: Path) -> dict[str, str]:
 
 
 class Outgoing:
-    """Messages that wait to be written to one client: bounded, and read by one task.
+    """Messages that wait to be sent to one client: limited in number, and read by one task.
 
     asyncio.Queue took a twentieth of a round's CPU: it serves several readers and counts finished tasks.
     """
 
     def __init__(self, most: int) -> None:
-        """most: messages that may wait."""
+        """most: limit on waiting messages."""
         self._most = most
         self._waiting: deque[bytes | None] = deque()
         self._reader: asyncio.Future[None] | None = None
 
     def put(self, data: bytes | None) -> bool:
-        """False where there is no room. None: nothing follows."""
+        """Add a message. Returns False if there is no room. None: no message follows."""
         if len(self._waiting) >= self._most:
             return False
         self._waiting.append(data)
@@ -134,14 +133,14 @@ class Outgoing:
 
 
 WAIT_S = 1e-3
-"""No longer than this: what comes during a step is to be at the engine when that ends."""
+"""Longest wait in seconds, so that commands from during a step are at the engine when the step ends."""
 
 
 class Gathering:
-    """Commands to the engine, sent together where it could not act on the first one earlier.
+    """Commands to the engine, sent together if the engine could not act on the first one earlier.
 
-    Each write wakes the engine's process. As Nagle's rule has it for packets (RFC 896), a command is sent at
-    once while the engine has nothing to do. Otherwise it waits for others until the engine's step has ended.
+    Each write wakes the engine's process. As in Nagle's rule for packets (RFC 896), a command is sent at once
+    while the engine is idle. Otherwise it waits for others until the engine's step has ended.
     """
 
     def __init__(
@@ -166,7 +165,8 @@ class Gathering:
             self._timer = self._call_later(WAIT_S, self.flush)
 
     def heard(self, keys: Iterable[int], commands: list[Command]) -> None:
-        """The engine has answered what was out of the sessions `keys`; what follows from that."""
+        """Record that the engine has answered for the sessions `keys`, and send the `commands` that
+        follow."""
         self._out.difference_update(keys)
         self._add(commands)
         self.flush()
@@ -226,7 +226,8 @@ class VerificationService:
         self._numbers = count()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Bytes in and out: what cannot be decoded is answered with a sentence, and all of it is counted."""
+        """The handler. It takes and gives bytes, so that undecodable messages get an error text and all
+        bytes are counted."""
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Describe": grpc.unary_unary_rpc_method_handler(self._describe),
             "Verify": grpc.stream_stream_rpc_method_handler(self._verify),
@@ -234,14 +235,14 @@ class VerificationService:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     def start(self) -> None:
-        """Begin to listen to the engine, in the running event loop."""
+        """Listen to the engine, in the running event loop."""
         self._events = asyncio.get_running_loop()
         self._gathering = Gathering(self._tell, self._events.call_later)
         self._events.add_reader(self._worker.connection, self._hear)
         self._sweeping = self._events.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """End the engine after the step that it is in."""
+        """Stop the engine after its current step."""
         self._sweeping.cancel()
         self._events.remove_reader(self._worker.connection)
         self._gathering.flush()
@@ -256,7 +257,7 @@ class VerificationService:
         await self._drained.wait()
 
     def end(self, reason: Reason, message: str) -> int:
-        """Refuse every session and let the streams end; returns how many that cut short."""
+        """Refuse every session and end the streams. Returns the number of sessions that were cut off."""
         cut = self.sessions.running
         self._carry_out(self.sessions.end(reason, message))
         for stream in self._streams.values():
@@ -309,7 +310,7 @@ class VerificationService:
         return name
 
     async def _read(self, stream: _Stream, context: Context) -> None:
-        """Until the client has said everything, or cannot be understood."""
+        """Read a client's messages until it ends the stream or sends an invalid message."""
         while (data := await context.read()) is not aio.EOF:
             now = time.perf_counter()
             self._metrics.received += len(data)
@@ -357,7 +358,8 @@ class VerificationService:
     # --- the engine ---------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        """One message; the event loop calls again where there are more, which costs less than to ask."""
+        """Read one message of the engine. The event loop calls again if there are more, which costs less
+        than a check."""
         try:
             report: Said = self._engine.recv()
         except (EOFError, OSError):

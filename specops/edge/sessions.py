@@ -1,19 +1,19 @@
-"""The server's sessions: which exist, whose turn it is, and the commands and answers that a message leads to.
+"""The server's sessions: their states, and the commands and answers that follow from a message.
 
-A state machine: no network, no engine, no clock of its own. Of a session one thing at a time is in the
-engine, its prompt or a round, or else the engine drafts for it; where nothing is, it is *quiet*, and only
-then is a Turn given or the drafting handed over. So no answer can cross a question:
+A state machine without network, engine or clock. For each session, the engine has at most one thing at a
+time: its prompt, a round, or its own drafting. A session for which the engine has nothing is *quiet*. Only
+then a Turn is given or the drafting handed over. So an answer never crosses a question:
 
-- Output is counted when the engine gives it and sent once on one stream: with its verdict, or with the Turn
-  that is owed. What a client says it knows, when it takes a session up, is where the Turn begins.
-- A client whose Turn is owed has nothing out that could be mistaken for an answer to it: its rounds of
-  before are in the engine, or were lost with a stream from which nothing is taken any more.
-- What is sent ahead is for one round, and stored only as long as that is out and the client's next word would
-  be a round: a ruling uses it up, and a Mode or another Open, after which a Turn says where things are, drops
-  it. Where a round is taken from it, the verdict before says so: the client has its turn or knows that it has
-  none, and its next round cannot cross one that the server took.
-- After a refusal, messages of that session may still be on their way; they mean nothing, until the number
-  is opened again. gRPC keeps the order of a stream, so what comes after an Open belongs to it.
+- Output is counted when the engine gives it, and sent once on one stream: with its verdict, or with the Turn
+  that is owed. A client that resumes a session says how many tokens it has; there the Turn begins.
+- A client whose Turn is owed has sent nothing that the Turn could be mistaken for an answer to: its earlier
+  rounds are in the engine, or were lost with a stream that is no longer read.
+- Trees sent ahead belong to one round. They are stored while that round is out and the client's next message
+  would be a round. A ruling uses them; a Mode, or another Open, drops them, and a Turn follows. If a round
+  is taken from them, the verdict before says so. The client then has its turn, or knows that it has none,
+  and its next round cannot cross one that the server took.
+- After a refusal, messages of that session may still be under way. They are ignored until the number is
+  opened again. gRPC keeps the order of a stream, so messages after an Open belong to it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Answer: TypeAlias = Ruled | Turn | Refused
 
 @dataclass
 class Effects:
-    """What follows from a message."""
+    """Commands to the engine and answers to clients that follow from a message."""
 
     commands: list[Command] = field(default_factory=list)
     answers: list[tuple[int, Answer]] = field(default_factory=list)  # by stream
@@ -74,7 +74,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What the client would send after the round that is out, for some of the ways in which it may end."""
+    """Trees for the round after the one that is out, for some of its outcomes."""
 
     version: int = 0  # 0: nothing was sent
     trees: Mapping[tuple[int, int], Proposal] = field(default_factory=dict)  # by last accepted node and bonus
@@ -107,7 +107,7 @@ class Session:
 
 
 RETRY_S = 0.5
-"""After which a client that found no place may ask again."""
+"""Seconds after which a client that found no place may try again."""
 
 _TURN_S = 300.0  # that a client may take for a round, before its place is given to others
 _OWED = 64  # Turns that a client may have requested and not got yet
@@ -132,14 +132,16 @@ class Sessions:
     # --- streams ------------------------------------------------------------------------------
 
     def connected(self, stream: int, owner: str, client: str) -> None:
-        """`owner`: who may take its sessions up later; `client`: whose share of the server they use."""
+        """Add a stream. owner: who may resume its sessions later. client: whose share of the server they
+        use."""
         self._streams[stream] = Stream(owner, client)
 
     def gone(self, stream: int, now: float) -> Effects:
-        """Its sessions wait to be taken up; one whose prompt has not been read yet ends.
+        """Remove a stream. Its sessions wait to be resumed; a session whose prompt has not been read yet
+        ends.
 
-        Its client has nothing of it, and begins anew when it is back. Reading prompts for clients that have
-        gone would hold up the others.
+        Such a client has no output yet, and begins a new session when it is back. Reading prompts for clients
+        that are gone would delay the others.
         """
         for session in list(self._streams[stream].sessions.values()):
             if session.due == 0:
@@ -173,7 +175,7 @@ class Sessions:
         return self._done()
 
     def refused(self, stream: int, error: WireError) -> Effects:
-        """A message that could be read only so far."""
+        """Process a message that could be decoded only in part."""
         self._refuse(stream, error.session or 0, error.reason, error.message)
         return self._done()
 
@@ -192,7 +194,9 @@ class Sessions:
             return
         if request.known > len(session.output):
             self._forget(session)
-            raise WireError(f"{request.known} tokens cannot be known of {len(session.output)}")
+            raise WireError(
+                f"{request.known} tokens were acknowledged, but only {len(session.output)} were sent"
+            )
         self._detach(session)
         self._attach(session, stream, request.session)
         self.resumed += 1
@@ -205,7 +209,7 @@ class Sessions:
         if self._closed is not None:
             raise WireError(self._closed[1], self._closed[0])
         if request.known or not request.prompt:
-            raise WireError("there is no such session here, or no longer", "unknown")
+            raise WireError("unknown session: it was never opened here, or has ended", "unknown")
         client = self._clients.get(by.client) or Client(next(self._numbers))
         if client.sessions >= self._limits.per_client:
             raise WireError(f"a client has at most {self._limits.per_client} sessions", "busy")
@@ -224,39 +228,39 @@ class Sessions:
         if session.ended:
             raise WireError("a round came for a session that has ended")
         if session.wanted or session.drafting:
-            raise WireError("a round came where the server drafts")
+            raise WireError("a round came while the server drafts")
         if session.out or session.owed:
-            raise WireError(f"round {request.number} came out of turn: an answer was to be waited for")
+            raise WireError(f"round {request.number} came before the answer to the last one")
         if request.number != session.due:
             raise WireError(f"round {session.due} is due, not {request.number}")
         session.out = True
         self._effects.commands.append(Propose(session.key, request.number, request.proposal, now))
 
     def _ahead(self, session: Session, request: Ahead) -> None:
-        """Ignored is what an honest client may say, since it cannot know better or need not look:
+        """Store the trees that a client sent ahead. Some are ignored, since an honest client may send them:
 
-        - of a round that was ruled on: the verdict is on its way, also where it ended the session;
-        - where the client wants the server to draft, or it still does: what follows the round that is out is
-          the server's, or, after a Mode that takes the drafting back, what a Turn asks for;
-        - where a Turn is owed, after that Mode or an Open that took the session up: the round that is out is
-          answered by the Turn, which gives no outcome, and then it is the client's turn.
+        - for a round that was ruled on: its verdict is under way, even if it ended the session;
+        - while the server drafts, or the client wants it to: the server continues after the round that is
+          out, or a Turn asks for the next round after a Mode that takes the drafting back;
+        - while a Turn is owed, after such a Mode or an Open that resumed the session: the Turn answers the
+          round that is out, without an outcome, and then it is the client's turn.
 
-        A number above the one that is due is nobody's: numbers only rise, and here before they do there. And
-        on a stream that the session was taken from, nothing of it means anything (_without_session).
+        A number above the one that is due is an error: numbers only rise, and rise here first. On a stream
+        that the session was taken from, everything is ignored (_without_session).
         """
         if request.number < session.due:
             return
         if request.number > session.due:
             raise WireError(
-                f"what comes after round {request.number} was sent ahead where {session.due} is due"
+                f"trees were sent ahead for round {request.number}, but round {session.due} is due"
             )
         if session.wanted or session.drafting or session.owed:
             return
         if not session.out:
-            raise WireError(f"what comes after round {request.number} was sent ahead before that round")
+            raise WireError(f"trees were sent ahead for round {request.number} before that round")
         if request.version <= session.ahead.version:
             raise WireError(
-                f"version {request.version} of what is sent ahead came after version {session.ahead.version}"
+                f"version {request.version} of trees sent ahead came after version {session.ahead.version}"
             )
         trees = {(branch.end, branch.bonus): branch.proposal for branch in request.branches}
         session.ahead = Foreseen(request.version, trees)
@@ -265,7 +269,7 @@ class Sessions:
         session.wanted, session.ahead = request.server_drafts, NOTHING
         if not session.wanted:
             if session.owed >= _OWED:
-                raise WireError("the drafting was taken back again and again without waiting for an answer")
+                raise WireError("the drafting was taken back too often without waiting for an answer")
             session.owed += 1
             self._stop_drafting(session)
         self._settle(session)
@@ -277,7 +281,7 @@ class Sessions:
     # --- what the engine says -----------------------------------------------------------------
 
     def stepped(self, stepped: Stepped, now: float) -> Effects:
-        """Rulings of sessions that were forgotten meanwhile are left out."""
+        """Process the results of a step. Rulings of sessions that were dropped meanwhile are ignored."""
         step_s = stepped.ended - stepped.started
         for ruling in stepped.rulings:
             if (session := self._by_key.get(ruling.key)) is not None:
@@ -304,7 +308,8 @@ class Sessions:
         self._settle(session)
 
     def _take_ahead(self, session: Session, ruling: Ruling, now: float) -> int:
-        """Where the client foresaw how its round ended, go on with the next -> the version that had it."""
+        """Continue with the tree that the client sent ahead for this outcome, if there is one. Returns its
+        version, or 0."""
         ahead, session.ahead = session.ahead, NOTHING
         if session.ended or (proposal := ahead.trees.get(_outcome(ruling))) is None:
             return 0
@@ -314,7 +319,7 @@ class Sessions:
         return ahead.version
 
     def unfit(self, refused: messages.Refused) -> Effects:
-        """The engine would not take a session; it knows nothing of it any more."""
+        """Process a session that the engine rejected and does not know."""
         if (session := self._by_key.get(refused.key)) is not None:
             at = session.at
             self._forget(session, tell=False)
@@ -325,22 +330,23 @@ class Sessions:
     # --- time, and the end --------------------------------------------------------------------
 
     def expire(self, now: float) -> Effects:
-        """Forget what ended or lost its stream too long ago, and refuse whose client lets its turn pass."""
+        """Drop sessions that ended or lost their stream too long ago, and refuse those whose client lets
+        its turn pass."""
         for session in list(self._by_key.values()):
             waited = now - session.since
             if session.ended or session.at is None:
                 if waited >= self._limits.resume_s:
                     self._forget(session)
             elif session.quiet and waited >= _TURN_S:
-                self._refuse(*session.at, "unknown", "its client said nothing for too long")
+                self._refuse(*session.at, "unknown", "its client sent nothing for too long")
         return self._done()
 
     def drain(self) -> None:
-        """Nothing new is begun from now on."""
+        """Refuse new sessions from now on."""
         self._closed = ("draining", "this server is shutting down")
 
     def end(self, reason: Reason, message: str) -> Effects:
-        """Refuse everything, now and from now on."""
+        """Refuse all sessions, now and later."""
         self._closed = (reason, message)
         for session in list(self._by_key.values()):
             at = session.at
@@ -352,22 +358,22 @@ class Sessions:
 
     @property
     def running(self) -> int:
-        """Sessions that go on, on a stream."""
+        """Number of running sessions with a stream."""
         return sum(not s.ended and s.at is not None for s in self._by_key.values())
 
     @property
     def parked(self) -> int:
-        """Sessions that go on when their client is back."""
+        """Number of running sessions that wait for their client."""
         return sum(not s.ended and s.at is None for s in self._by_key.values())
 
     def __len__(self) -> int:
-        """All that are remembered, ended ones as well."""
+        """Number of all stored sessions, ended ones included."""
         return len(self._by_key)
 
     # --- one session --------------------------------------------------------------------------
 
     def _settle(self, session: Session) -> None:
-        """Do what had to wait until the session was quiet."""
+        """Do what had to wait until the session was quiet: give a Turn, or hand over the drafting."""
         if session.at is None or not session.quiet:
             return
         stream, number = session.at
@@ -390,7 +396,7 @@ class Sessions:
         self._streams[stream].sessions[number] = session
 
     def _detach(self, session: Session) -> None:
-        """What may still come for it on its stream means nothing any more."""
+        """Detach the session from its stream; later messages for it there are ignored."""
         if session.at is not None:
             stream, number = session.at
             session.at = None
@@ -422,7 +428,7 @@ class Sessions:
                 self._effects.commands.append(End(session.key))
 
     def _free(self, session: Session) -> None:
-        """Its place may be another's."""
+        """Free the session's place for others."""
         self._active -= 1
         client = self._clients[session.client]
         client.sessions -= 1
@@ -435,5 +441,5 @@ class Sessions:
 
 
 def _outcome(ruling: Ruling) -> tuple[int, int]:
-    """The last accepted node and the token after it, by which a client foresees it."""
+    """The outcome of a round: its last accepted node and the token after it."""
     return (ruling.path[-1] if ruling.path else 0), ruling.tokens[-1]

@@ -1,9 +1,10 @@
-"""How a client drafts: sizes of its trees, and their depth: when it stops drafting and sends. Pure.
+"""Settings of a client's drafting: the sizes of its trees, and their depth, which is when it stops drafting
+and sends. Pure.
 
-`included` and `excluded` are SpecEdge's (arXiv 2505.17052): what was drafted ahead counts towards the depth
-of the next draft, or it does not. `adaptive` sends as soon as another pass would bring less than the stream
-brings in the time that it takes. That rate falls as the way to the server gets longer, so a slow link makes
-for deep drafts and a slow draft for shallow ones, without a setting for either.
+`included` and `excluded` are SpecEdge's (arXiv 2505.17052): levels drafted ahead count towards the depth of
+the next draft, or they do not. `adaptive` sends as soon as another pass would bring fewer tokens than the
+stream brings in the time of the pass. That rate falls with the round-trip time. So a slow link leads to deep
+drafts and a slow draft to shallow ones, without a setting for either.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from specops.errors import UsageError
 
 @dataclass(frozen=True)
 class Pace:
-    """What a client's rounds were like of late: means."""
+    """Means over a client's recent rounds."""
 
     tokens: float
-    """That a round brought, the bonus included."""
+    """Tokens of a round, the bonus included."""
 
     home_s: float
-    """From a verdict to the next round's departure: drafting that the stream waited for."""
+    """Seconds from a verdict until the next round is sent: drafting that the stream waits for."""
 
     away_s: float
-    """From there to its verdict: the way, the wait and the server's step."""
+    """Seconds from then to its verdict: the round trip, the wait and the server's step."""
 
     served_s: float
-    """Of that, the wait and the step."""
+    """Seconds of the wait and the step."""
 
     way_s: float
-    """There and back, of rounds that were sent once it was their turn."""
+    """Round-trip time in seconds, of rounds that were not sent ahead."""
 
     gain: float
-    """Accepted tokens for each that the draft's own probabilities promised."""
+    """Accepted tokens per token that the draft's own probabilities promised."""
 
     pass_s: float
-    """Of one pass of the draft."""
+    """Seconds of one pass of the draft."""
 
     @property
     def rate(self) -> float:
@@ -47,25 +48,25 @@ class Pace:
 
 @dataclass(frozen=True)
 class Draft:
-    """A tree on its way."""
+    """A tree that is being drafted."""
 
     passes: int
-    """Since the last verdict, the one that read it included."""
+    """Number of passes since the last verdict, the pass that read it included."""
 
     retained: int
-    """Levels that were there by then, drafted ahead."""
+    """Number of levels that were drafted ahead of the last verdict."""
 
     promise: float
-    """Of the nodes that another pass would run: the sum of the probabilities of their paths."""
+    """Expected accepted tokens of another pass: the sum of the probabilities of its nodes' paths."""
 
 
 class Depth(Protocol):
     def more(self, draft: Draft, pace: Pace | None) -> bool:
-        """Whether it is worth another pass. pace: None before the first round."""
+        """Whether another pass pays. pace: None before the first round."""
 
     def ahead(self, levels: int, promise: float, pace: Pace) -> bool:
-        """Whether a tree of so many levels is sent before the outcome that it stands on is known, promising
-        so many accepted tokens if that comes."""
+        """Whether a tree with `levels` levels, and `promise` expected accepted tokens if its outcome
+        occurs, is sent before the outcome is known."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Excluded:
 @dataclass(frozen=True)
 class Adaptive:
     first: int = 4
-    """Levels, as long as nothing is known."""
+    """Number of levels before the first round."""
 
     def more(self, draft: Draft, pace: Pace | None) -> bool:
         if pace is None:
@@ -115,19 +116,20 @@ class Adaptive:
 
 
 def parse_depth(text: str) -> Depth:
-    """adaptive, included:4 or excluded:4. Raises UsageError."""
+    """The rule that `text` describes, such as adaptive, included:4 or excluded:4. Raises UsageError for
+    other text."""
     kind, _, depth = text.partition(":")
     if text == "adaptive":
         return Adaptive()
     if kind in ("included", "excluded") and depth.isdecimal() and int(depth) > 0:
         return Included(int(depth)) if kind == "included" else Excluded(int(depth))
     raise UsageError(
-        f"{text!r} does not say when a draft is sent", hint="give adaptive, included:4 or excluded:4"
+        f"invalid depth {text!r}: expected adaptive, included:D or excluded:D", hint="such as included:4"
     )
 
 
 class Pacing:
-    """Learns a Pace. Older rounds weigh less."""
+    """Means of rounds, in which older rounds weigh less."""
 
     MEMORY = 0.9
 
@@ -147,7 +149,8 @@ class Pacing:
         served_s: float,
         way_s: float | None,
     ) -> None:
-        """A verdict has come on a tree that promised so many accepted tokens."""
+        """Record the verdict on a tree that promised `promised` accepted tokens. way_s: None for a round
+        that was sent ahead."""
         memory = self.MEMORY
         self._rounds = self._rounds * memory + 1
         self._tokens = self._tokens * memory + tokens
@@ -161,7 +164,8 @@ class Pacing:
         self._promised = self._promised * memory + promised
 
     def pace(self, pass_s: float | None) -> Pace | None:
-        """pass_s: of the draft, where it is known."""
+        """The means; None before the first round, or while `pass_s`, the seconds of a draft pass, is
+        unknown."""
         if not self._rounds or pass_s is None:
             return None
         n = self._rounds
@@ -180,44 +184,44 @@ class Pacing:
 @dataclass(frozen=True)
 class Drafting:
     nodes: int = 32
-    """Of a round's tree, at most."""
+    """Largest number of nodes of a round's tree."""
 
     beams: int = 16
-    """Nodes of a tree that one pass runs."""
+    """Number of a tree's nodes that one pass runs."""
 
     depth: Depth = field(default_factory=Adaptive)
-    """When a tree is sent."""
+    """Rule for when a tree is sent."""
 
     heads: int = 32
-    """Outcomes of a round that are drafted for while it is away. 0: none; 1: the one that SpecEdge takes,
-    below a leaf; more: the likeliest, wherever the path may end."""
+    """Number of outcomes that are drafted for while a round is away. 0: none; 1: SpecEdge's, below a leaf;
+    more: the likeliest, at any end of the path."""
 
     ahead: int = 16
-    """Of these outcomes, those whose trees are sent before it is known which it is: the server goes on with
+    """Number of these outcomes whose trees are sent before the verdict, so that the server continues with
     the right one at once."""
 
     width: int = 2
-    """Children drawn at each node, at temperature > 0."""
+    """Number of children drawn at each node, at temperature > 0."""
 
     support: int = 32
-    """Tokens of a distribution that children are drawn from."""
+    """Number of tokens in the distribution that children are drawn from."""
 
     streams: int = 4
-    """Sequences at a time; more of them wait."""
+    """Number of sequences at a time; others wait."""
 
     chunk: int = 256
-    """Tokens of a prompt that one pass reads."""
+    """Number of prompt tokens that one pass reads."""
 
     patience_s: float = 30.0
-    """How long a sequence waits for a server that is gone, or busy, before it fails."""
+    """Timeout of a sequence while the server is out of reach or busy, in seconds."""
 
     def __post_init__(self) -> None:
         for name in ("nodes", "beams", "width", "support", "streams", "chunk"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} of the drafting must be at least 1, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("heads", "ahead"):
             if getattr(self, name) < 0:
-                raise UsageError(f"{name} of the drafting must be at least 0, not {getattr(self, name)}")
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
         if self.width > self.support:
             raise UsageError(
                 f"a node cannot have {self.width} children drawn from {self.support} tokens",
@@ -226,7 +230,7 @@ class Drafting:
 
     @property
     def room(self) -> int:
-        """Nodes of one sequence that may be run and are stored: of what was sent, and ahead of it."""
+        """Largest number of nodes of one sequence that are run and stored, those ahead included."""
         return 4 * self.nodes + 8 * self.beams
 
 

@@ -1,9 +1,8 @@
-"""A model whose passes take declared seconds: it computes, then sleeps for the rest.
+"""A model whose passes take declared times: it computes, then sleeps for the rest.
 
-So that a server's GPU and an edge's can be stood in for by a machine that has neither: tokens and acceptance
-are the real pair's, time is the declared one. A pass is never shorter than declared. Where computing took
-longer than declared, the pass took as long as that, and `Pace` says how often and by how much: such times
-are this machine's, and nobody's declaration.
+So a machine can stand in for a server's GPU and an edge's: tokens and acceptance are the real pair's, times
+are the declared ones. A pass is never shorter than declared. Where computing takes longer than declared, the
+pass takes that time, and `Pace` counts how often and by how much. Such times are this machine's.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from specops.engine.models.model import FeatureModel, Shape
 
 @dataclass(frozen=True)
 class PassCost:
-    """Of one forward pass, whoever's tokens are in it."""
+    """Declared time of a forward pass, for tokens of any sequence."""
 
     pass_s: float
     token_s: float
-    """More for every token: of prompts, and of trees with their roots."""
+    """Additional seconds for each token, of prompts and of trees with their roots."""
 
     def seconds(self, tokens: int) -> float:
         return self.pass_s + self.token_s * tokens
@@ -32,16 +31,16 @@ class PassCost:
 
 @dataclass(frozen=True)
 class Pace:
-    """How well the declared times were met, since the model was made."""
+    """Deviations from the declared times since the model was made."""
 
     passes: float = 0
     late: float = 0
-    """Passes whose computing alone took longer than declared."""
+    """Number of passes whose computation took longer than declared."""
 
     declared_s: float = 0.0
     computed_s: float = 0.0
     over_s: float = 0.0
-    """What late passes took beyond what was declared."""
+    """Seconds beyond the declared times, of all late passes."""
 
     def since(self, earlier: Pace) -> Pace:
         return Pace(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
@@ -51,13 +50,13 @@ FIGURES = len(fields(Pace))
 
 
 class Paced:
-    """A FeatureModel that gives what the one within gives, no sooner than its declared time."""
+    """A FeatureModel with the results of another one, delayed to its declared times."""
 
     def __init__(
         self, model: FeatureModel, cost: PassCost, totals: MutableSequence[float] | None = None
     ) -> None:
-        """totals: where the figures of `pace` are added up, FIGURES of them; an array in shared memory lets
-        another process look."""
+        """totals: memory for the `FIGURES` sums of `pace`; an array in shared memory lets another process
+        read them."""
         self._model = model
         self._cost = cost
         self._totals = [0.0] * FIGURES if totals is None else totals

@@ -45,11 +45,11 @@ def verify_in_process(
     max_batch: int = 8,
     batching: Batching = DYNAMIC,
 ) -> AbstractContextManager[Worker]:
-    """An engine whose drafter is a Remote, verifying in a process of its own (serve/worker_process.py).
+    """An engine over a Remote that verifies in a separate process (serve/process.py).
 
-    max_batch: rounds in one step, at most; the engine has more rows than that, to read beside them.
-    The connection takes Commands and gives what is Said, both Packed; Failed or nothing is the
-    last. What is `ready` is a Ready.
+    max_batch: largest number of rounds in one step; the engine has more rows than that, to read prompts
+    beside them. The connection takes Commands and gives what is Said, both Packed. Failed, or the end of the
+    connection, is the last message. `ready` has a Ready.
     """
     return worker_process.in_process(lambda: Verifying(make(), max_batch, batching), _work, inherited)
 
@@ -82,7 +82,7 @@ class _Session:
 
 
 class Verifying:
-    """Sessions, whose turn it is, and the engine that steps for them. Not thread-safe."""
+    """The sessions of an engine, their waiting rounds, and its steps. Not thread-safe."""
 
     def __init__(self, engine: Engine, max_batch: int, batching: Batching) -> None:
         remote = engine.drafter
@@ -104,7 +104,7 @@ class Verifying:
         return Ready(engine.max_length, rows=engine.max_batch, vocabulary=vocabulary, eos=engine.eos)
 
     def run(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> None:
-        """Until None is received. `say` is given Stepped after every step, and Refused."""
+        """Run until None is received. `say` gets a Stepped after every step, and each Refused."""
         self._since = perf_counter()
         while self._obey(commands, say):
             say(self._step())
@@ -112,7 +112,7 @@ class Verifying:
     # --- commands ------------------------------------------------------------------------
 
     def _obey(self, commands: queue.SimpleQueue[Commands], say: Callable[[Said], None]) -> bool:
-        """Carry out all commands, and wait until there is something to step for. False: stop."""
+        """Process all commands, and wait until there is something to step for. Returns False to stop."""
         while True:
             try:
                 received = commands.get_nowait()
@@ -165,7 +165,8 @@ class Verifying:
         self._queue(session, said.arrived)
 
     def _set_mode(self, session: _Session, server_drafts: bool) -> None:
-        """Back at the client it is after a step of its own that is under way already: one is at any time."""
+        """Hand the drafting over. The client drafts after the engine's own step that is under way, if
+        there is one."""
         session.hands_over = not server_drafts and (session.server_drafts or session.hands_over)
         session.server_drafts = server_drafts
         if server_drafts:
@@ -187,7 +188,7 @@ class Verifying:
     # --- a step -------------------------------------------------------------------------------
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to step for; None: until a command comes."""
+        """Seconds until the next step; None: until a command comes."""
         if self._readers or len(self._to_read):
             return 0.0
         return self._pause_of_rounds() if len(self._rounds) else None
@@ -273,7 +274,7 @@ class Verifying:
         del self._sessions[session.key], self._by_sequence[session.sequence]
 
     def _spent(self, kind: str) -> None:
-        """On this, the time since the last report."""
+        """Count the time since the last report as `kind`."""
         now = perf_counter()
         self._idle[kind] += now - self._since
         self._since = now

@@ -1,6 +1,6 @@
-"""verification.proto as plain data: writing what a client and a server send, and reading it.
+"""verification.proto as plain data: encoding and decoding the messages of clients and servers.
 
-What a client sends is read strictly, once and in full (`read_request`).
+A client's messages are validated strictly, once and in full (`read_request`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from specops.engine.tree import Draw
 from specops.errors import EndpointError, UsageError
 
 REVISION = 1
-"""Of the protocol; within v1 later ones only add."""
+"""Revision of the protocol; within v1 later revisions only add."""
 
 SERVICE = "specops.edge.v1.Verification"
 
@@ -69,7 +69,8 @@ def open_request(
     known: int = 0,
     server_drafts: bool = False,
 ) -> pb.Request:
-    """UsageError where the protocol has no words for `sampling`."""
+    """The message that opens a session. Raises UsageError for a sampling that the protocol does not
+    support."""
     if sampling.seed is not None and not 0 <= sampling.seed < 2**64:
         raise UsageError(f"a seed must be from 0 to 2**64 - 1 to be sent to a server, not {sampling.seed}")
     said = pb.Sampling(
@@ -112,7 +113,7 @@ def ahead_request(session: int, number: int, version: int, branches: Sequence[Br
 
 
 def _drawn(drawn: Drawn) -> pb.Drawn | None:
-    """None: without it an empty one is meant."""
+    """The distributions as a message; None for empty ones, which is the protocol's default."""
     if drawn == Drawn():
         return None
     return pb.Drawn(nodes=drawn.nodes, sizes=drawn.sizes, tokens=drawn.tokens, weights=drawn.weights)
@@ -162,12 +163,13 @@ def _microseconds(seconds: float) -> int:
 
 
 def event_of(data: bytes, received: float) -> Event:
-    """What a server sent; `received` by time.perf_counter. EndpointError where it is not of the protocol."""
+    """The event in a server's message. received: from time.perf_counter, in seconds. Raises EndpointError
+    for a message that is not of the protocol."""
     try:
         response = pb.Response.FromString(data)
     except DecodeError as error:
         raise EndpointError(
-            "could not read what the server sent: no Response of verification.proto"
+            "invalid message from the server: expected a Response of verification.proto"
         ) from error
     session, kind = response.session, response.WhichOneof("kind")
     if kind == "verdict":
@@ -191,7 +193,7 @@ def event_of(data: bytes, received: float) -> Event:
         refusal = response.refusal
         reason = _REASON_OF.get(refusal.reason, "failed")  # a later revision's: whatever it is, it is over
         return Refused(session, reason, refusal.message, refusal.retry_ms / 1e3)
-    raise EndpointError("could not read what the server sent: a Response of no kind that is known here")
+    raise EndpointError("invalid message from the server: unknown kind of Response")
 
 
 def description_of(served: Served) -> pb.Description:
@@ -212,7 +214,8 @@ def description_of(served: Served) -> pb.Description:
 
 
 def served_of(said: pb.Description) -> Served:
-    """EndpointError where what this client needs of the protocol is not spoken there."""
+    """The properties of a server. Raises EndpointError if the server lacks a part of the protocol that
+    this client needs."""
     if said.revision < REVISION:
         raise EndpointError(
             f"could not talk to the server: it speaks revision {said.revision} of the protocol, "
@@ -242,7 +245,7 @@ _DRAW_OF = {int(number): draw for draw, number in DRAWS.items()}
 
 
 class WireError(Exception):
-    """A message that cannot be taken; `session` where it names one."""
+    """An invalid message; `session` is its session, if it names one."""
 
     def __init__(self, message: str, reason: Reason = "nonsense", session: int | None = None) -> None:
         super().__init__(message)
@@ -286,11 +289,11 @@ ClientRequest: TypeAlias = Open | Round | Ahead | Mode | Close
 
 
 def read_request(data: bytes, served: Served) -> ClientRequest:
-    """What a client sent, checked against what is `served`. Raises WireError."""
+    """The request in a client's message, validated against what is `served`. Raises WireError."""
     try:
         request = pb.Request.FromString(data)
     except DecodeError as error:
-        raise WireError("the message is no Request of verification.proto") from error
+        raise WireError("invalid message: expected a Request of verification.proto") from error
     kind = request.WhichOneof("kind")
     try:
         if kind == "round":
@@ -303,7 +306,7 @@ def read_request(data: bytes, served: Served) -> ClientRequest:
             return Mode(request.session, request.mode.server_drafts)
         if kind == "close":
             return Close(request.session)
-        raise WireError("the message says nothing that this server knows")
+        raise WireError("unknown kind of message")
     except WireError as error:
         error.session = request.session
         raise
@@ -348,7 +351,7 @@ def _sampling(said: pb.Sampling, served: Served) -> Sampling:
 
 def _ahead(session: int, said: pb.Ahead, served: Served) -> Ahead:
     if said.version < 1:
-        raise WireError("the versions of what is sent ahead begin with 1")
+        raise WireError("versions of trees sent ahead begin with 1")
     if len(said.branches) > served.max_ahead:
         raise WireError(
             f"{len(said.branches)} branches sent ahead is over the limit of {served.max_ahead}", "too large"
@@ -371,7 +374,8 @@ def _branch(said: pb.Branch, served: Served) -> Branch:
 
 
 def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
-    """The tree of a round or a branch. Raises WireError where it is none, or not drawn as it says."""
+    """The tree of a round or a branch. Raises WireError for an invalid tree, or one that does not fit its
+    distributions."""
     tokens, parents = tuple(said.tokens[:]), tuple(said.parents[:])  # the slice is a copy in one go
     if len(tokens) > served.max_nodes:
         raise WireError(f"a tree of {len(tokens)} nodes is over the limit of {served.max_nodes}", "too large")
@@ -384,7 +388,7 @@ def proposal_of(said: pb.Round | pb.Branch, served: Served) -> Proposal:
         raise WireError(f"node {node} cannot follow node {parent}")
     draw = _DRAW_OF.get(said.draw)
     if draw is None:
-        raise WireError(f"a tree cannot be drawn in the way numbered {said.draw}")
+        raise WireError(f"unknown draw {said.draw} of a tree")
     if draw is not Draw.IID and _twice(tokens) and _twice(tuple(zip(parents, tokens, strict=True))):
         raise WireError("a node is followed by the same token twice")
     if draw is not Draw.DETERMINISTIC:
@@ -410,8 +414,8 @@ def _read_drawn(said: pb.Drawn, tokens: tuple[int, ...], parents: tuple[int, ...
 
 
 def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
-    """What the nodes of a tree, `tokens` after `parents`, were drawn from. Raises WireError of what is not
-    sound."""
+    """Validate the distributions of the nodes `tokens` after `parents`. Raises WireError if they are
+    invalid."""
     nodes, sizes = set(drawn.nodes), drawn.sizes
     if len(nodes) < len(drawn.nodes) or nodes != set(parents):
         raise WireError("a drawn tree has one distribution for every node that others follow")
@@ -432,10 +436,11 @@ def _check(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], serv
 
 
 def _check_values(drawn: Drawn, tokens: tuple[int, ...], parents: tuple[int, ...], served: Served) -> None:
-    """Of all distributions at once, where there are as many values as their sizes say.
+    """Validate all distributions at once, if there are as many values as their sizes say.
 
-    A token of the n-th distribution is distinguished from the same of another by n in the bits above its own
-    32."""
+    A token of the n-th distribution is distinguished from the same token of another by n in the bits above
+    its own 32.
+    """
     support, weights = np.frombuffer(drawn.tokens, TOKEN), np.frombuffer(drawn.weights, WEIGHT)
     if support.max() >= served.vocabulary:
         raise WireError(f"a distribution's tokens must be below {served.vocabulary}, not {support.max()}")

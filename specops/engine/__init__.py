@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _MODULES = {"load_engine": "load", "Engine": "step", "Completion": "streaming"}
-"""Where each of the names above is; those not named here are in request.py."""
+"""Module of each name above; names that are not listed here are in request.py."""
 
 
 def __getattr__(name: str) -> Any:

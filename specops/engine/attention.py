@@ -104,7 +104,7 @@ class Group:
 
 
 SHORT = 32
-"""Most tokens of a sequence for which compiled loops are faster than SDPA's matrix products."""
+"""Number of a sequence's tokens up to which compiled loops are faster than SDPA's matrix products."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Addresses:
 
 
 class Layout:
-    """Where the tokens of one packed forward pass go in the cache, and what each of them sees."""
+    """Destination of each token of a packed forward pass in the cache, and the slots that it sees."""
 
     def __init__(
         self, spans: Sequence[Span], cache: KVCache, tile: int, addresses: Addresses | None = None
@@ -159,7 +159,7 @@ class Layout:
 
     @cached_property
     def _slots(self) -> Tensor | slice:
-        """Where new keys and values go, in the rows laid end to end."""
+        """Destination of new keys and values, in the rows laid end to end: [n] int64, or a slice."""
         starts = [span.row * self.cache.capacity + span.start for span in self.spans]
         if len(starts) == 1:
             return slice(starts[0], starts[0] + self.spans[0].count)

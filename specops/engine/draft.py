@@ -39,7 +39,7 @@ class Drafter(Protocol):
 
     @property
     def draws(self) -> Draw:
-        """How the trees of sequences at temperature > 0 are drawn."""
+        """The draw of trees for sequences at temperature > 0."""
 
     @property
     def reads_features(self) -> bool:
@@ -47,11 +47,11 @@ class Drafter(Protocol):
 
     @property
     def nodes(self) -> int:
-        """Most nodes of a tree, without the root."""
+        """Largest number of nodes of a tree, without the root."""
 
     @property
     def depth(self) -> int:
-        """Most levels of a tree below the root."""
+        """Largest number of levels of a tree below the root."""
 
     def draft(self, sequences: Batch[Sequence]) -> list[TokenTree]:
         """A tree for each sequence: its root is the last token, and it is no deeper than `depth_left`.
@@ -88,26 +88,26 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a drafter is made with, beside its tree."""
+    """Arguments of a drafter besides its tree."""
 
     draw: Draw
-    """How a drafter that can choose should draw."""
+    """Draw of a drafter that supports several."""
 
     growers: Iterator[MakeGrower]
     """Each part of a tree that a draft grows takes the next one."""
 
     rows: int
-    """Most sequences at a time."""
+    """Largest number of sequences at a time."""
 
     length: int
-    """Most tokens of a sequence."""
+    """Largest number of tokens of a sequence."""
 
     make: Callable[[TreeSpec, Recipe], Drafter]
     """Makes the drafter of a part."""
 
 
 class Draft(ABC):
-    """What drafts are computed with, on its own or beside a target."""
+    """A draft: a model of its own, or a head that reads the target's features."""
 
     marks: ClassVar[frozenset[str]] = frozenset()
     """Names of weights: a folder of this form has one of them, and a folder of any other form has none."""
@@ -196,7 +196,7 @@ class ChainGrower(Protocol):
 
 
 class CachedGrower:
-    """The part of a grower that attends to what it read: a KV cache of its own, with a row for a sequence."""
+    """A grower that attends to the tokens that it read. It has a KV cache with one row for each sequence."""
 
     def __init__(self, shape: Shape, rows: int, length: int, nodes: int) -> None:
         """`rows` sequences of up to `length` tokens, each with up to `nodes` run nodes."""

@@ -1,4 +1,4 @@
-"""From folders on disk to an engine: a backend, a target, a pair, and the engine over them."""
+"""Loading an engine from folders on disk: a backend, a target, a pair, and the engine over them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ATTENTION = ("reference", "kernel")
 
 @dataclass(frozen=True)
 class Backend:
-    """Where an engine computes, in which type, and with which attention."""
+    """The device of an engine, its number format, and its attention."""
 
     device: torch.device
     dtype: torch.dtype
@@ -56,11 +56,11 @@ PLAIN = Backend(torch.device("cpu"), torch.float32, kernel=False)
 
 
 def find_backend(device: str, dtype: str, attention: str, *, graphs: bool = True) -> Backend:
-    """Where and how to compute, from the words of options.
+    """The backend that options describe.
 
     device: cpu, cuda or cuda:N. dtype: one of DTYPES. attention: one of ATTENTION. graphs: use CUDA graphs
-    where they are possible, which is with the kernel on a GPU. Raises UsageError for a word that is not
-    known, EnvironmentFailure for a device or a package that this machine does not have.
+    where they are possible, which is with the kernel on a GPU. Raises UsageError for an unknown value,
+    EnvironmentFailure for a device or a package that this machine lacks.
     """
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (number.isascii() and number.isdigit())):

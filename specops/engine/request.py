@@ -18,7 +18,7 @@ range; at this one the most likely token is all but certain."""
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one sequence is sampled, and when it ends. The defaults are greedy."""
+    """Sampling of one sequence, and its end. The defaults are greedy."""
 
     temperature: float = 0.0
     top_k: int = 0  # 0: all

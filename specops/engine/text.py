@@ -131,7 +131,7 @@ class PlainTokenizer:
         """The text of at least one message. `tokenize` must be False. Raises ValueError otherwise, and what
         the template raises."""
         if tokenize or not messages or self.chat_template is None:
-            raise ValueError("only a text can be made, of at least one message, by a chat template")
+            raise ValueError("a chat template needs at least one message, and gives a text")
         render = _rendering(self.chat_template, tuple(self.special_tokens_map.items()))
         return render(messages, add_generation_prompt)
 

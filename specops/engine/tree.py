@@ -19,10 +19,11 @@ from specops.engine.attention import Mask
 
 
 class Draw(Enum):
-    """How the children of a node were chosen. It decides which verifier is lossless for the tree."""
+    """The way in which the children of a node were chosen. It decides which verifier is lossless for the
+    tree."""
 
     IID = "i.i.d."
-    """Independent draws from q. Duplicates stay, each as a child of its own."""
+    """Independent draws from q. A duplicate is a separate child."""
     WITHOUT_REPLACEMENT = "without replacement"
     """Successive draws from q, each without the tokens drawn before, renormalised."""
     DETERMINISTIC = "deterministic"
@@ -163,10 +164,10 @@ class TokenTree:
     topology: Topology
     tokens: list[int]  # n
     draw: Draw
-    """How its drawn children were drawn; in a merged tree other children may be certain."""
+    """Draw of its drawn children; in a merged tree other children may be certain."""
 
     q: Sources | None = None
-    """What each node's children were drawn from; None for a deterministic tree."""
+    """The distributions that each node's children were drawn from; None for a deterministic tree."""
 
     merged: tuple[Turns, ...] | None = None
     """The turns of each node in a union of several drafts. None for one draft: each child has one turn, in

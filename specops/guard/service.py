@@ -302,7 +302,7 @@ async def _json(request: web.Request) -> Any:
     try:
         return await request.json()
     except (ValueError, LookupError):  # no JSON; an encoding that nobody knows
-        raise web.HTTPBadRequest(text="the body is no JSON") from None
+        raise web.HTTPBadRequest(text="the body is not JSON") from None
 
 
 MOST = 100

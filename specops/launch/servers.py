@@ -117,7 +117,7 @@ def _wait_until_up(
 ) -> Server:
     progress.start(f"starting the {name} server", total=0)
     deadline = time.monotonic() + timeout_s
-    missing = "it has not said where it listens"
+    missing = "it has not reported its address"
     while time.monotonic() < deadline:
         if keeper.poll() is not None:
             raise _ended(name, keeper, log, "before it was up")

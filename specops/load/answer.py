@@ -225,9 +225,9 @@ def _take(reading: _Reading, event: Event) -> None:
     except (ValueError, RecursionError) as error:  # also numbers too long, and nesting too deep
         if event.kind == "error":
             raise _refused(data) from None
-        raise _malformed(f"an event is no JSON ({error})", data) from None
+        raise _malformed(f"an event is not JSON ({error})", data) from None
     if not isinstance(body, dict):
-        raise _malformed("an event is no JSON object", data)
+        raise _malformed("an event is not a JSON object", data)
     message = error_message(body)
     if message is not None or event.kind == "error":
         raise _refused(message or data)
@@ -236,10 +236,10 @@ def _take(reading: _Reading, event: Event) -> None:
         reading.usage = usage
     choices = body.get("choices") or []
     if not isinstance(choices, list):
-        raise _malformed("choices is no list", data)
+        raise _malformed("choices is not a list", data)
     for choice in choices:
         if not isinstance(choice, dict):
-            raise _malformed("a choice is no object", data)
+            raise _malformed("a choice is not an object", data)
         if choice.get("error"):
             raise _refused(error_message(choice) or data)
         thought, said = _output(choice, data)
@@ -263,18 +263,18 @@ def _output(choice: dict[str, Any], data: str) -> tuple[str, str]:
     else:
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
-            raise _malformed("a delta is no object", data)
+            raise _malformed("a delta is not an object", data)
         parts = [delta.get("reasoning_content") or delta.get("reasoning")]
         parts += [delta.get("content"), delta.get("refusal")]
         calls = delta.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise _malformed("tool_calls is no list", data)
+            raise _malformed("tool_calls is not a list", data)
         for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
             if isinstance(function, dict):
                 parts += [function.get("name"), function.get("arguments")]
     if not all(part is None or isinstance(part, str) for part in parts):
-        raise _malformed("output that is no text", data)
+        raise _malformed("output is not text", data)
     thought, *said = (part or "" for part in parts)
     return thought, "".join(said)
 

@@ -236,7 +236,7 @@ def _format(path: Path, where: str, first: Any) -> tuple[Format, Callable[[Any, 
         if "text" in first:
             return "playbook", _playbook
     raise PromptsError(
-        f"{path}, {where}: no prompt format that is known has such an item",
+        f"{path}, {where}: unknown prompt format",
         hint="an item has text (playbook), body (OpenAI), conversations (ShareGPT) or turns (Spec-Bench)",
     )
 

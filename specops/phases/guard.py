@@ -151,7 +151,7 @@ def _observer(commands: Commands, tell: Callable[[str], None]) -> Observe:
     url = rollout.addresses.prometheus
     if url is None:
         raise ConfigError(
-            "the guard has nobody to ask: the rollout file names no Prometheus",
+            "the guard needs Prometheus, and the rollout file names none",
             hint="add addresses.prometheus, such as http://127.0.0.1:9090",
         )
     api, (criteria, without) = Api(url), deployment_criteria(rollout, commands.folder)

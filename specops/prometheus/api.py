@@ -112,7 +112,7 @@ class Api:
             raise self._session.timed_out() from None
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise EndpointError(
-                f"could not ask Prometheus at {self.url}: what it answered is no answer of a Prometheus",
+                f"invalid answer from {self.url}: expected an answer of Prometheus",
                 hint=HINT_UP,
             ) from error
 
@@ -202,7 +202,8 @@ def _checked(url: str) -> str:
         sound = False
     if not sound:
         raise UsageError(
-            f"{url!r} is no address of a Prometheus", hint="give its root, such as http://127.0.0.1:9090"
+            f"invalid address of Prometheus {url!r}: expected an http URL",
+            hint="give its root, such as http://127.0.0.1:9090",
         )
     if parts.username or parts.password:
         raise UsageError("the address of Prometheus must not hold credentials", hint=HINT_ACCESS)

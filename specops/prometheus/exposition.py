@@ -89,7 +89,7 @@ def scrape(base_url: str, timeout_s: float = 5.0) -> Scrape:
     """
     url = metrics_url(base_url)
     if not url.startswith(("http://", "https://")):
-        raise EndpointError(f"could not read {url}: it is no http address", hint="check the base URL")
+        raise EndpointError(f"invalid URL {url!r}: expected an http address", hint="check the base URL")
     text = _read(url, timeout_s)
     if text.lstrip()[:1] in ("[", "{"):
         others = dict.fromkeys(series.path for series in tables() if series.path != USUAL.path)
@@ -216,7 +216,7 @@ def _increases(
         end = after.get((name, labels))
         start = before.get((name, labels), 0.0)
         if end is None or end < start:
-            return NoData(f"{name} was reset: the server started anew between the scrapes")
+            return NoData(f"{name} was reset: the server restarted between the scrapes")
         grown[key(labels)] = grown.get(key(labels), 0.0) + end - start
     return grown
 

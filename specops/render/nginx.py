@@ -26,7 +26,7 @@ NATIVE_LIMITS = (
     "sizes, temperature, streaming and parameters that the engine refuses do not count: what a pool refuses"
     " is answered with its error",
     "classes go by headers and path alone; a class with content or contains is left out",
-    "the spill is by connections to each server (max_conns), so n does not count, and a reload starts anew",
+    "the spill is by connections to each server (max_conns), so n does not count, and a reload resets it",
     "the switch is switch.conf and a reload; it has no listener, and guard needs the action `command` for it",
     "a trusted caller that is on the standard side of the switch stays there, whatever it chooses",
     "callers are split by another hash than with Lua: they may change sides when the variant is changed",

@@ -160,7 +160,7 @@ class ServerMetrics(Collector):
         if counters.steps_by_tree:  # vLLM has no such series: its draft is as long as it was started with
             family = CounterMetricFamily(
                 "specops:planned_steps",
-                "Steps by the tree that the planner chose; none is no draft.",
+                "Steps by the tree that the planner chose; none: no draft.",
                 labels=[*self._labels, "tree"],
             )
             for tree, steps in counters.steps_by_tree.items():

@@ -49,14 +49,15 @@ class ConfiguredPool(Startable):
 
     version: str | None = None
     program: Program
-    arguments: Arguments = Field(
-        default=[], description="Words for the end of the command, for what is not named above."
-    )
+    arguments: Arguments = Field(default=[], description="Further arguments at the end of the command.")
     environment: Environment = Field(
-        default={}, description="Variables of the server; secrets are named under `deploy`."
+        default={},
+        description="Environment variables of the server, without secrets, which belong in `deploy.secrets`.",
     )
     speculation: Section | None = None
-    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
+    start_timeout_s: float = Field(
+        default=600.0, gt=0.0, description="Timeout of the server's start, in seconds."
+    )
 
     @classmethod
     def sections(

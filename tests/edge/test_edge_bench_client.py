@@ -68,7 +68,7 @@ def test_a_turn_may_carry_the_end_and_others_sessions_do_not_count() -> None:
     [
         (Refused(1, "busy", "all sessions are taken", 0.5), "refused it: all sessions are taken"),
         (Down("nobody listens there"), "the link broke: nobody listens there"),
-        (None, "said nothing for"),
+        (None, "sent nothing for"),
     ],
 )
 def test_what_fails_is_told_and_not_waited_for(event: Event | None, words: str) -> None:

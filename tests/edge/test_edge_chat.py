@@ -153,8 +153,8 @@ def test_what_does_not_fit_is_refused_with_a_sentence(chat: Chat, monkeypatch: p
     assert missing.returncode == 3
     assert "there is no such folder" in missing.stderr
     for words, said in (
-        (("--drafting", "nobody"), "--drafting nobody"),
-        (("--depth", "deep"), "does not say when a draft is sent"),
+        (("--drafting", "nobody"), "invalid --drafting 'nobody'"),
+        (("--depth", "deep"), "invalid depth 'deep'"),
         (("--server", "nowhere"), "a server is named HOST:PORT"),
     ):
         end = chat("a", *words)
@@ -176,7 +176,7 @@ def test_without_a_template_texts_are_continued(tiny_pair: tuple[Path, Path]) ->
     assert asked == tokenizer.encode("the server")
     conversation.answered("the server", " measures")
     assert conversation.ask("the server") == asked
-    with pytest.raises(UsageError, match="no place for --system"):
+    with pytest.raises(UsageError, match="--system is unsupported"):
         Conversation(tokenizer, "be brief")
 
 

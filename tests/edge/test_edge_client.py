@@ -345,7 +345,7 @@ def test_a_server_that_goes_on_with_what_it_was_never_sent_is_refused(
         [replace(event, taken=taken) if getattr(event, "number", 0) == 1 else event for event in events]
     )
     (failed,) = failures(engine, prompts[:1])
-    assert failed.error == "could not take the server's verdict: it goes on with a tree that was not sent"
+    assert failed.error == "could not take the server's verdict: it continues with a tree that was not sent"
 
 
 def test_rounds_sent_ahead_are_taken_and_not_sent_again(

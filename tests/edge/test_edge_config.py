@@ -69,9 +69,9 @@ def test_an_edge_of_the_users_own_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("edge: {depth: [deep]}", "'deep' is no depth"),
-        ("edge: {depth: ['included:0']}", "'included:0' is no depth"),
-        ("edge: {batching: static}", "'static' is no way of batching"),
+        ("edge: {depth: [deep]}", "invalid depth 'deep'"),
+        ("edge: {depth: ['included:0']}", "invalid depth 'included:0'"),
+        ("edge: {batching: static}", "invalid batching 'static'"),
         ("edge: {heads: [-1]}", "edge.heads"),
         ("edge: {heads: []}", "edge.heads is empty"),
         ("edge: {ahead: [-1]}", "edge.ahead"),

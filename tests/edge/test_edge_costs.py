@@ -34,7 +34,7 @@ def test_nothing_said_and_nothing_spent_have_no_price() -> None:
 
 @pytest.mark.parametrize(("server", "edge"), [(0.0, 1.0), (-1.0, 1.0), (1.0, -0.1)])
 def test_prices_that_are_none(server: float, edge: float) -> None:
-    with pytest.raises(ValueError, match="costs something"):
+    with pytest.raises(ValueError, match="invalid prices"):
         Prices(server, edge)
 
 

@@ -101,7 +101,7 @@ def test_depths_are_read_as_they_are_written(text: str) -> None:
     "text", ["", "deep", "included", "included:0", "excluded:-1", "adaptive:3", "included:x"]
 )
 def test_other_depths_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="when a draft is sent"):
+    with pytest.raises(UsageError, match="invalid depth"):
         parse_depth(text)
 
 

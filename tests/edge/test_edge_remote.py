@@ -216,12 +216,12 @@ def test_settings_that_cannot_be(llama: Pair) -> None:
             load_verifier(EngineSettings(llama.target, **changes))  # type: ignore[arg-type]
         return caught.value.message
 
-    assert "cannot plan" in refused(tree="auto")
+    assert "the tree auto is unsupported" in refused(tree="auto")
     assert "needs a draft" in refused(tree="chain:3")
     assert "at least 1" in refused(max_batch=0)
     assert "max_length" in refused(max_length=1000)
-    assert "too little" in refused(rows=8, max_batch=8)
-    assert "too little" in refused(kv_mb=0.1)
+    assert "too small" in refused(rows=8, max_batch=8)
+    assert "too small" in refused(kv_mb=0.1)
     assert "a number of MiB" in refused(kv_mb=float("inf"))
     assert "no verifier" in refused(verifier="none such")
 

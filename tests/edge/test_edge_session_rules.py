@@ -62,7 +62,10 @@ def test_a_session_whose_client_vanishes_ends_before_its_prompt_is_read(server_d
     # Their places are free at once, and what takes one up again finds that it is unknown and begins anew.
     table.connected(1, "ann", "ann")
     (refused,) = table.request(1, Open(0, bytes(16), [], GREEDY, 0, False), 2.2).answers
-    assert refused == (1, Refused(0, "unknown", "there is no such session here, or no longer", 0.0))
+    assert refused == (
+        1,
+        Refused(0, "unknown", "unknown session: it was never opened here, or has ended", 0.0),
+    )
     again = table.request(1, Open(0, bytes(16), [1], GREEDY, 0, False), 2.3)
     assert [type(said) for said in again.commands] == [Begin]
     again = table.request(1, Open(2, bytes([2]) * 16, [], GREEDY, 0, False), 2.4)

@@ -59,7 +59,7 @@ def test_shares_of_texts_are_counted_where_rounds_have_their_roots() -> None:
     assert Rounds.of_json(json.dumps(rounds.to_json()), "rounds.json") == rounds
     for broken in ([[1, 0], [2]], [[2, 0], [2, 0]], [[], []]):
         read = rounds.to_json() | {"texts": [{"accepted": broken, "run_by": {"one": broken, "many": broken}}]}
-        with pytest.raises(FileError, match="holds no rounds"):
+        with pytest.raises(FileError, match="invalid rounds"):
             Rounds.of_json(json.dumps(read), "rounds.json")
 
 
@@ -84,9 +84,9 @@ def test_costs_and_rounds_are_read_back_and_others_refused() -> None:
     assert EdgeCosts.of_json(json.dumps(COSTS.to_json()), "costs.json") == COSTS
     assert Rounds.of_json(json.dumps(chancy().to_json()), "rounds.json") == chancy()
     for broken in ("", "[]", "{}", '{"schema": 2}', '{"schema": 1, "draft_s": [[1, 0.1]]}'):
-        with pytest.raises(FileError, match=r"costs\.json holds no costs"):
+        with pytest.raises(FileError, match=r"invalid costs of edge drafting in costs\.json"):
             EdgeCosts.of_json(broken, "costs.json")
-        with pytest.raises(FileError, match=r"rounds\.json holds no rounds"):
+        with pytest.raises(FileError, match=r"invalid rounds in rounds\.json"):
             Rounds.of_json(broken, "rounds.json")
     less = chancy().to_json() | {"accepted": [[0.5, 0.4]]}
     with pytest.raises(FileError):

@@ -213,8 +213,8 @@ SPOILED: list[tuple[dict[str, Any], str]] = [
     ({"tokens": [5, 9, 50_000]}, "must be below 50000, not 50000"),
     ({"parents": [0, 0, 3]}, "node 3 cannot follow node 3"),
     ({"parents": [0, 9, 0]}, "node 2 cannot follow node 9"),
-    ({"draw": 3}, "the way numbered 3"),
-    ({"draw": -1}, "the way numbered -1"),
+    ({"draw": 3}, "unknown draw 3"),
+    ({"draw": -1}, "unknown draw -1"),
     ({"draw": pb.DETERMINISTIC}, "was not drawn"),
     ({"tokens": [5, 5, 4]}, "a node is followed by the same token twice"),
     ({"parents": [0, 0, 0]}, "one distribution for every node"),
@@ -391,7 +391,7 @@ def test_a_verdict_a_turn_and_a_refusal_arrive() -> None:
         assert event_of(refusal_response(refused).SerializeToString(), 5.0) == refused
     later = pb.Response(session=2, refusal=pb.Refusal(reason=99))  # type: ignore[arg-type]
     assert event_of(later.SerializeToString(), 5.0) == Refused(2, "failed", "", 0.0)
-    with pytest.raises(EndpointError, match="no kind"):
+    with pytest.raises(EndpointError, match="unknown kind"):
         event_of(b"", 5.0)
 
 

@@ -179,7 +179,7 @@ def test_frequencies_that_change_with_the_length_are_refused(tmp_path: Path) -> 
 
 
 def test_a_wrong_tree_is_answered_before_a_model_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no tree"):
+    with pytest.raises(UsageError, match="invalid tree"):
         load_engine(tmp_path / "nowhere", tree="chian:4")
 
 
@@ -268,7 +268,7 @@ def test_a_tree_that_needs_a_draft(tree: str, llama: Pair) -> None:
     ],
 )
 def test_nonsense_for_a_tree(tree: str, llama: Pair) -> None:
-    with pytest.raises(UsageError, match="is no tree") as caught:
+    with pytest.raises(UsageError, match="invalid tree") as caught:
         load_engine(llama.target, llama.draft, tree=tree)
     assert "chain:3" in str(caught.value.hint)
 

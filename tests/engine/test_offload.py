@@ -219,8 +219,8 @@ def copied(folder: Path, to: Path, weights: dict[str, torch.Tensor]) -> Path:
     [
         (lambda w: w.pop("model.layers.1.mlp.up_proj.weight"), "lack model.layers.1.mlp.up_proj.weight"),
         (lambda w: w.pop("model.norm.weight"), "lack model.norm.weight"),
-        (lambda w: w.update({"model.norm.weight": torch.ones(3)}), r"shape \(3,\), where config.json"),
-        (lambda w: w.update({"model.norm.weight": torch.ones(32, dtype=torch.int8)}), "its header tells"),
+        (lambda w: w.update({"model.norm.weight": torch.ones(3)}), r"shape \(3,\), but config.json"),
+        (lambda w: w.update({"model.norm.weight": torch.ones(32, dtype=torch.int8)}), "its header has"),
     ],
     ids=["matrix", "norm", "shape", "dtype"],
 )

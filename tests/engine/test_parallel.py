@@ -266,7 +266,7 @@ def test_wrong_options(llama: Pair) -> None:
             Parallel.parse(text)
     with pytest.raises(UsageError, match="cannot all lie on 'cuda:1'"):
         load_engine(llama.target, speculate=False, device="cuda:1", parallel=Parallel("tensor", 2))
-    with pytest.raises(UsageError, match="by what steps take"):
+    with pytest.raises(UsageError, match="the tree auto is unsupported"):
         load_engine(llama.target, llama.draft, tree="auto", parallel=Parallel("tensor", 2))
 
 

@@ -214,7 +214,7 @@ def test_a_command_that_is_not_there_or_not_done_is_told(tmp_path) -> None:
     assert "No such file" in (reading.error or "") or "exit code 127" in (reading.error or "")
     slow = CommandAction(kind="command", set=["{percent}"], read=["sleep", "60"], timeout_s=0.2)
     (reading,) = Switch([Command(slow, Commands(tmp_path))]).read()
-    assert "was not done after 0.2 s, and was ended" in (reading.error or "")
+    assert "timed out after 0.2 s and was ended" in (reading.error or "")
 
 
 def test_a_command_that_cannot_be_run_is_said(tmp_path) -> None:

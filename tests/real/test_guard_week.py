@@ -47,7 +47,10 @@ def test_of_a_remembered_week_the_bad_hours_are_the_only_fall_back(tmp_path: Pat
         refused = specops("guard", "simulate", str(tmp_path / "rollout.yaml"), *asked)
     assert done.returncode == Exit.YES, done.stdout + done.stderr
     assert refused.returncode == Exit.USAGE
-    assert "an interval of 60 s has not two scrapes, 60 s apart" in json.loads(refused.stdout)["error"]
+    assert (
+        "guard.interval_s 60 is shorter than two scrapes, which are 60 s apart"
+        in json.loads(refused.stdout)["error"]
+    )
     told = json.loads(done.stdout)
     assert told["evaluations"] > 2000
     first = told["fallbacks"][0]

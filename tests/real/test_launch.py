@@ -158,7 +158,11 @@ def test_a_server_that_dies_at_once_is_reported_with_its_last_words(fake) -> Non
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("mode", "what"),
-    [("silent", "has not said where"), ("unhealthy", "503"), ("modelless", "does not answer properly")],
+    [
+        ("silent", "has not reported its address"),
+        ("unhealthy", "503"),
+        ("modelless", "does not answer properly"),
+    ],
 )
 def test_a_server_that_does_not_come_up_is_stopped(fake, tmp_path, mode, what) -> None:
     with pytest.raises(ServerError, match=what), fake(mode, start_timeout_s=2.0):

@@ -128,10 +128,10 @@ def test_one_that_is_slow_is_given_up_in_time(answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (says(200, "<html>Grafana</html>"), "no answer of a Prometheus"),
-        (says(200, '{"status": "success"}'), "no answer of a Prometheus"),
-        (says(200, '{"data": {"result": [{"metric": {}}]}}'), "no answer of a Prometheus"),
-        (says(200, '{"data": {"result": 3}}'), "no answer of a Prometheus"),
+        (says(200, "<html>Grafana</html>"), "expected an answer of Prometheus"),
+        (says(200, '{"status": "success"}'), "expected an answer of Prometheus"),
+        (says(200, '{"data": {"result": [{"metric": {}}]}}'), "expected an answer of Prometheus"),
+        (says(200, '{"data": {"result": 3}}'), "expected an answer of Prometheus"),
         (says(200, json.dumps(ONE | {"warnings": ["s3: timeout"]})), "may be incomplete: s3: timeout"),
         (says(302, "", Location="http://127.0.0.1:1/login"), "it redirects"),
         (says(401, "who are you?"), r"refused access \(401\)"),
@@ -192,7 +192,7 @@ def test_headers_that_cannot_be_sent_are_refused_without_repeating_them(
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9090", "ftp://h", "http://", "http://h:x", "http://h:99999"])
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="no address of a Prometheus"):
+    with pytest.raises(UsageError, match="invalid address of Prometheus"):
         Api(url)
 
 

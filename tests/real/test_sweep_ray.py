@@ -235,7 +235,7 @@ def test_a_ray_that_specops_started_does_not_outlive_it(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("address", "error", "told"),
     [
-        ("somewhere", UsageError, "is no address of Ray"),
+        ("somewhere", UsageError, "invalid address of Ray"),
         ("ray://127.0.0.1:9", EnvironmentFailure, "could not reach Ray at ray://127.0.0.1:9"),
     ],
 )

@@ -89,7 +89,7 @@ def test_it_says_why_no_higher_load_counts() -> None:
 
 
 def test_a_peak_of_nothing_is_no_peak() -> None:
-    with pytest.raises(ValidationError, match="names no load"):
+    with pytest.raises(ValidationError, match="has no load"):
         Peak()
 
 

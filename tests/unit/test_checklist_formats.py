@@ -68,4 +68,4 @@ def test_the_command_prints_it_with_the_exit_code_of_the_verdict(
     assert done.stdout.startswith(begins)
     refused = specops("checklist", str(rollout.path), "--format", form, "--json")
     assert refused.returncode == 2
-    assert "two forms of one answer" in refused.stdout
+    assert "exclude each other" in refused.stdout

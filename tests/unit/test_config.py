@@ -71,7 +71,7 @@ def test_a_server_to_start_is_a_command_with_a_free_port(read) -> None:
     ("command", "says", "hint"),
     [
         ("vllm serve m", "the command does not say {port}", "--port {port}"),
-        ("vllm 'serve --port {port}", "this is no command line: no closing quotation", "quotes"),
+        ("vllm 'serve --port {port}", "invalid command line: no closing quotation", "quotes"),
         ("vllm serve m --port {port} --api-key=sk-1", "the command holds a key", "VLLM_API_KEY"),
         ("''", "the command does not say {port}", "--port {port}"),
     ],
@@ -120,7 +120,7 @@ def test_relative_paths_are_relative_to_the_file(read, tmp_path, monkeypatch) ->
         ("prompts.json", "[a, b]", 2, "expected the path of a file or folder"),
         ("temperature: 1", "concurrency: [2]", 12, "the key 'concurrency' is given twice"),
         ("temperature: 1", "? [a]\n  : 1", 12, "a key must be plain text"),
-        ("measure:", "measure", 11, "this is no YAML"),
+        ("measure:", "measure", 11, "invalid YAML"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> None:
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_named_with_its_line(read, old, new, line, says) -> Non
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "- 1\n", "text\n"])
 def test_a_file_without_keys_is_no_rollout_file(read, text) -> None:
-    with pytest.raises(ConfigError, match="is no rollout file"):
+    with pytest.raises(ConfigError, match="invalid rollout file"):
         read(text)
 
 
@@ -274,7 +274,7 @@ def test_the_committed_schema_is_the_models() -> None:
     assert committed == Rollout.model_json_schema(), "run `make generate`"
 
 
-@pytest.mark.parametrize(("tree", "words"), [("chian:3", "is no tree"), ("none", "no speculation")])
+@pytest.mark.parametrize(("tree", "words"), [("chian:3", "invalid tree"), ("none", "does not speculate")])
 def test_a_wrong_tree_is_found_before_anything_is_measured(tmp_path: Path, tree: str, words: str) -> None:
     path = tmp_path / "rollout.yaml"
     path.write_text(

@@ -6,9 +6,13 @@ import importlib.util
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guide_pages import ROOT, blocks, parts
+
+from specops.config import Rollout
+from specops.phases.route.thresholds import PLAYBOOK
 
 TRANSLATIONS = {
     **dict.fromkeys(sorted(ROOT.glob("README.*.md")), ROOT / "README.md"),
@@ -116,6 +120,44 @@ def test_a_forbidden_word_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["it no longer pays", "speculation is no longer on", "`told`", "keep it"])
 def test_a_plain_sentence_is_accepted(text: str) -> None:
     assert not FORBIDDEN.search(without_code(text))
+
+
+def keys_of_the_rollout_file() -> dict[str, dict[str, Any]]:
+    """Each key that has a value of its own, by section and name; sections have docstrings."""
+    schema = Rollout.model_json_schema()
+    sections = {**schema["$defs"], "Rollout": schema}
+    assert [name for name, section in schema["$defs"].items() if not section.get("description")] == []
+    return {
+        f"{section}.{key}": value
+        for section, content in sections.items()
+        for key, value in content["properties"].items()
+        if "const" not in value and "$ref" not in f"{value.keys()} {value.get('anyOf')}"
+    }
+
+
+NO_NOUN = {
+    "a", "above", "after", "always", "as", "below", "between", "for", "how", "in", "its", "left", "of", "so",
+    "such", "that", "the", "to", "what", "when", "where", "whether", "which", "with",
+}  # fmt: skip
+
+
+def test_a_key_of_the_rollout_file_is_one_sentence_with_its_default() -> None:
+    keys = keys_of_the_rollout_file()
+    assert len(keys) > 200
+    for key, value in keys.items():
+        text = value.get("description", "")
+        assert re.fullmatch(r"[A-Z](?:[^.]|\.(?!\s))*\.", text), f"{key}: {text}"
+        assert text.split()[0].lower() not in NO_NOUN, f"{key}: {text}"
+        assert FORBIDDEN.findall(text) == [], f"{key}: {text}"
+        assert len(text.split()) <= MOST_WORDS + 5, f"{key}: {text}"
+        if value.get("default", "") is None:
+            assert "default: " in text, f"{key}: {text}"
+
+
+def test_a_default_of_the_router_is_the_one_that_its_key_names() -> None:
+    keys = keys_of_the_rollout_file()
+    for name, value in PLAYBOOK.items():
+        assert re.search(rf"default: (.* else )?{value}\.$", keys[f"Route.{name}"]["description"]), name
 
 
 MOST_WORDS = 25

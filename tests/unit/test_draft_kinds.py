@@ -62,7 +62,7 @@ def test_a_rollout_takes_every_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draft", "words"), [("exit:none", "after exit: stands a number"), ("nowhere", "does not exist")]
+    ("draft", "words"), [("exit:none", "expected exit:LAYERS"), ("nowhere", "does not exist")]
 )
 def test_a_rollout_refuses_what_is_no_draft(draft: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -96,5 +96,5 @@ def test_names_of_exits() -> None:
     assert exit_layers("exits/here") is None
     assert exit_layers(str(Path("exit:3"))) == 3
     for wrong in ("exit:", "exit:0", "exit:-1", "exit:2.5", "exit:١"):
-        with pytest.raises(UsageError, match="number of layers"):
+        with pytest.raises(UsageError, match="expected exit:LAYERS"):
             exit_layers(wrong)

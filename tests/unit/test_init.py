@@ -74,7 +74,7 @@ def test_the_method_comes_from_the_drafts_files(tmp_path: Path) -> None:
         (("--engine", "nope"), "could not use --engine 'nope': expected "),
         (("--engine", "command"), "could not use --engine 'command': expected "),
         (("--full", "--engine", "vllm"), "--full takes no other option"),
-        (("--base-url", "http://h:1/v1", "--engine", "vllm"), "--base-url and --engine are two kinds"),
+        (("--base-url", "http://h:1/v1", "--engine", "vllm"), "--base-url and --engine exclude each other"),
     ],
 )
 def test_options_that_do_not_fit_are_one_sentence(tmp_path: Path, words: tuple[str, ...], says: str) -> None:

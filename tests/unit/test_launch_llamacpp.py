@@ -168,7 +168,7 @@ def test_a_build_is_read(text, build) -> None:
 
 @pytest.mark.parametrize("text", ["", "0.3.16", "newest", "b"])
 def test_what_is_no_build_is_refused(text) -> None:
-    with pytest.raises(ConfigError, match="is no build of llama"):
+    with pytest.raises(ConfigError, match="invalid build"):
         parse(text)
 
 

@@ -81,10 +81,10 @@ def test_a_command_of_sglang_is_judged_by_sglangs_flags() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "one of the two"),
-        (["--file", "x.sh", "--", *CLEAN], "one of the two"),
-        (["--", "ls", "-l"], "no command of vLLM or SGLang"),
-        (["--engine-version", "new", "--", *CLEAN], "'new' is no version of vLLM"),
+        ([], "not both"),
+        (["--file", "x.sh", "--", *CLEAN], "not both"),
+        (["--", "ls", "-l"], "not a command of vLLM or SGLang"),
+        (["--engine-version", "new", "--", *CLEAN], "invalid version 'new' of vLLM"),
     ],
 )
 def test_wrong_usage_is_a_sentence_with_a_hint(words, says) -> None:

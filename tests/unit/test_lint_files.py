@@ -157,7 +157,7 @@ def test_a_file_of_flags_has_switches_lists_and_mappings(tmp_path) -> None:
         ("list.yaml", "- 1\n", "no command of vLLM or SGLang"),
         ("values.yaml", "replicas: 2\nlabels: {a: b}\n", "no command of vLLM or SGLang"),
         ("rollout.yaml", "rollout: x\npools: {}\n", "is a rollout file"),
-        ("chart.yaml", "a: {{ .Values.x }}\n", "this is no YAML"),
+        ("chart.yaml", "a: {{ .Values.x }}\n", "invalid YAML"),
     ],
 )
 def test_a_file_without_a_command_is_said(tmp_path, name, text, says) -> None:
@@ -179,7 +179,7 @@ def test_a_command_may_be_one_word_or_flags_alone() -> None:
     assert command_of(["exec vllm serve m --seed 1 &"]).words == ("vllm", "serve", "m", "--seed", "1")
     assert command_of(["--model", "m"]).engine == "vllm"
     for words in (["ls", "-l"], ["ls -l"], []):
-        with pytest.raises(UsageError, match="no command of vLLM or SGLang"):
+        with pytest.raises(UsageError, match="not a command of vLLM or SGLang"):
             command_of(words)
 
 

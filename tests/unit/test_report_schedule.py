@@ -102,4 +102,4 @@ def test_the_command_writes_all_three_and_installs_nothing(tmp_path: Path) -> No
     for wrong in ("noon", "Mon 24:00", "Mon  09:00", "09:60"):
         refused = specops("report", "schedule", str(path), "--at", wrong, "--out", str(tmp_path))
         assert refused.returncode == 2
-        assert "is no time of a week" in refused.stderr
+        assert "invalid time of a week" in refused.stderr

@@ -20,8 +20,8 @@ from specops.errors import ConfigError
     ("route", "said"),
     [
         ({"max_inflight": 3}, "unknown key 'route.max_inflight'"),
-        ({"classes": [{"name": "a"}]}, "says of no request that it is one of its"),
-        ({"classes": [{"name": "default", "contains": ["x"]}]}, "the class name 'default' is taken"),
+        ({"classes": [{"name": "a"}]}, "has no matcher"),
+        ({"classes": [{"name": "default", "contains": ["x"]}]}, "the class name 'default' is reserved"),
         ({"classes": [{"name": "a", "contains": ["x"]}] * 2}, "the class 'a' is given twice"),
         ({"classes": [{"name": 'a"b', "contains": ["x"]}]}, "should be text that matches"),
         ({"classes": [{"name": "a", "content": "(a+)+"}]}, "repeats no single character"),

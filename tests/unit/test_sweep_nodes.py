@@ -115,6 +115,6 @@ def test_what_a_node_must_have(tmp_path: Path) -> None:
     "address", ["", "ray://", "ray://host", "host", "auto", "http://host:1", "ray://a:1/b"]
 )
 def test_what_is_no_address_of_ray(address: str) -> None:
-    with pytest.raises(UsageError, match="no address of Ray") as caught, connected(address):
+    with pytest.raises(UsageError, match="invalid address of Ray") as caught, connected(address):
         pass
     assert caught.value.hint

@@ -50,12 +50,12 @@ def test_what_follows_from_a_spec(text: str, depth: int, drafts: int, branches: 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("shape:0,2", "node 2 follows node 2, which comes no earlier"),
+        ("shape:0,2", "node 2 follows node 2, which must come before it"),
         ("shape:1", "node 1 follows node 1"),
         ("shape:0,0,7,1", "node 3 follows node 7"),
-        ("chain:3/ngram:8", "before '/' stands what is copied"),
-        ("ngram:8/suffix:8", "after it what a draft model grows"),
-        ("ngram:8/none", "after it what a draft model grows"),
+        ("chain:3/ngram:8", "expected COPY_TREE/DRAFT_TREE"),
+        ("ngram:8/suffix:8", "expected COPY_TREE/DRAFT_TREE"),
+        ("ngram:8/none", "expected COPY_TREE/DRAFT_TREE"),
     ],
 )
 def test_what_is_wrong_with_a_tree_is_said(text: str, why: str) -> None:
@@ -92,6 +92,6 @@ NO_TREES = [
 
 @pytest.mark.parametrize("text", [*NO_TREES, "chain:3+none"])
 def test_what_is_no_tree_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="is no tree") as caught:
+    with pytest.raises(UsageError, match="invalid tree") as caught:
         parse_tree(text)
     assert "chain:3" in str(caught.value.hint)

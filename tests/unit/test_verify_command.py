@@ -86,11 +86,11 @@ def test_a_users_own_prompts_are_encoded_first(pair, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["TARGET"], 2, "there is no DRAFT"),
+        (["TARGET"], 2, "DRAFT is missing"),
         (["TARGET", "absent/folder/x"], 2, "there is no folder"),
         (["TARGET", "ngram", "--engine", "tgi"], 2, "--engine"),
         (["TARGET", "ngram", "--engine-version", "0.7"], 2, "0.8 is the oldest"),
-        (["TARGET", "ngram", "--gpu", "h100"], 2, "--gpu does not know"),
+        (["TARGET", "ngram", "--gpu", "h100"], 2, "unknown --gpu"),
         (["TARGET", "ngram", "--measure"], 2, "--prompts"),
         (["TARGET", "ngram", "--prompts", "absent.json"], 2, "there are no prompts"),
         (["TARGET", "ngram", "--guide"], 2, "--guide takes a TARGET alone"),

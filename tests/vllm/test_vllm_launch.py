@@ -296,7 +296,7 @@ def test_the_program_is_asked_for_its_version() -> None:
     program = list(UNFORKED)
     assert installed(list(FORKED)) == installed(program) == installed(["env", "A=1", *program]) == INSTALLED
     pool = VllmPool(engine="vllm", model=TARGET, program=" ".join(program), version="0.30.0")
-    with pytest.raises(ConfigError, match=r"says vLLM 0\.30\.0, and .* is vLLM 0\.32\.0"):
+    with pytest.raises(ConfigError, match=r"names vLLM 0\.30\.0, and .* is vLLM 0\.32\.0"):
         version_of(pool.version, pool.program)
 
 

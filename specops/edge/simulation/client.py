@@ -26,13 +26,13 @@ from specops.edge.simulation.rounds import Fate
 from specops.edge.simulation.server import Server, Steps, Work
 
 TICK = 1e-9
-"""Seconds, or passes: what comes together comes together, however it was rounded."""
+"""Tolerance in seconds or passes: events within it count as simultaneous, whatever the rounding."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """One after another, but for the one within which the verdict is due: that would have to wait for its
-    end. Where the verdict does not come when it is due, they go on."""
+    """Draft passes one after another. None is started that would be running when the verdict is due, since
+    the verdict would wait for it. If the verdict is late, the passes continue."""
 
     since: float
     pass_s: float
@@ -41,7 +41,7 @@ class Passes:
 
     @property
     def _in_time(self) -> int:
-        """Those that end before the verdict is due."""
+        """Number of passes that end before the verdict is due."""
         if not self.since < self.due < math.inf:
             return self.most
         return math.floor((self.due - self.since) / self.pass_s + TICK)
@@ -53,19 +53,19 @@ class Passes:
         return count
 
     def _whole(self, seconds: float) -> int:
-        """Passes that fill so many, the last of them perhaps for longer."""
+        """Number of passes that fill `seconds`; the last one may take longer."""
         return max(math.ceil(seconds / self.pass_s - TICK), 0)
 
     def ended(self, count: int) -> float:
-        """When so many have."""
+        """Time at which `count` passes have ended."""
         if count <= self._in_time:
             return self.since + count * self.pass_s
         return self.due + (count - self._in_time) * self.pass_s
 
 
 def sent_after(passes: Passes, late: float) -> list[int]:
-    """After how many passes trees are sent: as late as they are in time, or when no pass is left; and again
-    after each further pass, until it is too late."""
+    """Numbers of passes after which trees are sent ahead: as late as possible in time, or when no pass is
+    left; and again after each further pass, until `late`."""
     found: list[int] = []
     for count in range(passes.most + 1):
         now = passes.ended(count)
@@ -79,13 +79,13 @@ def sent_after(passes: Passes, late: float) -> list[int]:
 
 @dataclass(frozen=True)
 class _Version:
-    """Of what is sent ahead: the tree for the outcome that will be."""
+    """A version of the tree that is sent ahead for the outcome that will occur."""
 
     there: float
-    """When the server has it."""
+    """Time at which the server has it."""
 
     passes: int
-    """Drafted ahead by then."""
+    """Number of passes drafted ahead by then."""
 
     levels: int
 
@@ -98,19 +98,20 @@ class _Out:
     fate: Fate
     work: Work
     home_s: float = 0.0
-    """Drafting that the stream waited for."""
+    """Seconds of drafting that the stream waited for."""
 
     sent_at: float = 0.0
-    """When it left; where it was sent ahead, when the client heard that it is the next."""
+    """Time at which it was sent. For a tree sent ahead, the time at which the client learned that it is
+    the next round."""
 
     since: float = 0.0
-    """When the client could draft ahead of it."""
+    """Time from which the client could draft ahead of it."""
 
     already: int = 0
-    """Passes ahead of it by then."""
+    """Number of passes ahead of it by then."""
 
     version: _Version | None = None
-    """That it was sent ahead in."""
+    """Version in which it was sent ahead; None if it was not."""
 
 
 class _Client:
@@ -124,7 +125,7 @@ class _Client:
         yield self._env.timeout(self._server.way(self._chance))
 
     def _ask(self, levels: int | None, *, own: bool, after_s: float = 0.0) -> Work:
-        """A tree of so many levels; None: the prompt."""
+        """Send a tree with `levels` levels; None: the prompt."""
         setting = self._setting
         tokens = max(setting.prompt_tokens, 1) if levels is None else 1 + setting.nodes_of(levels)
         return self._server.ask(self._number, tokens, own=own, after_s=after_s)
@@ -140,7 +141,8 @@ class _Client:
         retained: int = 0,
         taken: bool = False,
     ) -> float:
-        """retained: levels drafted ahead below the next root."""
+        """Record a verdict. Returns its time. retained: number of levels drafted ahead below the next
+        root."""
         now, waited, wasted = self._env.now, work.began - work.arrived, max(ahead - retained, 0)
         self._server.log.verdicts.append(
             Verdict(self._number, now, since, tokens, first, ahead, retained > 0, wasted, waited, taken)
@@ -149,7 +151,7 @@ class _Client:
 
 
 class Served(_Client):
-    """By a server that drafts for it, or by nobody. All that comes, comes later by the way there."""
+    """A stream for which the server drafts, or nobody. All its tokens arrive later by the one-way time."""
 
     def run(self) -> Steps:
         env, levels = self._env, self._server.own_levels
@@ -174,7 +176,7 @@ class Served(_Client):
 
 
 class Edge(_Client):
-    """At the edge."""
+    """A stream whose client drafts at the edge."""
 
     def __init__(self, server: Server, number: int, chance: random.Random) -> None:
         super().__init__(server, number, chance)
@@ -204,7 +206,7 @@ class Edge(_Client):
         self._left, self._retained = self._setting.tokens - 1, 0
 
     def _follow(self, out: _Out) -> Generator[simpy.Event, Any, _Out | None]:
-        """Until its verdict is heard -> the next round, if that is out by then."""
+        """Wait for the verdict of a round. Returns the next round if it is already out, else None."""
         pace = self._pacing.pace(self._ahead_s)
         passes = self._passes(out, pace)
         versions = self._send_ahead(out, passes, pace)
@@ -232,7 +234,7 @@ class Edge(_Client):
     # --- a round in its turn ------------------------------------------------------------------
 
     def _send(self) -> Generator[simpy.Event, Any, _Out]:
-        """Draft on from what was stored, and send that."""
+        """Draft on from the retained nodes, and send the tree."""
         pace, retained = self._pacing.pace(self._ahead_s), self._retained
         levels = retained
         while levels < self._rounds.levels:
@@ -247,11 +249,12 @@ class Edge(_Client):
         return _Out(levels, fate, work, home_s=sent_at - self._received, sent_at=sent_at, since=sent_at)
 
     def _pass_s(self, levels: int) -> float:
-        """The first reads the bonus and nothing else."""
+        """Seconds of a pass at this level; the first reads the bonus only."""
         return self._server.costs.draft.at(self._setting.beams if levels else 1)
 
     def _verdict(self, work: Work) -> Steps:
-        """It may have been on its way for some time, and comes after the one before."""
+        """Wait for the verdict of `work`, which may have been sent for some time and comes after the one
+        before."""
         way = self._server.way(self._chance)
         yield self._env.timeout(max(way - (self._env.now - work.ended), 0.0))
         self._received = max(work.ended + way, self._received)
@@ -291,7 +294,8 @@ class Edge(_Client):
         return versions
 
     def _go_on(self, out: _Out, versions: list[_Version]) -> _Out | None:
-        """At the end of its step: what the server verifies next, if that is there."""
+        """The round that the server verifies next, at the end of the step, if its tree has arrived; else
+        None."""
         accepted = out.fate.accepted + 1
         there = [version for version in versions if version.there <= out.work.ended + TICK]
         if not there or accepted >= self._left:

@@ -1,8 +1,8 @@
-"""What rounds bring, of a real pair over real prompts: texts that a simulation's streams walk.
+"""Outcomes of rounds of a real pair over real prompts: texts for the streams of a simulation.
 
-The target's greedy text after a prompt does not depend on the draft, so it says how every tree would have
-fared. From each of its tokens the client's own growing (growth.py) is done as a client would: a pass more for
-each level, the tree as it would then be sent, and passes ahead of it as they would be run while it is away.
+The target's greedy text after a prompt does not depend on the draft, so it determines the acceptance of every
+tree. From each of its tokens the client's own growth (growth.py) runs as in a client: one pass for each
+level, the tree as it would then be sent, and passes ahead while it is away.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from specops.progress import Progress
 
 LEVELS = 8
 AHEAD = 3
-"""Passes drafted ahead that are looked at: of the shipped pair's rounds, what was not run by the second was
-not run by the tenth but in 1 of 100."""
+"""Number of passes drafted ahead that are evaluated. For the shipped pair, the tenth pass ran in only 1 of
+100 rounds what the second had not run."""
 
 
 @dataclass(frozen=True)
 class Answer:
     prompt: list[int]
     written: list[int]
-    """By the target, greedily."""
+    """The target's greedy text."""
 
 
 def measure(
     model: Model, answers: Batch[Answer], settings: Drafting, source: str, progress: Progress
 ) -> Rounds:
-    """`model` drafts. Raises UsageError where an answer is too short for a tree of LEVELS levels."""
+    """Outcomes of rounds with `model` as the draft. Raises UsageError for an answer too short for a tree
+    of LEVELS levels."""
     length = max(len(answer.prompt) + len(answer.written) for answer in answers)
     walk = _Walk(model, settings, length)
     progress.start("rounds", len(answers))
@@ -60,7 +61,7 @@ class _Walk:
 
     @torch.inference_mode()
     def along(self, answer: Answer) -> Text:
-        """From every token of it that LEVELS + 1 others follow."""
+        """The outcomes of rounds from every token of `answer` that LEVELS + 1 others follow."""
         sequence = Sequence(
             0,
             answer.prompt,
@@ -111,7 +112,7 @@ class _Walk:
             growth.branch(growth.run[start:], *likeliest(logits))
 
     def _ahead(self, sequence: Sequence, growth: Growth, end: int, bonus: int, heads: int) -> int:
-        """The pass that runs `bonus` after `end`; 0: none of AHEAD."""
+        """Number of the pass that runs `bonus` after `end`; 0: none of AHEAD passes."""
         for by in range(1, AHEAD + 1):
             nodes = growth.next_ahead(self._settings.beams, heads, sequence.depth_left)
             if not nodes:
@@ -124,7 +125,7 @@ class _Walk:
 
 
 def _twin(growth: Growth) -> Growth:
-    """That grows on by itself; a deep copy takes thirty times as long."""
+    """A copy of `growth` that grows independently; a deep copy takes thirty times as long."""
     twin = copy(growth)
     for name, value in vars(growth).items():
         if isinstance(value, list | np.ndarray):
@@ -133,7 +134,7 @@ def _twin(growth: Growth) -> Growth:
 
 
 def _end(growth: Growth, follow: list[int]) -> tuple[int, int]:
-    """Where the path that the text takes through what was sent ends, and how long it is."""
+    """The node at which the text's path through the sent tree ends, and the length of the path."""
     assert growth.sent is not None
     node, count = 0, 0
     while (child := growth.child(node, follow[count])) is not None and child in growth.sent:

@@ -1,4 +1,4 @@
-"""Plain data of a simulation: what passes cost, the setting and who drafts; and the log of what happened."""
+"""Plain data of a simulation: costs of passes, the setting and who drafts; and the log of events."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COSTS_SCHEMA = 1
 
 
 def straight(pass_s: float, token_s: float = 0.0) -> Curve:
-    """So many seconds a pass and so many more for every token in it."""
+    """The curve of a pass with `pass_s` seconds, and `token_s` more for each token."""
     return Curve(((0, pass_s), (1, pass_s + token_s)))
 
 
 @dataclass(frozen=True)
 class EdgeCosts:
-    """Seconds; passes by how many tokens are in them, whoever's."""
+    """Costs in seconds; those of passes by the number of tokens in them, of all sequences."""
 
     draft: Curve
     """A pass of the draft at the edge."""
@@ -42,21 +42,21 @@ class EdgeCosts:
     """A pass of the draft on the server, where it drafts for itself."""
 
     step_s: float = 0.0
-    """Of a server's step beside its passes."""
+    """Time of a server's step beside its passes."""
 
     round_s: float = 0.0
-    """Of a round there and back, beside the network and the step: encoding, gRPC, the way to the engine. One
-    that the server goes on with at once was found to take it too, between the two steps."""
+    """Time of a round beside the network and the step: encoding, gRPC, and the path to the engine. A round
+    that the server continues with at once was measured to take it too, between the two steps."""
 
     def __post_init__(self) -> None:
         curves = {"draft": self.draft, "verify": self.verify, "server_draft": self.server_draft}
         for name, curve in curves.items():
             if not 0 < curve.at(1) < math.inf:
                 took = f"{name} takes {curve.at(1):g} s"
-                raise UsageError(f"a pass takes time, and {took}", hint="declare a number above 0")
+                raise UsageError(f"invalid time of a pass: {took}", hint="declare a number above 0")
         if not (0 <= self.step_s < math.inf and 0 <= self.round_s < math.inf):
             raise UsageError(
-                f"nothing takes less than no time: step_s {self.step_s:g}, round_s {self.round_s:g}",
+                f"invalid times: step_s {self.step_s:g}, round_s {self.round_s:g}",
                 hint="give 0 or more",
             )
 
@@ -72,11 +72,12 @@ class EdgeCosts:
 
     @staticmethod
     def of_json(text: str, where: str) -> EdgeCosts:
-        """FileError, which begins with `where`, for what `to_json` did not write."""
+        """The costs in `text`, as `to_json` writes them. Raises a FileError that begins with `where` for
+        other text."""
         try:
             found: Mapping[str, Any] = json.loads(text)
             if found["schema"] != COSTS_SCHEMA:
-                raise ValueError(f"schema {found['schema']}, and this specops reads {COSTS_SCHEMA}")
+                raise ValueError(f"schema {found['schema']}; this specops reads {COSTS_SCHEMA}")
             return EdgeCosts(
                 draft=_curve(found["draft_s"]),
                 verify=_curve(found["verify_s"]),
@@ -87,8 +88,8 @@ class EdgeCosts:
         except (ValueError, TypeError, KeyError, IndexError) as error:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
-                f"{where} holds no costs of edge drafting: {missing}",
-                hint="it is to be as data.costs of an answer of `edge simulate --json`",
+                f"invalid costs of edge drafting in {where}: {missing}",
+                hint="give a file with data.costs of the output of `specops edge simulate --json`",
             ) from error
 
 
@@ -101,93 +102,96 @@ def _curve(points: Any) -> Curve:
 
 @dataclass(frozen=True)
 class Setting:
-    """One run of the world."""
+    """Setting of one run."""
 
     arm: Arm = "edge"
     clients: int = 1
-    """Streams at a time; each begins its next request when one has ended."""
+    """Number of concurrent streams; each begins its next request when one has ended."""
 
     rtt_s: float = 0.015
     jitter_s: float = 0.0
-    """Each way takes half the round trip and up to this much more, uniformly."""
+    """Jitter in seconds: each direction takes half the round-trip time and up to this much more,
+    uniformly."""
 
     depth: str = "included:4"
-    """When a tree is sent: adaptive, included:D or excluded:D. A server's own trees are D deep."""
+    """Rule for when a tree is sent: adaptive, included:D or excluded:D. A server's own trees have D
+    levels."""
 
     batching: str = "dynamic"
-    """Which rounds a step takes: dynamic, static:N or static:N:WAIT_MS."""
+    """Batching of rounds: dynamic, static:N or static:N:WAIT_MS."""
 
     heads: Heads = "one"
     ahead: int = 0
-    """Outcomes of a round whose next trees are sent before it is known which it is; 0: none. How many they
-    are makes no difference here: the right one is taken to be among them, if the draft has run it."""
+    """Number of outcomes whose next trees are sent before the verdict; 0: none. The number above 0 makes
+    no difference here: the right outcome is assumed to be among them, if the draft has run it."""
 
     nodes: int = 32
     beams: int = 8
-    """Nodes of a draft pass."""
+    """Number of nodes in a draft pass."""
 
     children: int = 8
-    """Candidates below a node: all that a tree of one level has."""
+    """Number of candidates below a node, which are all nodes of a tree with one level."""
 
     most_ahead: int = 16
-    """Passes that a client drafts while its tree is away, at most: its cache has so much room."""
+    """Largest number of passes that a client drafts while its tree is away: the room of its cache."""
 
     max_batch: int = 32
-    """Trees of one step; where the server drafts, streams that it serves at a time."""
+    """Largest number of trees in a step; where the server drafts, of streams that it serves at a time."""
 
     prompt_tokens: int = 0
-    """Read by the server before the first token; 0: retained from before."""
+    """Number of tokens that the server reads before the first token; 0: the KV is retained from before."""
 
     tokens: int = 256
-    """Of a request."""
+    """Number of output tokens of a request."""
 
     def __post_init__(self) -> None:
-        """UsageError for what cannot be: here, since simpy would lose its hint."""
+        """Raises UsageError for an impossible setting: here, since simpy would lose the hint."""
         low = {"clients": self.clients, "nodes": self.nodes, "beams": self.beams, "tokens": self.tokens}
         for name, value in {**low, "max_batch": self.max_batch}.items():
             if value < 1:
-                raise UsageError(f"nothing can be simulated with {name} {value}", hint="give 1 or more")
+                raise UsageError(f"invalid {name} {value}: expected at least 1", hint="give 1 or more")
         Batching.parse(self.batching)
         depth = parse_depth(self.depth)
         if self.arm == "server-only" and isinstance(depth, Adaptive):
             raise UsageError(
-                "a server that drafts for itself has a depth, and adaptive is none", hint="such as included:4"
+                "invalid depth adaptive: a server that drafts for itself needs a number",
+                hint="such as included:4",
             )
         if min(self.rtt_s, self.jitter_s, self.prompt_tokens, self.most_ahead, self.ahead) < 0:
-            raise UsageError("times and numbers are not negative", hint="give 0 or more")
+            raise UsageError("a time or a number is negative", hint="give 0 or more")
 
     def nodes_of(self, levels: int) -> int:
-        """Of a tree so deep."""
+        """Number of nodes of a tree with `levels` levels."""
         return (0, min(self.children, self.nodes), self.nodes)[min(levels, 2)]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A stream went on."""
+    """A verdict: a stream has new output."""
 
     client: int
     at: float
     since: float
-    """The verdict before, or the beginning of the request."""
+    """Time of the verdict before, or of the request."""
 
     tokens: int
     first: bool
-    """Of its request: the prompt's, and no round's."""
+    """Whether it is the first of its request, for the prompt and not for a round."""
 
     ahead: int
-    """Passes drafted while it was away."""
+    """Number of passes drafted while the round was away."""
 
     hit: bool
-    """The next root had been run by then."""
+    """Whether the next root had been run by then."""
 
     wasted: int
-    """Of `ahead`, those that left nothing."""
+    """Number of the passes in `ahead` that were of no use."""
 
     waited_s: float
-    """From the round's arrival to the beginning of its step."""
+    """Seconds from the round's arrival to the beginning of its step."""
 
     taken: bool = False
-    """The next round had been sent ahead of it: the server went on with that at once."""
+    """Whether the next round had been sent ahead, so that the server continued with it at once."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ class Step:
     ended: float
     trees: int
     tokens: int
-    """That went through the target."""
+    """Number of tokens that the target processed."""
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""A simulated run (simpy; nothing is computed or sent), its figures, and their means over replications."""
+"""A simulated run (simpy; no model runs and nothing is sent), its figures, and their means over
+replications."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from specops.stats import Interval, mean_interval
 from specops.stats.samples import percentile
 
 SETTLING = 0.1
-"""The share of a run that is not looked at: clients begin all at once, which they later do not."""
+"""Share of a run that is ignored at its beginning, since all clients begin at once."""
 
 
 def simulate(setting: Setting, costs: EdgeCosts, rounds: Rounds, *, seed: int, seconds: float) -> Log:
-    """What happens in so many simulated seconds, which begin with every client's first request."""
+    """The log of `seconds` simulated seconds, which begin with the first request of every client."""
     env, log = simpy.Environment(), Log()
     server = Server(env, setting, costs, rounds, log)
     kind = Edge if setting.arm == "edge" else Served
@@ -39,41 +40,43 @@ def simulate(setting: Setting, costs: EdgeCosts, rounds: Rounds, *, seed: int, s
 
 @dataclass(frozen=True)
 class Outcome:
-    """None where there was nothing to take a figure from."""
+    """Figures of a run. A figure is None without data for it."""
 
     tokens_per_s: float
-    """Of all clients."""
+    """Tokens a second of all clients."""
 
     itl_ms: float | None
-    """Inter-token latency: what streams took after their first token, by the tokens that came."""
+    """Inter-token latency in milliseconds: the time of streams after their first token, divided by the
+    tokens that came."""
 
     itl_p50_ms: float | None
     itl_p95_ms: float | None
-    """Over tokens; those that came at once share the time since those before equally."""
+    """95th percentile over tokens, in milliseconds; tokens that came together share the time since those
+    before equally."""
 
     ttft_ms: float | None
     tokens_per_verification: float | None
     client_tokens_per_s: float | None
     busy: float
-    """The share of the time that the server was in a step."""
+    """Share of the time in which the server was in a step."""
 
     batch: float | None
-    """Trees a step."""
+    """Mean number of trees in a step."""
 
     waited_ms: float | None
-    """From a round's arrival to its step."""
+    """Mean time from a round's arrival to its step, in milliseconds."""
 
     hit_rate: float | None
-    """Of the rounds, whose next root had been drafted on from by the time of the verdict."""
+    """Share of rounds whose next root had been drafted on from by the time of the verdict."""
 
     taken: float | None
-    """Of the rounds, after which the server went on with a tree that had been sent ahead."""
+    """Share of rounds after which the server continued with a tree sent ahead."""
 
     wasted: float | None
-    """Of the passes drafted ahead, the share that left nothing."""
+    """Share of the passes drafted ahead that were of no use."""
 
     thousands_per_unit: float | None
-    """Tokens for one unit of money, in thousands."""
+    """Thousands of tokens for one unit of money."""
 
     @property
     def idle(self) -> float:
@@ -123,7 +126,7 @@ def _share(part: float, whole: float) -> float | None:
 
 @dataclass(frozen=True)
 class Summary:
-    """A setting, over replications."""
+    """Figures of a setting, over replications."""
 
     setting: Setting
     runs: tuple[Outcome, ...]
@@ -133,7 +136,7 @@ class Summary:
         return sum(found) / len(found) if found else None
 
     def interval(self, name: str) -> Interval | None:
-        """95%, by Student's t over the replications."""
+        """95% interval of a figure, by Student's t over the replications; None without data."""
         return mean_interval(self._found(name))
 
     def _found(self, name: str) -> list[float]:
@@ -160,13 +163,14 @@ def replicate(
     seeds: Sequence[int],
     seconds: float,
 ) -> Summary:
-    """One run of so many simulated seconds for each seed."""
+    """Run a setting once for each seed, `seconds` simulated seconds each."""
     runs = (simulate(setting, costs, rounds, seed=seed, seconds=seconds) for seed in seeds)
     return Summary(setting, tuple(outcome(log, setting, prices) for log in runs))
 
 
 def round_bytes(nodes: int, vocabulary: int, seed: int = 0) -> int:
-    """Of a deterministic round of so many nodes, as the protocol writes it: the message alone."""
+    """Bytes of a deterministic round with `nodes` nodes, as the protocol encodes it, without the
+    transport's."""
     chance = random.Random(seed)
     tokens = tuple(chance.randrange(vocabulary) for _ in range(nodes))
     parents = tuple(chance.randrange(node) for node in range(1, nodes + 1))

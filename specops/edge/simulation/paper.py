@@ -33,16 +33,16 @@ VERIFY_S, DRAFT_S = 0.0942, 0.011
 RTT_S = 0.01407
 NODES = 32
 DEPTHS = {0.015: 7, 0.040: 5, 0.050: 4}
-"""By RTT: as published, for VERIFY_S and DRAFT_S."""
+"""Depths by round-trip time in seconds, as published for VERIFY_S and DRAFT_S."""
 
 EDGES = 2
-"""GPUs at the edge for a batch of one."""
+"""Number of GPUs at the edge for a batch of one."""
 
 DOLLARS = {"autoregressive": 115.0, "server-only": 59.3, "edge": 30.5}
-"""For a million tokens, Qwen3-32B with Qwen3-1.7B, batch 1."""
+"""Dollars for a million tokens, Qwen3-32B with Qwen3-1.7B, batch 1."""
 
 A100_40, A100_80, RTX_4090 = 0.001125, 0.0014028, 0.0000972
-"""Dollars a second."""
+"""Prices in dollars a second."""
 
 PRICES = Prices(A100_80 * HOUR_S, RTX_4090 * HOUR_S)
 
@@ -52,20 +52,22 @@ PROACTIVE = 0.1321
 AHEAD_BELOW_S = 0.050
 
 SERVER_DRAFT_S, SERVER_DRAFTS_S = DRAFT_S, (0.008, 0.020)
-"""Assumed: as at the edge; the range that is tried."""
+"""Assumed seconds of a draft pass on the server, as at the edge; and the range that is tried."""
 
 HIT, HITS = 0.2, (0.1, 0.4)
-"""Assumed likewise: of rounds, how many go on by the one head."""
+"""Assumed share of rounds that continue by the one head; and the range that is tried."""
 
 AHEAD = 4
-"""Passes drafted ahead: the leaves', and the three of the released example's max_beam_len."""
+"""Number of passes drafted ahead: that of the leaves, and the three of the released example's
+max_beam_len."""
 
 LEVELS = 16
 RTTS_S = (0.005, 0.01407, 0.030, 0.050, 0.070, 0.100)
 
 
 def depth_at(rtt_s: float) -> int:
-    """Section on pipeline-aware scheduling: drafting and the way take as long as verifying the other's."""
+    """Depth by the paper's pipeline-aware scheduling: drafting and the round trip take as long as
+    verifying the other group's trees."""
     return max(1, round((VERIFY_S - rtt_s) / DRAFT_S))
 
 
@@ -83,7 +85,8 @@ def _flat(seconds: float) -> Curve:
 
 
 def acceptance(server_draft_s: float = SERVER_DRAFT_S) -> float:
-    """Of a level, at which server-only speculation costs what was published, at its best depth."""
+    """Acceptance rate of a level at which server-only speculation has its published cost, at its best
+    depth."""
     wanted = DOLLARS["server-only"] / 1e6 / A100_80
     low, high = 0.0, 0.999
     for _ in range(60):
@@ -110,7 +113,7 @@ def rounds(rate: float, hit: float = HIT) -> Rounds:
 
 @dataclass(frozen=True)
 class Case:
-    """What is assumed."""
+    """Assumptions of a case."""
 
     server_draft_s: float = SERVER_DRAFT_S
     hit: float = HIT
@@ -122,22 +125,22 @@ class Figures:
 
     case: Case
     rate: float
-    """Of acceptance, that follows."""
+    """Acceptance rate that follows from the assumptions."""
 
     throughput: float
     cost_efficiency: float
     itl_change: float
     proactive: float
-    """Tokens of a verification with one head, `excluded`, over none: how many more, as a share."""
+    """Relative gain in tokens of a verification with one head, `excluded`, over no head."""
 
     proactive_itl: float
-    """And how its inter-token latency changes with one head, `included`."""
+    """Relative change of the inter-token latency with one head, `included`."""
 
     dollars: float
-    """For a million tokens, edge-assisted."""
+    """Dollars for a million tokens, edge-assisted."""
 
     tokens: float
-    """Of a verification."""
+    """Tokens of a verification."""
 
     idle: float
     even_s: float | None
@@ -146,14 +149,14 @@ class Figures:
 
 
 def cases() -> list[Case]:
-    """The base first; then the case that is fitted to the published throughput; then what else is tried."""
+    """All cases: the base first, then the one fitted to the published throughput, then the variations."""
     tried = [Case(server_draft_s=seconds) for seconds in SERVER_DRAFTS_S] + [Case(hit=hit) for hit in HITS]
     return list(dict.fromkeys([Case(), Case(server_draft_s=needed_server_draft()), *tried]))
 
 
 def needed_server_draft() -> float:
-    """A draft pass on the server at which the published throughput follows: by bisection, of a server that
-    always verifies and so gives the tokens of a tree every VERIFY_S."""
+    """Seconds of a draft pass on the server at which the published throughput follows, by bisection, for a
+    server that always verifies and gives the tokens of a tree every VERIFY_S."""
     served = DOLLARS["server-only"] / 1e6 / A100_80
     depth = depth_at(RTT_S)
     low, high = 0.001, 0.060
@@ -210,9 +213,9 @@ def assisted(rtt_s: float, heads: Heads, mode: str) -> Setting:
 
 
 def crossing(by_rtt: Sequence[tuple[float, float]], level: float) -> float | None:
-    """Where what rises with the RTT passes `level`, linear in between.
+    """Round-trip time in seconds at which a rising figure passes `level`, by linear interpolation.
 
-    None: it is above from the first on; inf: it never is.
+    by_rtt: (seconds, figure), ascending. None: it is above from the first on; inf: it never is.
     """
     if by_rtt[0][1] >= level:
         return None

@@ -1,9 +1,11 @@
-"""A server and links that are not here: the best depth, how many clients a server carries, up to which RTT.
+"""Planning for a server and links that do not exist yet: the best depth, the number of clients, the largest
+round-trip time.
 
-Every depth is tried, and the best is that of the least inter-token latency: with what was drafted ahead there
-may be two that are good, one that sends at once what was stored and one that drafts on. Server-only
-speculation is given the same search; the way to it delays its first token alone, so that it is the same at
-every RTT."""
+Every depth is tried, and the best has the least inter-token latency. With drafting ahead there may be two
+good depths: one that sends the retained tree at once, and one that drafts on. Server-only speculation is
+searched in the same way. The path to its server delays its first token only, so that it is the same at every
+round-trip time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from specops.edge.simulation.rounds import Rounds
 from specops.progress import Progress
 
 ROUNDS, LEAST = 600, 30
-"""Simulated in a run: of all clients together, and of each."""
+"""Number of simulated rounds in a run: of all clients together, and at least of each."""
 
 IDLE = 0.10
 SEEDS = (0, 1, 2)
@@ -26,7 +28,7 @@ SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Served:
-    """By a server that drafts for itself, or not at all, at so many clients."""
+    """Figures of a server that drafts for itself, or does not draft, with a number of clients."""
 
     clients: int
     server_only: Summary
@@ -38,34 +40,36 @@ class Cell:
     rtt_s: float
     clients: int
     edge: Summary
-    """At its best depth."""
+    """Figures of edge drafting at its best depth."""
 
     itl_ratio: float
-    """Of server-only's, at its own best depth."""
+    """Inter-token latency as a ratio of server-only's, each at its best depth."""
 
     throughput_ratio: float
     cost_ratio: float | None
-    """Tokens for a unit of money, likewise."""
+    """Tokens for a unit of money, as a ratio of server-only's."""
 
 
 @dataclass(frozen=True)
 class AtRtt:
     rtt_s: float
     busy_from: int | None
-    """The fewest clients with which the server idles less than IDLE; None: more than were simulated."""
+    """Smallest number of clients with which the server idles less than IDLE; None: more than were
+    simulated."""
 
     carried: int | None
-    """The most with which inter-token latency is within the bound; None: not even one."""
+    """Largest number of clients with an inter-token latency within the bound; None: not even one."""
 
     carried_all: bool
-    """As many as were simulated: it may carry more."""
+    """Whether that is the largest simulated number, so that the server may carry more."""
 
 
 @dataclass(frozen=True)
 class Even:
     clients: int
     rtt_s: float | None
-    """From which server-only has the lower inter-token latency; None: at all of them; inf: at none."""
+    """Round-trip time in seconds from which server-only has the lower inter-token latency; None: at all of
+    them; inf: at none."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ class Planner:
     def __init__(
         self, base: Setting, costs: EdgeCosts, rounds: Rounds, prices: Prices, *, fixed_depth: bool
     ) -> None:
-        """base: all but arm, clients, RTT and depth; its depth where that is fixed."""
+        """base: the setting without arm, clients and round-trip time; its depth counts if fixed_depth is
+        set."""
         self._base, self._costs, self._rounds, self._prices = base, costs, rounds, prices
         self._fixed = fixed_depth
 
@@ -92,7 +97,8 @@ class Planner:
         itl_bound_ms: float | None,
         progress: Progress,
     ) -> Plan:
-        """Both ascending. Without a bound: the inter-token latency of server-only with the fewest clients."""
+        """The plan over round-trip times and numbers of clients, both ascending. itl_bound_ms: None for
+        the inter-token latency of server-only with the fewest clients."""
         progress.start("settings", len(clients) * (1 + len(rtts_s)) + 2 * len(rtts_s))
         served = []
         for count in clients:
@@ -133,7 +139,7 @@ class Planner:
         )
 
     def _best(self, setting: Setting) -> Setting:
-        """The same, at the depth of the least inter-token latency."""
+        """The setting at the depth of the least inter-token latency."""
         kind = setting.depth.partition(":")[0]
         tried = [replace(setting, depth=f"{kind}:{depth}") for depth in range(1, self._rounds.levels + 1)]
         return min(tried, key=lambda one: mean(self._run(one, SEEDS[:1]), "itl_ms"))
@@ -153,7 +159,8 @@ class Planner:
         return AtRtt(rtt_s, busy_from, carried or None, slow_from is None)
 
     def _first(self, row: Sequence[Cell], holds: Callable[[Summary], bool]) -> int | None:
-        """The fewest clients with which it holds, by bisection between those of `row`; None: with none."""
+        """Smallest number of clients for which `holds` is true, by bisection between those of `row`; None
+        without any."""
         at = next((i for i, cell in enumerate(row) if holds(cell.edge)), None)
         if at is None:
             return None
@@ -169,7 +176,8 @@ class Planner:
         return replicate(setting, self._costs, self._rounds, self._prices, seeds=seeds, seconds=seconds)
 
     def _seconds(self, setting: Setting) -> float:
-        """For so many rounds, if each took as long as one alone does, or as its share of a full server."""
+        """Simulated seconds of a run: enough for its rounds if each takes as long as one alone, or as its
+        share of a full server."""
         costs, full = self._costs, min(setting.clients, setting.max_batch)
         step_s = costs.step_s + costs.verify.at(full * (1 + setting.nodes))
         if setting.arm == "server-only":
@@ -180,7 +188,7 @@ class Planner:
 
 
 def mean(summary: Summary, name: str) -> float:
-    """Every run of a plan is long enough for its figures."""
+    """Mean of the figure `name`; every run of a plan is long enough to have it."""
     found = summary.mean(name)
     assert found is not None
     return found

@@ -1,9 +1,9 @@
-"""What rounds bring: how much of a tree is accepted, and whether what was drafted ahead goes on from there.
+"""Outcomes of rounds: how much of a tree is accepted, and whether drafting ahead continues from there.
 
-Either rounds are draws from a table: of trees of L levels, which share had k nodes accepted, and of those,
-which share went on by what the first, second, … pass drafted ahead had run. Or a stream walks a real text, of
-which it is known how a tree of L levels would have fared from each of its tokens. What is easy comes together
-in a text, so that what was drafted ahead and hit is accepted further than a draw would have it.
+Rounds may be draws from a table: the share of trees with L levels that had k nodes accepted, and the share of
+those that continued by what pass 1, 2, … ahead had run. Or a stream walks a real text, of which the outcome
+of a tree with L levels is known at each token. Easy tokens occur together in a text, so that a tree drafted
+ahead and hit is accepted further than a draw would say.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ Shares = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Fate:
-    """Of one round, known to the world and not to the client."""
+    """Outcome of one round, which the client does not know yet."""
 
     accepted: int
     run_by: int | None
-    """Which pass drafted ahead, the first being 1, runs what the server goes on by; None: none would."""
+    """Number of the pass ahead, from 1, that runs the node by which the server continues; None: no pass
+    would."""
 
     def retained(self, ahead: int) -> int:
-        """Levels below the new root after `ahead` passes: the pass that ran it gave its children."""
+        """Number of levels below the new root after `ahead` passes: the pass that ran it gave its
+        children."""
         return 0 if self.run_by is None or ahead < self.run_by else ahead - self.run_by + 1
 
 
 @dataclass(frozen=True)
 class Text:
-    """How trees fare from each token of a text that the target wrote."""
+    """Outcomes of trees from each token of a text that the target wrote."""
 
     accepted: tuple[tuple[int, ...], ...]
-    """[L - 1][place]: nodes of a tree of L levels, rooted there."""
+    """[L - 1][place]: number of accepted nodes of a tree with L levels, rooted there."""
 
     run_by: Mapping[Heads, tuple[tuple[int, ...], ...]]
-    """[L - 1][place]: the pass drafted ahead that runs what the text goes on by; 0: none does."""
+    """[L - 1][place]: number of the pass ahead that runs the node by which the text continues; 0: none."""
 
     @property
     def roots(self) -> int:
@@ -59,10 +61,10 @@ class Text:
 
 
 class Stream(Protocol):
-    """One client's output, round after round."""
+    """The outcomes of one client's rounds."""
 
     def begin(self) -> None:
-        """Another request."""
+        """Begin another request."""
 
     def fate(self, levels: int, heads: Heads) -> Fate: ...
 
@@ -72,16 +74,16 @@ class Stream(Protocol):
 @dataclass(frozen=True)
 class Rounds:
     accepted: tuple[Shares, ...]
-    """[L - 1][k]: of trees of L levels, the share of which k nodes were accepted."""
+    """[L - 1][k]: share of trees with L levels of which k nodes were accepted."""
 
     found: Mapping[Heads, tuple[tuple[Shares, ...], ...]]
-    """[L - 1][k][p - 1]: of those, the share that goes on by what pass p, drafted ahead, runs."""
+    """[L - 1][k][p - 1]: share of those that continue by what pass p ahead runs."""
 
     source: str
-    """In words."""
+    """Description of the source, for output."""
 
     texts: tuple[Text, ...] = ()
-    """Where there are any, streams walk them, and the shares are theirs."""
+    """Texts that streams walk, if there are any; the shares are then theirs."""
 
     def __post_init__(self) -> None:
         for levels, shares in enumerate(self.accepted, start=1):
@@ -95,33 +97,33 @@ class Rounds:
             for by_k in table:
                 if any(min(shares, default=0) < 0 or sum(shares) > 1 + 1e-6 for shares in by_k):
                     raise UsageError(
-                        f"more rounds went on by what {heads} had drafted than there were",
+                        f"invalid shares of rounds that continued with {heads} heads: more than 1 in all",
                         hint="measure the rounds again",
                     )
 
     @property
     def levels(self) -> int:
-        """The most that trees have."""
+        """Largest number of levels of a tree."""
         return len(self.accepted)
 
     def tokens(self, levels: int) -> float:
-        """Expected of a verification, the bonus included; 1 of a bare root."""
+        """Expected tokens of a verification, the bonus included; 1 for a bare root."""
         if levels == 0:
             return 1.0
         shares = self.accepted[min(levels, self.levels) - 1]
         return 1.0 + sum(k * share for k, share in enumerate(shares))
 
     def reached(self, levels: int) -> float:
-        """How likely a node of the last level is accepted: what another pass would branch from."""
+        """Probability that a node of the last level is accepted, from which another pass would branch."""
         return self.accepted[levels - 1][-1] if levels else 1.0
 
     def promised(self, levels: int) -> float:
-        """What the passes of a tree of so many levels promised, each by the nodes that it ran: more than is
-        accepted, which a client learns."""
+        """Expected tokens that the passes of a tree with `levels` levels promised by the nodes that they
+        ran: more than are accepted, which a client learns."""
         return sum(self.reached(level) for level in range(min(levels, self.levels)))
 
     def hit_share(self, heads: Heads, levels: int, ahead: int) -> float:
-        """Of rounds with `ahead` passes drafted while they were away."""
+        """Share of hits among rounds with `ahead` passes drafted while they were away."""
         levels = min(levels, self.levels)
         if heads == "none" or levels == 0:
             return 0.0
@@ -162,11 +164,12 @@ class Rounds:
 
     @staticmethod
     def of_json(text: str, where: str) -> Rounds:
-        """FileError, which begins with `where`, for what `to_json` did not write."""
+        """The outcomes in `text`, as `to_json` writes them. Raises a FileError that begins with `where`
+        for other text."""
         try:
             read = json.loads(text)
             if read["schema"] != ROUNDS_SCHEMA:
-                raise ValueError(f"schema {read['schema']}, and this specops reads {ROUNDS_SCHEMA}")
+                raise ValueError(f"schema {read['schema']}; this specops reads {ROUNDS_SCHEMA}")
             if "texts" in read:
                 return of_texts([_text(one) for one in read["texts"]], str(read["source"]))
             accepted = tuple(tuple(map(float, shares)) for shares in read["accepted"])
@@ -181,8 +184,8 @@ class Rounds:
         except (ValueError, TypeError, KeyError, IndexError, UsageError) as error:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
-                f"{where} holds no rounds: {missing}",
-                hint="give a file that `edge simulate --save-rounds` wrote",
+                f"invalid rounds in {where}: {missing}",
+                hint="give a file that `specops edge simulate --save-rounds` wrote",
             ) from error
 
 
@@ -212,7 +215,7 @@ class _Drawn:
 
 
 class _Walked:
-    """A text from its beginning, then another."""
+    """A stream that walks one text from its beginning, then another."""
 
     def __init__(self, texts: Sequence[Text], chance: random.Random) -> None:
         self._texts, self._chance = texts, chance
@@ -233,9 +236,10 @@ class _Walked:
 
 
 def of_texts(texts: Sequence[Text], source: str) -> Rounds:
-    """Shares are counted over the roots that rounds of equal depth would have, one where the last ended.
+    """The outcomes of rounds in `texts`. Shares are counted over the roots of rounds of equal depth, each at
+    the end of the round before.
 
-    Raises UsageError where there is no text, or one without roots.
+    Raises UsageError without a text, or for a text without roots.
     """
     if not texts or not all(text.accepted and text.roots for text in texts):
         raise UsageError("no answer is long enough to be walked", hint="measure longer answers")
@@ -271,19 +275,22 @@ def _walk(text: Text, levels: int) -> Iterator[int]:
 
 
 def of_rates(rates: Sequence[float], *, hit: float, hit_many: float, source: str) -> Rounds:
-    """By the probability that one of a level's nodes is accepted, given that the level above was.
+    """The outcomes of rounds by acceptance rates.
 
-    rates[j]: of level j + 1, whatever the depth of the tree; as many levels as there are rates.
-    hit, hit_many: the share of rounds that go on by the one head, or by one of the cache's, wherever they
-    end. A head below a leaf is run by the second pass: the first must run the leaf.
+    rates[j]: probability that a node of level j + 1 is accepted if the level above was, whatever the depth of
+    the tree; one entry for each level. hit, hit_many: share of rounds that continue by the one head, or by
+    one of the cache's heads, wherever they end. A head below a leaf is run by the second pass, since the
+    first must run the leaf.
     """
     if not rates or not all(0 <= rate < 1 for rate in rates):
         shares = ", ".join(f"{rate:g}" for rate in rates) or "nothing"
-        raise UsageError(f"acceptance is a share below 1, level by level, not {shares}", hint="such as 0.8")
+        raise UsageError(
+            f"invalid acceptance {shares}: expected shares from 0 to below 1", hint="such as 0.8"
+        )
     if not 0 <= hit <= hit_many <= 1:
         raise UsageError(
-            f"one head hits in {hit:g} of the rounds and several in {hit_many:g}",
-            hint="give shares, of several heads no less than of one",
+            f"invalid shares of hits: {hit:g} with one head, {hit_many:g} with several",
+            hint="give shares from 0 to 1, with several heads at least that of one",
         )
     accepted = []
     for levels in range(1, len(rates) + 1):

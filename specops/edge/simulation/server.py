@@ -1,7 +1,7 @@
-"""The simulated server, and the way to it.
+"""The simulated server, and the path to it.
 
-It takes what waits, as much as a step holds, for as long as its passes take; what to batch is decided by the
-very objects that decide it in a server.
+It takes the waiting rounds, as many as a step holds, for the time of its passes. The classes of the real
+server decide the batching.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Steps = Generator[simpy.Event, Any, None]
 
 @dataclass
 class Work:
-    """Something that the server has to step."""
+    """A piece of work for a step of the server."""
 
     client: int
     tokens: int
     own: bool
-    """The server drafts for it."""
+    """Whether the server drafts for it."""
 
     arrived: float
     stepped: simpy.Event
-    """At the end of its step."""
+    """Event at the end of its step."""
 
     began: float = 0.0
     ended: float = 0.0
-    """Of its step."""
+    """Time of the end of its step."""
 
 
 class Server:
@@ -46,7 +46,7 @@ class Server:
     ) -> None:
         self.env, self.setting, self.costs, self.rounds, self.log = env, setting, costs, rounds, log
         self.rows = simpy.Resource(env, setting.max_batch)
-        """Of the streams for which it drafts."""
+        """Places for streams for which the server drafts."""
 
         self._batching = Batching.parse(setting.batching)
         self._turns = Turns()
@@ -62,7 +62,7 @@ class Server:
         return way
 
     def ask(self, client: int, tokens: int, *, own: bool, after_s: float = 0.0) -> Work:
-        """after_s: until it is there."""
+        """Send work to the server. after_s: seconds until it arrives."""
         work = Work(client, tokens, own, self.env.now + after_s, self.env.event())
         if after_s:
             self.env.process(self._arrives(work, after_s))
@@ -82,7 +82,7 @@ class Server:
 
     @property
     def own_levels(self) -> int:
-        """Of the trees that it drafts itself."""
+        """Number of levels of the server's own trees."""
         depth = parse_depth(self.setting.depth)
         if self.setting.arm == "autoregressive" or not isinstance(depth, Included | Excluded):
             return 0

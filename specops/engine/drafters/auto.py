@@ -1,12 +1,14 @@
-"""`auto`: at each step the tree that the planner chose (planner/planner.py), from one draft, or from copies.
+"""The drafter `auto`: at each step it drafts the tree that the planner chose (planner/planner.py), from one
+draft or from copies.
 
-All trees share one grower, and so one cache. While nothing is grown the draft reads nothing: it falls
-behind, at no cost, and catches up when it drafts again, `CATCH_UP` tokens a step or one sequence. A grower
-always learns what was committed, so that a head keeps the target's features until it reads them: at most a
-row's length of them, one layer's width each, a small share of the target's own cache.
+All trees share one grower, and so one cache. While nothing is grown the draft reads nothing. It falls behind
+at no cost. When it drafts again, it catches up with `CATCH_UP` tokens a step, or with one sequence. A grower
+always learns what was committed. So a head stores the target's features until it reads them: at most a row's
+length of them, one layer's width each, a small share of the target's own cache.
 
-The tree is chosen before anything of a step is drawn, from what was observed in earlier ones. So the output
-has the target's distribution whatever the planner does; at temperature > 0 the draws of a seed depend on it.
+The tree is chosen before anything of a step is drawn, from observations of earlier steps. So the output has
+the target's distribution whatever the planner does. At temperature > 0, the draws of a seed depend on the
+planner.
 """
 
 from __future__ import annotations
@@ -28,17 +30,18 @@ from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec, parse_tree
 
 CATCH_UP = 256
-"""Tokens that a draft reads in one step of sequences that it has fallen behind with; a prompt's chunk."""
+"""Tokens that a draft reads in one step to catch up with sequences; as many as a chunk of a prompt."""
 
 
 WATCHED = 4
-"""Sequences of which it is looked up what copies would have brought, while none are drafted: to index a
-prompt takes a noticeable part of a step."""
+"""Number of sequences that are watched while no copies are drafted: copies are looked up and compared with
+the output. To index a prompt takes a noticeable part of a step."""
 
 EPISODE, CYCLE = 16, 64
-"""Steps for which one of them is watched, of so many: a look-up takes about a fiftieth of a small target's
-step. It is watched without a gap, the next look-up where the last one ended, as copies would be drafted:
-looked up at any token, most would begin inside a run that copies take in one step, and promise far more."""
+"""Steps for which a sequence is watched, and steps between the beginnings of two watches. A look-up takes
+about a fiftieth of a small target's step. Look-ups follow each other without a gap, as if copies were
+drafted. A look-up at any token would mostly begin inside a run that copies take in one step, and so
+promise too much."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,17 @@ class _LookedUp:
 
 @dataclass
 class _Step:
-    """What is being done, for the planner to learn from."""
+    """The current step, from which the planner learns once it is done."""
 
     turn: Turn
     batch: int
     levels: tuple[int, ...] | None
     tokens: int
     decoding: bool
-    """Without a prompt."""
+    """Whether no prompt is read in this step."""
 
     read: int
-    """Tokens of sequences that the draft caught up with."""
+    """Tokens that the draft reads to catch up with sequences."""
 
     emitted: int = 0
 
@@ -71,7 +74,7 @@ class Auto:
     reads_features: bool
 
     def __init__(self, nodes: int, draw: Draw, draft: MakeGrower | None, rows: int, length: int) -> None:
-        """`nodes` of a tree, at most; without a draft it copies."""
+        """nodes: the most nodes of a tree. draft: None to draft by copying only."""
         self.nodes = nodes
         self.depth = nodes
         self.draws = draw if draft is not None else Draw.DETERMINISTIC
@@ -137,7 +140,8 @@ class Auto:
         return len(sequence.tokens) - self._read.get(sequence.row, 0)
 
     def _followed(self, sequences: Batch[Sequence]) -> list[Sequence]:
-        """Whom the draft reads in this step: those that it follows, and of the others as many as fit."""
+        """The sequences that the draft reads in this step: those that it follows, and as many others as
+        fit. Ordered by row."""
         chosen, budget = [], CATCH_UP
         for sequence in sorted(sequences, key=self._behind):
             behind = self._behind(sequence)
@@ -151,7 +155,8 @@ class Auto:
         return sorted(chosen, key=lambda sequence: sequence.row)
 
     def _grow(self, spec: TreeSpec, tree: str, chosen: Batch[Sequence], trees: dict[int, TokenTree]) -> int:
-        """How many tokens the draft reads of those that it had not followed."""
+        """Grow `tree` for the `chosen` sequences and store it in `trees`, by row. Returns the number of
+        tokens that the draft read to catch up."""
         by = self._expansion(spec, tree)
         if not chosen:
             return 0
@@ -165,7 +170,7 @@ class Auto:
         return sum(self._read[sequence.row] - read for sequence, read in before)
 
     def _reads_to(self, sequence: Sequence) -> int:
-        """How many tokens the draft has read, while it catches up."""
+        """Number of tokens of `sequence` that the draft has read after this step."""
         if self.reads_features:  # of a prompt that is new there are none yet
             return min(sequence.cached + 1, len(sequence.tokens)) if sequence.cached else 0
         if sequence.reading:
@@ -181,7 +186,8 @@ class Auto:
         return self._growing[tree]
 
     def _levels(self, spec: TreeSpec, deciding: Batch[Sequence]) -> tuple[int, ...] | None:
-        """Of the trees of this step, where all were grown as planned, or none was."""
+        """Nodes on each level of this step's trees; () if none was grown, None if their shapes differ from
+        the plan."""
         if not spec.needs_draft:
             return ()
         whole = all(len(self._trees.get(sequence.row, ())) == 1 + spec.nodes for sequence in deciding)
@@ -190,7 +196,8 @@ class Auto:
     # --- copies -------------------------------------------------------------------------------
 
     def _look_up(self, deciding: Batch[Sequence], *, every: bool) -> None:
-        """What would be copied: for `every` sequence, or for the one that is watched."""
+        """Look up copies, for `every` sequence or for the one that is watched, and store them for
+        `_compare`."""
         for sequence in deciding if every else self._watched(deciding):
             if sequence.id in self._looked_up or sequence.depth_left < self._copying.nodes:
                 continue
@@ -216,7 +223,7 @@ class Auto:
         return TokenTree(Topology.expansion((1,) * (len(tokens) - 1)), tokens, Draw.DETERMINISTIC)
 
     def _compare(self, sequence: Sequence) -> None:
-        """Once it shows how much of what was looked up is right, the planner learns it."""
+        """Report a look-up to the planner as soon as the output shows how many of its tokens are right."""
         looked_up = self._looked_up.get(sequence.id)
         if looked_up is None:
             return
@@ -283,5 +290,5 @@ class Auto:
 
 
 def _decoding(sequences: Batch[Sequence]) -> bool:
-    """Whether nobody's prompt is being read."""
+    """Whether no sequence is reading its prompt."""
     return all(sequence.uncached == 1 for sequence in sequences)

@@ -17,12 +17,12 @@ from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
 
 Numbers = list[int]
-"""Of one drafter's nodes, in the merged tree."""
+"""Numbers of one drafter's nodes in the merged tree, by node."""
 
 
 class Union:
     def __init__(self, drafters: Batch[Drafter]) -> None:
-        """At a node, the children of the first are tried first."""
+        """drafters: in order of precedence. At a node, the children of the first are tried first."""
         self._drafters = tuple(drafters)
         self.draws = _common({drafter.draws for drafter in drafters})
         self.reads_features = any(drafter.reads_features for drafter in drafters)
@@ -60,7 +60,7 @@ class Union:
 
 
 def merge(trees: Batch[TokenTree]) -> tuple[TokenTree, list[Numbers]]:
-    """The union of trees with one root, and where each tree's nodes are in it."""
+    """The union of trees with one root, and for each tree the numbers of its nodes in the union."""
     tokens, parents = [trees[0].tokens[0]], [-1]
     below: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     q: list[tuple[Tensor, ...]] = [()]
@@ -93,7 +93,8 @@ def merge(trees: Batch[TokenTree]) -> tuple[TokenTree, list[Numbers]]:
 
 
 def _common(draws: set[Draw]) -> Draw:
-    """How the drawn children are drawn; deterministic where none is."""
+    """The common draw of all drawn trees; deterministic if no tree is drawn. Raises ValueError for several
+    draws."""
     drawn = draws - {Draw.DETERMINISTIC}
     if len(drawn) > 1:
         raise ValueError(f"trees drawn {' and '.join(sorted(draw.value for draw in drawn))} cannot be merged")
@@ -101,17 +102,17 @@ def _common(draws: set[Draw]) -> Draw:
 
 
 ENOUGH = 0.6
-"""Tokens that a copy must be expected to bring for each that the model's trees brought. Replayed on the
-shipped pair, 0.4 to 0.75 are within 1% of each other, whether a draft's pass takes 0.08 or 0.25 of the
-target's: where little is to be won by the one, little is to be lost by the other."""
+"""Ratio of the expected tokens of a copy to those of the model's trees from which the copy is drafted.
+Replayed on the shipped pair, ratios from 0.4 to 0.75 are within 1% of each other, for draft passes of 0.08
+and of 0.25 target passes: where one of them gains little, the other loses little."""
 
 MEMORY = 0.95
-"""What each of the model's trees leaves of the weight of those before it."""
+"""Factor by which each of the model's trees reduces the weight of earlier ones."""
 
 
 @dataclass
 class _Record:
-    """Of one sequence."""
+    """Results of one sequence's trees."""
 
     accepted: float  # nodes of the model's trees, weighted
     trees: float

@@ -50,7 +50,7 @@ class _Growing:
 
     @property
     def promise(self) -> float:
-        """How likely one of the nodes that would be expanded next is accepted."""
+        """Probability that one of the nodes to be expanded next is accepted, by the draft alone."""
         return sum(math.exp(self.scores[node]) for node in self.frontier)
 
     def next_level(self, depth: int) -> Level:
@@ -73,7 +73,8 @@ class _Growing:
         return tree, [self.places[node] for node in retained]
 
     def _best(self, nodes: range) -> list[int]:
-        """Of equal scores the first comes first, so that no node comes before its parent."""
+        """The best `nodes` by score, ascending by number. Among equal scores the first wins, so that no
+        node precedes its parent."""
         return sorted(nodes, key=self.scores.__getitem__, reverse=True)
 
 

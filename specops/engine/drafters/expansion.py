@@ -80,7 +80,7 @@ class Growing:
     """The tree of one sequence on its way: nodes are grown in the order of their numbers."""
 
     odds = 1.0
-    """How likely its nodes are all accepted, where that is needed."""
+    """Estimated probability that all its nodes are accepted; maintained only where it is needed."""
 
     def __init__(self, sequence: Sequence, plan: _Plan) -> None:
         self.sequence = sequence
@@ -99,7 +99,7 @@ class Growing:
             self._cut(here, drawn)
 
     def _cut(self, here: _Round, drawn: list[list[int]]) -> None:
-        """What was to be below a child that is not there goes too."""
+        """Remove the planned nodes below children that were not drawn."""
         shape = self.plan.topology
         lacking = [
             child
@@ -124,7 +124,7 @@ class Growing:
 
 class Expansion:
     worth_a_pass = 0.0
-    """Of a chain: how likely all of it must be accepted for another pass."""
+    """Probability that all of a chain is accepted, below which no further pass is run; 0 runs all passes."""
 
     def __init__(self, shape: Topology, draw: Draw, draft: MakeGrower, rows: int, length: int) -> None:
         self._plan = _Plan.of(shape.level_order)
@@ -162,7 +162,8 @@ class Expansion:
         return [tree.tree(self.draws) for tree in trees]
 
     def _in_one_go(self, sequence: Sequence) -> TokenTree | None:
-        """None where the tree is none, or takes a pass for each level."""
+        """The tree, drafted in one call of the grower. None if it is not a chain, or needs a pass for each
+        level."""
         sampled = not sequence.greedy
         if self._chains is None or (sampled and self.draws is Draw.DETERMINISTIC):
             return None
@@ -235,11 +236,12 @@ class Adaptive(Expansion):
                 tree.plan = tree.plan.to_depth(depth + 1)
 
     def _acceptance(self, tree: Growing, depth: int, logits: Tensor) -> float:
-        """How likely the token after node `depth` is accepted once the node is, by its draft alone.
+        """Estimated probability that the token after node `depth` is accepted if the node is, from the
+        draft's logits alone.
 
-        Of drawn tokens that is what both distributions share, which on the shipped pair is half of the way
-        from the chance that two draws from the draft agree up to 1: where the draft is flat, they still
-        share half. Greedily the target agrees with a top token more often than its probability says.
+        For drawn tokens it is the probability that both distributions share. On the shipped pair that is
+        halfway between 1 and the probability that two draws from the draft agree, since flat distributions
+        still share half. Greedily, the target agrees with a top token more often than its probability says.
         """
         if not tree.sequence.greedy and self.draws is not Draw.DETERMINISTIC:
             (q,) = tree.q[depth]

@@ -26,7 +26,7 @@ DOUBT = 4.0
 
 
 class Holding:
-    """Of one sequence: the probability that a match of so many tokens goes on by one more."""
+    """For one sequence: the probability that a match of a given length goes on by one more token."""
 
     def __init__(self) -> None:
         self._right = [DOUBT * _prior(length) for length in range(LONGEST_MATCH + 1)]
@@ -50,7 +50,7 @@ def _prior(length: int) -> float:
 
 
 def alike(text: list[int], stop: int, other: list[int], other_stop: int) -> int:
-    """How many tokens before `stop` in the one are those before `other_stop` in the other, up to
+    """Number of equal tokens before `stop` in `text` and before `other_stop` in `other`, at most
     LONGEST_MATCH."""
     length = 0
     most = min(LONGEST_MATCH, stop, other_stop)
@@ -63,7 +63,7 @@ LONGEST_GRAM, SHORTEST_GRAM = 4, 2  # tokens that are looked up
 
 
 class _Place:
-    """Where one sequence copies from."""
+    """The place in its text that one sequence copies from."""
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}  # where each n-gram was last followed by something
@@ -73,7 +73,7 @@ class _Place:
         self._holding = Holding()
 
     def copy(self, sequence: Sequence, count: int) -> tuple[list[int], list[float]]:
-        """Up to `count` tokens, and how likely each is to be accepted."""
+        """Up to `count` copied tokens, and for each the estimated probability of acceptance."""
         tokens = sequence.tokens
         self._follow(tokens, sequence.prompt_length)
         copied: list[int] = []
@@ -90,7 +90,8 @@ class _Place:
         return copied, odds
 
     def _follow(self, tokens: list[int], prompt_length: int) -> None:
-        """The match ends, goes on or begins with each new token; a prompt only says what there is to copy."""
+        """Update the match with each new token: it ends, goes on or begins. Tokens of the prompt only
+        extend the text that is copied from."""
         for place in range(self._known, len(tokens)):
             if self._at >= 0:
                 right = tokens[self._at] == tokens[place]

@@ -26,10 +26,11 @@ from specops.engine.tree import Draw, TokenTree, Topology
 from specops.trees import TreeSpec
 
 MOST_PLACES = 16
-"""That a look-up takes, the newest: common pairs have thousands, and the newest say most."""
+"""Number of places that a look-up uses, the newest first. Common pairs have thousands, and the newest
+predict best."""
 
 MOST_TOKENS = 262_144
-"""Of ended sequences, before the oldest of them are forgotten; some 30 MB."""
+"""Number of tokens of ended sequences above which the oldest sequence is forgotten; about 30 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Match:
 
 
 class Texts:
-    """What was observed, by sequence. A sequence's list of tokens is stored as it is, not copied."""
+    """The observed texts, by sequence. A sequence's list of tokens is stored as it is, without a copy."""
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self._most_tokens = most_tokens
@@ -141,7 +142,7 @@ def likeliest(matches: list[Match], holding: Holding, count: int, depth: int) ->
 
 
 def continuations(matches: list[Match], holding: Holding) -> Iterator[tuple[int, float, list[Match]]]:
-    """What may come next: (token, its probability, the matches that go on with it), each token once."""
+    """The possible next tokens, each once: (token, probability, matches that go on with it)."""
     going_on = [match for match in matches if match.next < len(match.text)]
     if len(going_on) == 1:  # most places of a text occurred once before
         match = going_on[0]
@@ -204,7 +205,7 @@ class Suffix:
 
 
 class _Followed:
-    """How the matches of one sequence's last look-up went on."""
+    """Which matches of one sequence's last look-up went on."""
 
     def __init__(self, known: int) -> None:
         self.holding = Holding()

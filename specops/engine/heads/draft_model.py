@@ -1,8 +1,8 @@
-"""Drafts that are models: one of its own, or the target's first layers.
+"""Draft models: a separate model, or the target's first layers.
 
 Early exit (self-speculation; LayerSkip, arXiv 2404.16710) applies the target's norm and output layer after
 its first few layers. A target that was not trained for this predicts little there. An adapter, one matrix
-beside the identity, improves it. The draft has a KV cache of its own, for those layers only.
+beside the identity, improves it. The draft has a separate KV cache, for those layers only.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ class EagleHead(Draft):
     def draft(
         self, tokens: list[int], features: Tensor, spans: list[Span], cache: KVCache, wanted: list[int]
     ) -> tuple[Tensor, Tensor]:
-        """Of the `wanted` places in `tokens`, ascending, guesses [wanted, hidden] and [wanted, V] logits.
+        """Guesses [wanted, hidden] and logits [wanted, V] at the `wanted` places in `tokens`, ascending.
 
         features: [n, hidden] of the positions before the tokens. spans: as they follow each other in
-        `tokens`; where there is one, what is wanted of it is all, or its last token.
+        `tokens`. Where there is one span, `wanted` has all its tokens or the last one.
         """
         fed = torch.tensor(tokens)
         if len(spans) == 1 and len(wanted) == 1 and len(tokens) <= SHORT and self._in_one_call is not None:

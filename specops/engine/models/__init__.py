@@ -142,7 +142,7 @@ def eos_token_ids(folder: Path) -> frozenset[int]:
             try:
                 value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
             except (ValueError, AttributeError) as error:
-                raise ModelError(f"could not load {path}: it is no JSON object") from error
+                raise ModelError(f"could not load {path}: it is not a JSON object") from error
             if value is not None:
                 return frozenset(value if isinstance(value, list) else [value])
     return frozenset()

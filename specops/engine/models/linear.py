@@ -27,7 +27,7 @@ class Linear:
         self._bias = bias
         self._halved = _halved(weight)
         self.scale = 1.0
-        """Of `product`."""
+        """Factor of `product`: y = scale * product(x)."""
         if self._halved is not None:
             self._scale = 1 / self._halved.scale
             self.scale = self._scale if bias is None else 1.0

@@ -1,4 +1,4 @@
-"""What the engine needs of a model: its shape, its forward pass over the engine's cache, and its features."""
+"""The interface of a model: its shape, its forward pass over the engine's cache, and its features."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FeatureModel(Model, Protocol):
     def with_features(
         self, tokens: Tensor, layout: Layout, wanted: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """As `forward`, and the features of all n tokens, [n, width]."""
+        """The logits of `forward`, and the features of all n tokens, [n, width]."""
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor is: row-major, `offset` bytes into a safetensors file."""
+    """Location of a tensor: row-major, `offset` bytes into a safetensors file."""
 
     path: Path
     offset: int
@@ -68,7 +68,7 @@ def places(folder: Path) -> dict[str, Place]:
                 complete = int(entry["data_offsets"][1]) - int(entry["data_offsets"][0]) == place.size
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise ModelError(
-                    f"could not read {tensor} of {path}: its header tells {entry}",
+                    f"could not read {tensor} of {path}: its header has {entry}",
                     hint="weights are read from disk in float32, float16 or bfloat16 only",
                 ) from error
             if not complete or place.offset + place.size > path.stat().st_size:
@@ -116,7 +116,7 @@ def read(place: Place, into: Tensor | None = None, pay: Callable[[int], None] | 
 
 @dataclass(frozen=True)
 class Offload:
-    """Where the layers' weights stay, and how fast they are read."""
+    """Location of the layers' weights, and the rate of reading them."""
 
     source: Literal["disk", "host"]
 
@@ -374,8 +374,8 @@ def _place(folder: Path, found: dict[str, Place], name: str, weight: Tensor) -> 
         )
     if found[name].shape != tuple(weight.shape):
         raise ModelError(
-            f"could not load a model from {folder}: {name} is of the shape {found[name].shape}, where "
-            f"config.json tells of {tuple(weight.shape)}",
+            f"could not load a model from {folder}: {name} has the shape {found[name].shape}, but "
+            f"config.json requires {tuple(weight.shape)}",
             hint="copy the folder again; config.json and the weights must be of the same model",
         )
     return found[name]

@@ -108,7 +108,7 @@ def start(
     """
     if arguments["speculate"] and parse_tree(arguments["tree"]).kind == "auto":
         raise UsageError(
-            "a tree cannot be chosen by what steps take on several devices: each would choose for itself",
+            "the tree auto is unsupported on several devices: each would choose its own",
             hint="name a tree, such as chain:3",
         )
     if arguments["device"] not in ("cpu", "cuda"):
@@ -129,9 +129,9 @@ def start(
 
 
 JOIN = 120.0
-"""Seconds in which a follower must have started; most go into importing torch."""
+"""Timeout of a follower's start, in seconds; most of it goes into importing torch."""
 GOODBYE = 10.0
-"""Seconds in which a follower must have ended."""
+"""Timeout of a follower's end, in seconds."""
 
 
 class Followers:

@@ -33,7 +33,7 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 @dataclass(frozen=True)
 class Parallel:
-    """How a target is divided: each layer into `ranks` parts (tensor), or the layers among `ranks` stages
+    """Division of a target: each layer into `ranks` parts (tensor), or the layers among `ranks` stages
     (pipeline)."""
 
     kind: Kind
@@ -48,7 +48,8 @@ class Parallel:
 
     @staticmethod
     def parse(text: str) -> Parallel:
-        """From tensor:2 or pipeline:2. Raises UsageError for other text."""
+        """The division that `text` describes, such as tensor:2 or pipeline:2. Raises UsageError for other
+        text."""
         kind, _, ranks = text.partition(":")
         return Parallel(kind, int(ranks) if ranks.isascii() and ranks.isdigit() else 0)  # type: ignore[arg-type]
 
@@ -112,7 +113,8 @@ class Ranks:
         return x
 
     def broadcast_work(self, what: Any = None) -> Any:
-        """As `broadcast`, for a follower without work, which may wait for any time."""
+        """Rank 0's object, on all ranks, as `broadcast`; a follower without work waits for it without a
+        timeout."""
         return self._object_of_first(what, self._idle)
 
     def broadcast(self, what: Any = None) -> Any:

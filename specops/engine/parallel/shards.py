@@ -18,7 +18,7 @@ from specops.engine.parallel.process_group import Ranks
 from specops.errors import ModelError
 
 WHOLE = {"replicated_with_grad_allreduce", "embedding_rowwise"}
-"""What each rank holds whole: small norms, and the embedding, of which a token needs one row."""
+"""Parts that each rank holds whole: small norms, and the embedding, of which a token needs one row."""
 
 _DEAL = "deal its layers out: pipeline in place of tensor"
 
@@ -55,7 +55,7 @@ def cut_layers(source: Any, ranks: Ranks) -> None:
         if style is None or style in WHOLE:
             continue
         if not isinstance(module, nn.Linear):
-            raise ModelError(f"could not cut {name} into parts: {path} is no linear layer", _DEAL)
+            raise ModelError(f"could not cut {name} into parts: {path} is not a linear layer", _DEAL)
         if style == "colwise":
             _keep_rows(module, ranks)
         elif style == "rowwise":
@@ -117,15 +117,17 @@ def deal_layers(source: Any, ranks: Ranks) -> int:
     found = [at for at, path in enumerate(plan) if isinstance(getattr(body, path, None), nn.ModuleList)]
     if len(found) != 1 or plan[: found[0]] != ["embed_tokens"] or len(plan) != found[0] + 2:
         raise ModelError(
-            f"could not deal out the layers of {name}: transformers has no pipeline plan for it that goes "
-            "from an embedding over layers to a norm",
+            f"could not divide the layers of {name}: transformers has no pipeline plan for it from an "
+            "embedding over layers to a norm",
             hint="run it on one device, or take a target of the Llama family",
         )
     path, norm = plan[found[0]], plan[found[0] + 1]
     layers = getattr(body, path)
     stage, last = (ranks.rank - 1) % ranks.size, ranks.size - 1
     if len(layers) < ranks.size:
-        raise ModelError(f"could not deal out {len(layers)} layers to {ranks.size} ranks", "take fewer ranks")
+        raise ModelError(
+            f"could not divide {len(layers)} layers among {ranks.size} ranks", "take fewer ranks"
+        )
     bounds = [len(layers) * place // ranks.size for place in range(ranks.size + 1)]
     start, stop = bounds[stage], bounds[stage + 1]
     for layer in layers[start:stop]:

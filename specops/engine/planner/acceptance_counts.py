@@ -1,4 +1,4 @@
-"""What was accepted, remembered for a while: counts in which an older observation weighs less. Pure."""
+"""Counts of accepted tokens in which older observations weigh less. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ MEMORY = 256
 hundred verifications, and a rate of 0.7 is known to about 0.04."""
 
 SELDOM = 32
-"""The same where observations are few and far between, and the traffic may be another each time."""
+"""The same for rare observations, between which the traffic may change."""
 
 PRIOR = (0.6, 0.3, 0.2, 0.15)
-"""By rank, where the ranks before it were not: about what small drafts reach (`specops bench acceptance`)."""
+"""Acceptance rates by rank, if the ranks before it were rejected: about those of small drafts (`specops
+bench acceptance`)."""
 
 PRIOR_WEIGHT = 8.0
-"""Observations that the prior, or a depth that is less deep, counts for."""
+"""Number of observations that the prior counts for, and at each depth the rate of the depth above."""
 
 _HEAVY = 1e12
 
 
 class _Fading:
-    """Instead of all counts shrinking at each observation, each new observation weighs more."""
+    """Weights of observations. Instead of all counts shrinking at each observation, each new one weighs
+    more."""
 
     def __init__(self) -> None:
         self.weight = 1.0
@@ -41,8 +43,8 @@ class _Fading:
 
 
 class Grown:
-    """Of trees that a draft grew: how often the child of each rank was accepted, where its parent was and its
-    siblings before it were not. So ranks that were seldom tried do not take from those that were."""
+    """Acceptance of trees that a draft grew: how often the child of each rank was accepted, if its parent
+    was and its siblings before it were not. So rarely tried ranks do not distort the others."""
 
     def __init__(self, depth: int, ranks: int = len(PRIOR)) -> None:
         self._tried = [[0.0] * ranks for _ in range(depth)]
@@ -65,7 +67,7 @@ class Grown:
 
     @property
     def observations(self) -> list[list[float]]:
-        """By depth and rank, how often it was tried; what was long ago counts for less."""
+        """Number of trials, [depth][rank]; old ones count for less."""
         return [[value / self._fading.weight for value in row] for row in self._tried]
 
     @property
@@ -88,7 +90,7 @@ class Grown:
 
 
 class Copied:
-    """Of copies (n-grams): how far a look-up goes, and how much of it was right."""
+    """Acceptance of copies (n-grams): how far a look-up goes, and how much of it is right."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -111,13 +113,13 @@ class Copied:
         return self._looks[0][0] / self._fading.weight
 
     def expected(self, count: int) -> tuple[float, float]:
-        """With copies of up to `count` tokens: (tokens a step, tokens drafted a step). Nothing found until
-        something was."""
+        """Expected (tokens a step, tokens drafted a step) with copies of up to `count` tokens; (1, 0)
+        before the first look-up that found any."""
         looks = self._looks[0][0] + PRIOR_WEIGHT * self._fading.weight
         return 1 + sum(self._right[0][:count]) / looks, sum(self._offered[0][:count]) / looks
 
     def lengths(self, count: int) -> list[float]:
-        """With copies of up to `count` tokens: the share of look-ups that give 0, 1, ... `count` of them."""
+        """Shares of look-ups that give 0, 1, …, `count` tokens, with copies of up to `count` tokens."""
         looks = self._looks[0][0] + PRIOR_WEIGHT * self._fading.weight
         reached = [1.0, *(offered / looks for offered in self._offered[0][:count]), 0.0]
         return [here - further for here, further in pairwise(reached)]
@@ -125,20 +127,20 @@ class Copied:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of a sequence, in the mean of the last ones that ended."""
+    """Mean lengths of the last sequences that ended, in tokens."""
 
     prompt: float = 0.0
     written: float = 1.0
 
 
 class Ended:
-    """Of sequences that have ended: how long they were. What grows trees has to read their prompts."""
+    """Lengths of sequences that have ended. A draft has to read their prompts."""
 
     def __init__(self) -> None:
         self._prompt, self._written, self._ended = [[0.0]], [[0.0]], [[0.0]]
         self._fading = _Fading()
         self.lengths = Lengths()
-        """Without any prompt until one has ended."""
+        """The means; a prompt of 0 tokens until a sequence has ended."""
 
     def see(self, prompt: int, written: int) -> None:
         if written == 0:

@@ -1,18 +1,18 @@
-"""What steps take, by the size of the batch and of its trees: measured once, corrected by every step. Pure.
+"""The time of a step by its batch size and trees: measured once, corrected by every step. Pure.
 
 The first measurement (warm_up.py) gives the form: the target's pass by its tokens at a few batch sizes, the
-draft's passes by their nodes. Every step since says how far off that is where the engine works now: by the
-median of the last few ratios, for each batch and number of tokens, since a median forgets a step that was
-held up. Where nothing was observed the nearest number of tokens, and then the nearest batch, says it.
+draft's passes by their nodes. Each later step gives a ratio of observed to expected time. The median of the
+last few ratios, for each batch and number of tokens, corrects the form; a median ignores a step that was
+delayed. Where nothing was observed, the nearest number of tokens is used, and then the nearest batch.
 
-A machine that slows down slows down every tree, but only the one in use shows it. So ratios are taken over
-how slow the machine is at the time, the median over the last steps of any kind: else the planner would flee
-from every busy minute to the tree that it remembers from a quiet one.
+A machine that slows down slows down every tree, but only the tree in use shows it. So ratios are divided by
+the slowness of the machine, the median over the last steps of any kind. Otherwise the planner would leave a
+tree in every busy minute for one that it remembers from a quiet one.
 
-How slow it is cannot be inferred from how slow the tree in use is, if that was first observed while the
-machine was thought slower than it was: all others would look as much slower for ever. So where the machine
-is thought much slower, or faster, a ratio that is more like what was expected without that is taken as it
-is."""
+The slowness must not be inferred from a tree that was first observed while the machine was wrongly considered
+slow: all other trees would look slower for ever. So where the machine is considered much slower, or faster,
+and the plain ratio is nearer to the expected one, the plain ratio is stored.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds by a count, linear between the counts that were measured; beyond the last as between the last
-    two, before the first as at the first."""
+    """Seconds by a count, linear between the measured counts. Beyond the last count the slope of the last
+    two applies; before the first, its value does."""
 
     points: tuple[tuple[int, float], ...]
-    """At least two, ascending."""
+    """(count, seconds), at least two, by ascending count."""
 
     @staticmethod
     def rising(found: Mapping[int, Sequence[float]]) -> Curve:
@@ -58,19 +58,19 @@ class Curve:
 
 
 REMEMBERED = 9
-"""Ratios of one kind of step."""
+"""Number of ratios that are stored for each kind of step."""
 
 KNOWN = 3
-"""Ratios after which a kind of step says how slow the machine is."""
+"""Number of ratios from which a kind of step shows the slowness of the machine."""
 
 SLOW = 1.25
-"""A slowness, or the inverse of one, beyond which it is checked."""
+"""Slowness, or its inverse, above which a ratio is checked."""
 
 UNSEEN = 0.03
-"""The relative error of what is known of steps that were not observed, or seldom."""
+"""Relative error of the expected time of steps that were rarely observed, or never."""
 
 MOST_KINDS = 512
-"""Kinds of steps that are remembered; the one unseen for longest is forgotten."""
+"""Number of kinds of steps that are stored; the one not observed for longest is dropped."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +88,20 @@ class Base:
     """The first measurement, in seconds."""
 
     target: dict[int, Curve]
-    """By batch: the target's pass and the verification, by the tokens of all its trees with their roots."""
+    """Time of the target's pass and the verification, by batch size and by the tokens of all trees, roots
+    included."""
 
     first: Curve
-    """The draft's first pass, by batch."""
+    """Time of the draft's first pass, by batch size."""
 
     level: Curve
-    """A further pass of the draft, by its nodes, of all trees."""
+    """Time of a further pass of the draft, by its nodes in all trees."""
 
     rest: Curve
-    """Committing, by batch."""
+    """Time of committing, by batch size."""
 
     def form(self, batch: int, nodes: int) -> _Form:
-        """All of it at one batch size, for trees of up to `nodes` nodes."""
+        """The measurement at one batch size, for trees of up to `nodes` nodes."""
         if (batch, nodes) not in self._forms:
             self._forms[batch, nodes] = _Form(
                 verify=tuple(self.verify(batch, batch * (1 + count)) for count in range(nodes + 1)),
@@ -129,37 +130,38 @@ ROUGH = Base(
     level=Curve(((1, 0.15), (17, 0.3))),
     rest=Curve(((1, 0.05), (17, 0.2))),
 )
-"""Without a first measurement: the form of some model on some machine. Steps say the rest."""
+"""The form that is used without a first measurement; the steps correct it."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """Seconds at one batch size, as tables: what `plan.ranked` asks a few hundred times."""
+    """Seconds at one batch size, as tables that `tree_choice.ranked` reads a few hundred times."""
 
     batch: int
     plain: float
     verify: tuple[float, ...]
-    """By the nodes of each tree, without the root."""
+    """Time of verification, by the nodes of each tree without the root."""
 
     first: float
     level: tuple[float, ...]
-    """By the nodes of each tree on the level; [0] is not used."""
+    """Time of a draft pass, by the nodes of each tree on the level; [0] is not used."""
 
     rest: float
     look_up: float
     copied: tuple[float, ...]
-    """As `verify`, of copies: trees of different lengths, which are not verified in one call."""
+    """Time of verification of copies, whose trees have different lengths and need several calls; indexed
+    as `verify`."""
 
     def step(self, levels: Sequence[int], batch: int = 1) -> float:
-        """Of this batch, whatever `batch` is."""
+        """Seconds of a step at this batch size with `levels` nodes on each level. `batch` is ignored."""
         if not levels:
             return self.plain
         drafted = self.first + sum(self.level[nodes] for nodes in levels[:-1])
         return drafted + self.verify[sum(levels)] + self.rest
 
     def copying(self, drafted: float, lengths: Sequence[float]) -> float:
-        """A step whose trees have `drafted` copied tokens each, in the mean; lengths[n] of them have n. Of
-        one sequence every length takes its own time: where little is found, most steps are plain ones."""
+        """Seconds of a step with copies. drafted: the mean number of copied tokens per tree. lengths[n]:
+        the share of trees with n tokens; for one sequence, each length is counted by its own time."""
         if self.batch == 1:
             passes = sum(share * verify for share, verify in zip(lengths, self.verify, strict=False))
             return self.look_up + passes + self.rest
@@ -170,7 +172,7 @@ class Here:
 
 
 class _Ratios:
-    """Observed over expected, by batch and a count."""
+    """Ratios of observed to expected time, by batch size and a count."""
 
     def __init__(self) -> None:
         self._observed: dict[tuple[int, int], deque[float]] = {}
@@ -184,7 +186,8 @@ class _Ratios:
             del self._observed[next(iter(self._observed))]
 
     def error(self, batch: int, count: float) -> float:
-        """Of the median of a kind of step, relative: by the median of the deviations from it."""
+        """Relative error of the median ratio, from the median deviation; `UNSEEN` with too few
+        observations."""
         ratios = self._observed.get((batch, _bucket(count)), ())
         if len(ratios) < KNOWN:
             return UNSEEN
@@ -197,7 +200,7 @@ class _Ratios:
         return statistics.median(ratios) if len(ratios) >= KNOWN else None
 
     def at(self, batch: int) -> _At:
-        """Of this batch; of the nearest one that was observed where it was not."""
+        """The median ratios of this batch size, or of the nearest one that was observed."""
         sizes = {size for size, _ in self._observed}
         if not sizes:
             return _At(())
@@ -214,7 +217,8 @@ class _At:
     points: tuple[tuple[int, float], ...]
 
     def __call__(self, count: float) -> float:
-        """Linear between the counts that were observed, and as at the nearest beyond them; 1 without any."""
+        """The ratio at `count`: linear between observed counts, that of the nearest beyond them; 1 without
+        any."""
         if not self.points:
             return 1.0
         place = _bucket(count)
@@ -229,7 +233,8 @@ class _At:
 
 
 def _bucket(count: float) -> int:
-    """Every count up to 8 apart, further up about an eighth apart."""
+    """The bucket of a count: each count up to 8 has its own; larger buckets span about an eighth of the
+    count."""
     return round(count) if count <= 8 else round(8 * math.log2(count)) - 16
 
 
@@ -241,10 +246,11 @@ class Paid:
         self._look_up, self._rest = _Ratios(), _Ratios()
         self._recent: deque[float] = deque(maxlen=REMEMBERED)
         self.slowness = 1.0
-        """Of the machine, over the last steps; 1 as it was when most of what is known was observed."""
+        """Slowness of the machine over the last steps, as a ratio; 1 is its state during most
+        observations."""
 
     def verified(self, batch: int, tokens: int, seconds: float, *, ragged: bool) -> None:
-        """A pass over `tokens` of `batch` trees; ragged: of different shapes."""
+        """Record a pass over `tokens` tokens of `batch` trees. ragged: the trees have different shapes."""
         ratios = self._copied if ragged else self._verify
         ratio = seconds / self.base.verify(batch, tokens)
         usual = ratios.known(batch, tokens)
@@ -259,12 +265,12 @@ class Paid:
         ratios.add(batch, tokens, ratio if mistaken else now)
 
     def grew(self, batch: int, levels: Sequence[int], seconds: float) -> None:
-        """Trees with so many nodes on each level were drafted for a batch."""
+        """Record that trees with `levels` nodes on each level were drafted for a batch."""
         self._draft.add(batch, 1, seconds / self._grow(batch, levels) / self.slowness)
 
     def caught_up(self, batch: int, levels: Sequence[int], tokens: int, seconds: float) -> None:
-        """Trees were drafted for a batch, and `tokens` read of sequences that the draft had fallen behind
-        with: what that took longer than the trees alone do."""
+        """Record a step that drafted trees and read `tokens` tokens to catch up; the time beyond the
+        trees' own counts as reading."""
         growing = self._grow(batch, levels) * self._draft.at(batch)(1)
         reading = max(0.0, seconds / self.slowness - growing)
         self._read.add(1, tokens, reading / self.base.level.at(tokens))
@@ -277,11 +283,11 @@ class Paid:
 
     @property
     def known(self) -> int:
-        """Kinds of steps that are remembered."""
+        """Number of kinds of steps with observations."""
         return sum(map(len, (self._verify, self._copied, self._draft, self._read, self._look_up, self._rest)))
 
     def here(self, batch: int, nodes: int) -> Here:
-        """All that is known of steps with trees of up to `nodes` nodes."""
+        """The expected times of steps with trees of up to `nodes` nodes."""
         verify, copied, slow = self._verify.at(batch), self._copied.at(batch), self.slowness
         form = self.base.form(batch, nodes)
         draft, rest = slow * self._draft.at(batch)(1), slow * form.rest * self._rest.at(batch)(1)
@@ -304,12 +310,12 @@ class Paid:
         )
 
     def read(self, tokens: int) -> float:
-        """The draft's pass over so many tokens of one sequence that it has fallen behind with."""
+        """Seconds of the draft's pass over `tokens` tokens of a sequence that it catches up with."""
         ratio = self._read.at(1)(tokens) if len(self._read) else self._draft.at(1)(1)
         return self.slowness * self.base.level.at(tokens) * ratio
 
     def error(self, batch: int, tokens: int) -> float:
-        """Of what a pass over `tokens` of `batch` trees is said to take, relative."""
+        """Relative error of the expected time of a pass over `tokens` tokens of `batch` trees."""
         return self._verify.error(batch, tokens)
 
     def _grow(self, batch: int, levels: Sequence[int]) -> float:

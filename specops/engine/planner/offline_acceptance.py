@@ -101,7 +101,8 @@ def multi_step_of(p: Tensor, q: Tensor, tokens: Tensor, k: int, generator: torch
 def _without_replacement(
     p: Tensor, q: Tensor, k: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """After each of k draws: [n], the probability that all were rejected, and [n, V], the residual then."""
+    """Yields, after each of k draws, the probability that all were rejected, [n], and the residual then,
+    [n, V]."""
     rejected = torch.ones_like(p[..., 0])
     for _ in range(k):
         rejected = rejected * _rejection(p, q)
@@ -188,7 +189,7 @@ EXPECTED_NODES: dict[str, Expected] = {
     "traversal": partial(leaf_to_root, Traversal()),
     "ranked": partial(leaf_to_root, Ranked()),
 }
-"""By the verifier's name, from the plainest on."""
+"""Expected accepted nodes by the verifier's name, from the plainest on."""
 
 Rates = dict[str, list[float]]
 """By rule, one of `RULES`, at widths 1, 2, …"""
@@ -205,10 +206,11 @@ def trace(
     ranks: int,
     seed: int,
 ) -> Trace:
-    """How trees up to `depth` deep with up to `ranks` children a node fare on what the target has `written`.
+    """A trace of trees of up to `depth` levels and `ranks` children a node on the text that the target has
+    `written`.
 
-    temperature: at which it was written. At 0, and under naive verification, a token is accepted or it is
-    not; above, trees are drawn without replacement and verified in many steps, and it has a probability.
+    temperature: that of the text. At 0, and under naive verification, a token is accepted or not. Above 0,
+    trees are drawn without replacement and verified in many steps, so that each token has a probability.
     """
     whole, first = prompt + written, len(prompt)
     ranks = min(ranks, pair.target.shape.vocab)
@@ -228,7 +230,7 @@ def trace(
 
 @torch.inference_mode()
 def rates(pair: Pair, prompt: list[int], tokens: int, widths: int, seed: int) -> Rates:
-    """By rule, the mean rate at the root of a tree, over a continuation of `tokens` tokens."""
+    """Mean acceptance rate at the root of a tree, by rule, over a continuation of `tokens` tokens."""
     if len(prompt) + tokens > pair.positions:
         raise UsageError(
             f"{len(prompt)} tokens of prompt and {tokens} after them do not fit in {pair.positions} "
@@ -277,7 +279,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trace:
-    """What the target wrote after a prompt, and how a draft would have fared on it."""
+    """The target's text after a prompt, and the acceptance that a draft would have had on it."""
 
     prompt: tuple[int, ...]
     written: tuple[int, ...]  # n tokens
@@ -302,7 +304,7 @@ class Trace:
         return found
 
     def steps(self, widths: Sequence[int]) -> float:
-        """Expected, with the expansion <widths>, the step that reads the prompt included."""
+        """Expected number of steps with the expansion <widths>, the step that reads the prompt included."""
         n, depth = len(self.written), len(widths)
         reached = np.concatenate((np.ones((n, 1)), self.accepted(widths), np.zeros((n, 1))), axis=1)
         ends = -np.diff(reached)  # [n, depth + 1]: after 0, 1, … accepted tokens
@@ -334,7 +336,7 @@ class Table:
 
 
 def table(traces: Sequence[Trace], depth: int) -> Table:
-    """Every position is a root. `depth` levels."""
+    """The table of acceptance over `traces`, with every position as a root, for `depth` levels."""
     ranks = max(trace.hits.shape[-1] for trace in traces)
     parents, accepted = np.zeros(depth), np.zeros((depth, ranks))
     for trace in traces:
@@ -351,10 +353,11 @@ def table(traces: Sequence[Trace], depth: int) -> Table:
 
 
 def copied(trace: Trace, count: int) -> list[int]:
-    """With n-gram drafts of up to `count` tokens: how many were drafted at each step, the first included.
+    """Number of tokens drafted at each step with n-gram drafts of up to `count` tokens, the first step
+    included.
 
-    By the drafter itself, which looks at the tokens alone. A copied token is right or it is not, greedily
-    and under naive verification, which is lossless for it.
+    The drafter itself drafts them, from the tokens alone. A copied token is right or wrong, greedily and
+    under naive verification, which is lossless for it.
     """
     drafter = NGram(count)
     prompt, whole = list(trace.prompt), [*trace.prompt, *trace.written]

@@ -1,16 +1,16 @@
-"""The tree of the next step: what is best by what was observed, changed only for a gain that lasts. Pure.
+"""The tree of the next step: the best by observation, changed only for a lasting gain. Pure.
 
-Four things keep a planner honest that learns from its own steps:
+Four rules limit errors, since the planner learns from its own steps:
 
-- It changes trees when another is predicted to be faster by `MARGIN` at `PATIENCE` reckonings in a row, so
-  that noise in the clock does not make it swing.
-- It drafts only where that is predicted to be faster than none by `CLEAR` and the error of both: no draft is
-  what cannot disappoint. What drafting takes counts whole, the reading of prompts included.
-- What it does not do it does not see. So it asks now and then: a step is drafted one of the next best trees;
-  where the draft reads nothing, one sequence alone is. All of that together may cost `EXPLORED` of the time;
-  what a question costs is what its step took longer than its tokens usually take.
-- Copies are looked up for one sequence at a time even where they are not drafted: whether they were right
-  shows in what is written, and costs no verification.
+- It changes trees if another is predicted to be faster by `MARGIN` in `PATIENCE` evaluations in a row, so
+  that noise in the clock does not make it oscillate.
+- It drafts only where drafting is predicted to be faster than no draft, by `CLEAR` and the error of both:
+  no draft has a known speed. The whole time of drafting counts, the reading of prompts included.
+- It observes only the tree that it uses. So some steps are trials: a step is drafted with one of the next
+  best trees; where the draft follows no sequence, one sequence alone is. Trials may cost `EXPLORED` of the
+  time. The cost of a trial is the time of its step beyond the usual time of its tokens.
+- Copies are looked up for one sequence at a time even where they are not drafted: the output shows whether
+  they were right, and no verification is needed.
 """
 
 from __future__ import annotations
@@ -28,57 +28,57 @@ from specops.trees import parse_tree
 
 NONE = "none"
 DEPTH = 8
-"""Levels of a tree, at most."""
+"""Largest number of levels of a tree."""
 
 COPIES = (2, 4, 6, 8)
-"""Tokens copied at most, that are looked at. What a shorter copy brings is read off the longest, which takes
-a long run of right tokens for one step: the more so, the longer the longest is."""
+"""Limits on copied tokens that are considered. The longest look-up also shows what shorter copies bring.
+It takes a long run of right tokens in one step, more so the longer it is."""
 
 CLEAR = 0.03
-"""Of what none gives: the least that a draft is to gain, beyond the errors of what is known of both."""
+"""Smallest gain of a draft over no draft, as a share, beyond the errors of both predictions."""
 
 MARGIN = 0.03
 PATIENCE = 3
 RECKON, SELDOM_RECKON = 16, 64
-"""Steps between two reckonings, which take some hundreds of microseconds: the second once there were `YOUNG`
-of them and no other tree comes near."""
+"""Steps between two evaluations, which take some hundred microseconds. The second applies after `YOUNG`
+evaluations while no other tree is within `NEAR`."""
 
 YOUNG, NEAR = 32, 0.1
 
 RANK = 16
-"""Reckonings after which every tree is looked at again, and not only the `SHORT` best of the last time."""
+"""Number of evaluations after which all trees are considered, not only the `SHORT` best of the last time."""
 
 SHORT = 6
 SETTLING = 4
-"""Steps of one tree after which it takes what it usually does: right after another's, whose weights have
-pushed the target's out of the cache, a plain step takes up to twice as long."""
+"""Steps of one tree until its time is the usual one. After another tree, whose weights displaced the
+target's in the cache, a plain step takes up to twice as long."""
 
 LASTS = SETTLING + 4
-"""Steps of a question to all sequences."""
+"""Steps of a trial on all sequences."""
 
 EXPLORED = 0.01
-"""Of the time, for asking."""
+"""Share of the time that trials may cost."""
 
 RARELY = 0.1
-"""Of a plain step: what a question is reckoned to cost at least, so that a cheap one is not tried at each
+"""Smallest assumed cost of a trial, as a share of a plain step, so that a cheap trial is not made at each
 step."""
 
 WIDE = ("expand:3,1", "expand:2", "chain:1")
-"""What is tried to learn of the second and third rank, which chains do not show: the first that fits."""
+"""Trees tried to observe the second and third rank, which chains do not show: the first that fits."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a step is to draft."""
+    """The trees that a step drafts."""
 
     tree: str
-    """For every sequence."""
+    """Tree of every sequence."""
 
     trial: str | None = None
-    """A question: another tree, in place of it."""
+    """Tree of a trial, drafted instead."""
 
     alone: bool = False
-    """Whether it is tried on one sequence only, the one that the draft is least behind of."""
+    """Whether the trial is on one sequence only, the one that the draft is least behind of."""
 
     @property
     def common(self) -> str:
@@ -88,24 +88,23 @@ class Turn:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a step was. Of one in which a draft caught up only that is learned; other steps that read a prompt
-    are not shown."""
+    """Observed times of a step, in seconds. From a step in which a draft caught up, only that is learned;
+    other steps that read a prompt are not observed."""
 
     batch: int
     turn: Turn
     levels: tuple[int, ...] | None
-    """Nodes on each level of the trees that were grown, where all are of this one shape; () where none was
-    grown."""
+    """Nodes on each level of the grown trees; () if none was grown, None if their shapes differ."""
 
     tokens: int
-    """Of all trees, with their roots."""
+    """Number of tokens in all trees, roots included."""
 
     emitted: int
     draft: float
     verify: float
     rest: float
     read: int = 0
-    """Tokens that the draft read of sequences that it had fallen behind with."""
+    """Number of tokens that the draft read to catch up."""
 
     lengths: Lengths = field(default_factory=Lengths)
 
@@ -115,36 +114,39 @@ class Observation:
 
 
 class Plans(Protocol):
-    """What the drafter `auto` asks, and tells."""
+    """The planner's interface for the drafter `auto`."""
 
     def turn(self, batch: int, behind: Callable[[], int] | None) -> Turn:
-        """For a batch of so many sequences; `behind`: tokens that the draft has not read of the one that it
-        is least behind of. None where this step is none to ask in: a prompt is being read."""
+        """The trees of the next step for `batch` sequences.
+
+        behind: returns the fewest tokens by which the draft is behind of any sequence; None if the step reads
+        a prompt, so that no trial is made.
+        """
 
     def learn(self, observed: Observation) -> None: ...
 
     def grown(self, topology: Topology, path: Sequence[int]) -> None:
-        """A tree was verified."""
+        """Record the verdict on a tree: the nodes on `path` were accepted."""
 
     def copied(self, found: int, right: int) -> None:
-        """A look-up of `found` tokens was compared with what was written; the first `right` agree."""
+        """Record a look-up of `found` tokens, of which the first `right` agree with the output."""
 
 
 @dataclass
 class _Held:
-    """At one batch size."""
+    """The planner's choice at one batch size."""
 
     option: Option
     short: list[str]
     grown: str
-    """The best that the draft grows."""
+    """The best tree that the draft grows."""
 
     wins: int = 0
     reckoned: int = 0
-    """At which step."""
+    """Step of the last evaluation."""
 
     pause: int = RECKON
-    """Steps until it is reckoned again."""
+    """Steps until the next evaluation."""
 
     reckonings: int = 0
 
@@ -160,23 +162,23 @@ class Planner:
     accepted: Grown = field(default_factory=lambda: Grown(DEPTH))
     copies: Copied = field(init=False)
     lengths: Lengths = field(default_factory=Lengths)
-    """Of the sequences that are decoded."""
+    """Mean lengths of the last sequences."""
 
     seconds: float = 0.0
     trial_seconds: float = 0.0
-    """Of these, what asking cost."""
+    """Part of `seconds` that trials cost."""
 
     _held: dict[int, _Held] = field(default_factory=dict)
     _credit: float = 0.0
     _saved_for: float = 0.0
     _trials: int = 0
-    """Questions."""
+    """Number of trials."""
 
     _asking: tuple[int, Turn, int] | None = None
-    """At which batch size, what, and for how many steps more."""
+    """Batch size of the running trial, its trees, and its remaining steps."""
 
     _settled: tuple[int, str, int] = (0, "", 0)
-    """Batch size and tree of the last steps, and how many there were."""
+    """Batch size and tree of the last steps, and their number."""
 
     _steps: int = 0
     _grows_now: bool = False
@@ -244,7 +246,7 @@ class Planner:
         self.copies.see(found, right)
 
     def options(self, batch: int) -> list[Option]:
-        """Every way to decode a batch of so many, the best first."""
+        """All ways to decode a batch of `batch` sequences, the best first."""
         here = self.paid.here(batch, self.most_nodes)
         found = tree_choice.ranked(self._rates(), here, batch=batch, most_nodes=self.most_nodes)
         found = [*self._with_prompts(found, batch), *self._copying(here)]
@@ -261,7 +263,8 @@ class Planner:
         return Option(f"ngram:{count}", tokens, here.copying(drafted, self.copies.lengths(count)))
 
     def _with_prompts(self, options: Sequence[Option], batch: int) -> list[Option]:
-        """With the draft's reading of prompts, spread over what is written: all wait while it reads one."""
+        """The options with the time in which the draft reads prompts, spread over the output; all
+        sequences wait for it."""
         if self.lengths.prompt == 0 or not self.grows:
             return list(options)
         token = batch * self.paid.read(round(self.lengths.prompt)) / self.lengths.written
@@ -273,7 +276,8 @@ class Planner:
         ]
 
     def _to_beat(self, options: Sequence[Option], batch: int) -> list[Option]:
-        """As they are to be compared: `none` as if it gave what a draft has to."""
+        """The options as they are compared: `none` with the gain that a draft must have, the others
+        without their error."""
         error = self.paid.error(batch, batch)
         return [
             replace(option, tokens_per_step=option.tokens_per_step * (1 + CLEAR + error))
@@ -316,7 +320,7 @@ class Planner:
             held.option, held.wins = next(each for each in options if each.tree == best.tree), 0
 
     def _question(self, batch: int, behind: int, held: _Held) -> Turn | None:
-        """What is tried in this step, where the credit is enough for it."""
+        """The trial of this step; None if the credit does not cover its cost."""
         trial = self._questions_at(batch, behind, held)
         if not trial:  # trees of one node, without a draft: copies start at two
             return None
@@ -330,8 +334,9 @@ class Planner:
         return question
 
     def _questions_at(self, batch: int, behind: int, held: _Held) -> list[Turn]:
-        """Of all sequences what can be drafted for all at once; of one alone what needs a draft that reads
-        nothing of the others, and what shows its further ranks."""
+        """Possible trials at this batch size. Trees that the draft can grow for all sequences are tried on
+        all. On one sequence alone are tried: trees for which the draft would have to catch up, and a wide
+        one that shows further ranks."""
         tree = held.option.tree
         follows = (batch == 1 and behind <= DEPTH + 1) or parse_tree(tree).needs_draft
         rivals = [each for each in held.short if each not in (tree, NONE)]
@@ -345,7 +350,8 @@ class Planner:
         return trial
 
     def _cost(self, question: Turn, batch: int, behind: int, held: _Held) -> float:
-        """Predicted; of what is tried alone as if nothing of it were accepted."""
+        """Predicted cost of a trial, in seconds. A trial on one sequence counts as if nothing of it were
+        accepted."""
         assert question.trial is not None
         here = self.paid.here(batch, self.most_nodes)
         least = RARELY * here.plain
@@ -361,8 +367,7 @@ class Planner:
 
 
 def _short(options: Sequence[Option]) -> list[str]:
-    """The best few, and the best of each kind; the smallest first, which is taken where others are no
-    better."""
+    """The best few trees and the best of each kind, the smallest first, which wins among equals."""
     kinds = {parse_tree(option.tree).kind: option.tree for option in reversed(options)}
     found = {*(option.tree for option in options[:SHORT]), *kinds.values()}
     return sorted(found, key=lambda tree: (parse_tree(tree).nodes, tree))

@@ -1,15 +1,15 @@
-"""What a step costs, measured in the engine's own steady state, on real prompts.
+"""The cost of a step, measured in the engine's steady state on real prompts.
 
-A forward pass timed in a loop of its own is not what a step pays: between two verifications a draft's
-weights have left the cache, and after drafting so have some of the target's (LOG.md). So engines with a few
-different trees, the probes, decode the same text in turn, and what the parts of a step cost is read off
-their clocks. The steps of other trees are put together from the parts:
+A forward pass timed in a separate loop does not show the cost in a step. Between two verifications the
+draft's weights leave the cache, and after drafting so do some of the target's (LOG.md). So engines with a few
+different trees, the probes, decode the same text in turn. Their times give the cost of each part of a step.
+The steps of other trees are the sum of their parts:
 
     the draft's first pass, and one for each further level, by its nodes
     + the target's pass and verification, by the tree's tokens, and what draft passes cost it in lost cache
     + committing, which has to gather where a tree branches
 
-All is measured at a short and a long context, and linear in between, as attention is.
+Each part is measured at a short and a long context, and is linear in between, as attention is.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from specops.trees import parse_tree
 
 PLAIN, LEAST = "none", "chain:1"
 DEEP, WIDE = "chain:8", "expand:4,1"
-"""Of equally many nodes: what the target's pass takes longer in one is what the draft's passes cost it."""
+"""Trees with equally many nodes. The difference of the target's pass between them is what draft passes
+cost it."""
 
 CHAINS = (LEAST, "chain:2", "chain:3", "chain:4", "chain:5", "chain:6", DEEP)
-"""Nearly all there are: matrix kernels take rows in blocks, so that the cost of a pass rises in steps."""
+"""Chains whose costs are measured, nearly all lengths: matrix kernels take rows in blocks, so that the
+cost of a pass rises in steps."""
 
 BRANCHING = ("expand:2,1", WIDE, "expand:8,1")
 DRAFTED = (*CHAINS, *BRANCHING)
@@ -41,32 +43,32 @@ COPYING = "ngram:8"
 PROBES = (PLAIN, *DRAFTED, COPYING)
 
 MOST_NODES = 16
-"""Of a tree whose cost is still between measured ones."""
+"""Number of nodes up to which the cost of a tree lies between measured ones."""
 
 STEPS = 12
-"""Timed of each probe on a prompt."""
+"""Number of timed steps of each probe on a prompt."""
 
 SETTLED_S, SETTLED_TOKENS = 0.05, 16
-"""After so long, or so many tokens, a probe's steps take what they usually do. Right after a prompt, or after
-another probe's trees, those of autoregressive decoding take half as long again."""
+"""Seconds and tokens after which a probe's steps take their usual time. After a prompt, or after another
+probe's trees, steps of autoregressive decoding take half as long again."""
 
 ROOM = SETTLED_TOKENS + (1 + STEPS) * 9
-"""Tokens that the deepest probe may write on a prompt, at most."""
+"""Largest number of tokens that the deepest probe writes on a prompt."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one step took, in seconds."""
+    """Times of one step, in seconds."""
 
     draft: float
     forward: float
     """The target's pass and the verification."""
 
     commit: float
-    """And the rest of it."""
+    """The rest of the step."""
 
     drafted: int
-    """Tokens."""
+    """Number of drafted tokens."""
 
     @property
     def whole(self) -> float:
@@ -78,18 +80,18 @@ class Taken:
 
 @dataclass(frozen=True)
 class Reading:
-    """Of one probe over one prompt, in seconds."""
+    """Times of one probe over one prompt, in seconds."""
 
     opening: float
-    """The first steps, from the prompt on until they take what they usually do. A head reads the prompt in
-    the second."""
+    """Time of the first steps, from the prompt until steps take their usual time. A head reads the prompt
+    in the second step."""
 
     opening_steps: int
     steps: tuple[Taken, ...]
 
     def mean(self, part: Callable[[Taken], float]) -> float:
-        """Not the median: on a machine that is busy otherwise, long steps are held up more often than short
-        ones, so that the median of the short ones alone would be that of a machine at rest."""
+        """Mean time of a part over the steps. A median would be that of an idle machine: on a busy one,
+        long steps are delayed more often than short ones."""
         return statistics.fmean(map(part, self.steps))
 
     def over(self, slowness: float) -> Reading:
@@ -98,26 +100,26 @@ class Reading:
 
 
 Readings = Mapping[str, Reading]
-"""By probe, over one prompt."""
+"""The times of each probe over one prompt."""
 
 
 class Probes:
     """Engines over one pair, one for each probe's tree."""
 
     def __init__(self, pair: Pair, temperature: float, longest: int) -> None:
-        """`longest`: tokens of the longest prompt that will be read."""
+        """longest: number of tokens of the longest prompt."""
         room = min(longest + ROOM, pair.positions)
         self._engines = {tree: pair.engine(tree, room) for tree in PROBES}
         self._temperature = temperature
 
     def read(self, prompt: list[int], seed: int) -> Readings:
-        """Every probe in turn decodes a little after `prompt`."""
+        """Let every probe in turn decode after `prompt`, and return their times."""
         sampling = Sampling(temperature=self._temperature, seed=seed, max_tokens=ROOM, ignore_eos=True)
         return {tree: _read(engine, prompt, sampling) for tree, engine in self._engines.items()}
 
 
 def _read(engine: Engine, prompt: list[int], sampling: Sampling) -> Reading:
-    """Without steps where the prompt leaves too little room for them."""
+    """The times of one probe; without steps if the prompt leaves too little room."""
     sequence = engine.submit(prompt, sampling)
     started, opening_steps, tokens = perf_counter(), 0, 0
     settled = math.inf
@@ -146,38 +148,38 @@ def _timed(engine: Engine) -> Taken:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, at one length of context."""
+    """Times of the parts of a step, in seconds, at one length of context."""
 
     plain: float
-    """A whole step of autoregressive decoding."""
+    """Time of a whole step of autoregressive decoding."""
 
     first_pass: float
-    """The draft's, of a step."""
+    """Time of the draft's first pass in a step."""
 
     level: Curve
-    """A further pass of the draft, by its nodes."""
+    """Time of a further pass of the draft, by its nodes."""
 
     target: Curve
-    """The target's pass and the verification, by the tokens of the tree with its root."""
+    """Time of the target's pass and the verification, by the tokens of the tree, root included."""
 
     crowding: float
-    """What each further pass of the draft adds to the target's."""
+    """Time that each further pass of the draft adds to the target's pass."""
 
     commit: float
     gather: float
-    """What committing takes longer where the tree branches."""
+    """Additional time of committing a tree that branches."""
 
     prompt: float
-    """Reading the prompt, over what its step would take without; autoregressively."""
+    """Time of reading the prompt, beyond the step's usual time, without a draft."""
 
     prompt_drafted: float
-    """The same with a draft, which reads it too. Of a head it is the whole of the first step, which has no
-    draft."""
+    """The same with a draft, which also reads the prompt. For a head it is the whole first step, which has
+    no draft."""
 
     def step(self, levels: Sequence[int], batch: int = 1) -> float:
-        """Of `batch` sequences, each with a tree of so many nodes on each level below the root.
+        """Seconds of a step of `batch` sequences, each with `levels` nodes on each level below the root.
 
-        A batch is one packed row of tokens, and costs what as many tokens of one sequence do.
+        A batch is one packed row of tokens, and costs as much as the same number of tokens of one sequence.
         """
         if not levels:
             return self.plain if batch == 1 else self.target.at(batch) + self.commit
@@ -187,7 +189,7 @@ class Costs:
         return passes + forward + self.commit + (self.gather if max(levels) > 1 else 0.0)
 
     def towards(self, other: Costs, share: float) -> Costs:
-        """Between this (0) and `other` (1)."""
+        """Costs between this (share 0) and `other` (share 1)."""
 
         def mixed(part: Callable[[Costs], float]) -> float:
             return part(self) + share * (part(other) - part(self))
@@ -206,11 +208,12 @@ class Costs:
 
 
 def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
-    """The parts, from what the probes took: means over the steps of a round, medians over the rounds.
+    """The costs of the parts, from the probes' times: means over the steps of a round, medians over the
+    rounds.
 
-    Whatever else the machine did in a round slowed down all its probes, so that a round's times are divided
-    by how slow it was as a whole. opens_bare: whether the step that reads a prompt has no draft. Raises
-    UsageError where a probe never had room.
+    A busy machine slows down all probes of a round alike, so a round's times are divided by the slowness of
+    the whole round. opens_bare: whether the step that reads a prompt has no draft. Raises UsageError if the
+    prompts never left room for a probe's steps.
     """
     rounds = _levelled(rounds)
 
@@ -258,7 +261,7 @@ def costs_of(rounds: Sequence[Readings], *, opens_bare: bool) -> Costs:
 
 
 def _levelled(rounds: Sequence[Readings]) -> list[Readings]:
-    """By the probes that every round has steps of."""
+    """The rounds, each divided by its slowness, from the probes that have steps in every round."""
     whole = [tree for tree in PROBES if all(readings[tree].steps for readings in rounds)]
     totals = [sum(readings[tree].mean(lambda step: step.whole) for tree in whole) for readings in rounds]
     if not whole:
@@ -272,23 +275,24 @@ def _levelled(rounds: Sequence[Readings]) -> list[Readings]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Costs by context, and of copied drafts, whose number changes from step to step."""
+    """Costs by length of context, and the cost of copied drafts, whose number changes from step to step."""
 
     short: int
-    """Tokens of context."""
+    """Length of the short context, in tokens."""
 
     long: int
     at_short: Costs
     at_long: Costs
     copied: Curve | None
-    """A whole step, by how many tokens it had drafted; None where there was too little to copy."""
+    """Time of a whole step by its number of copied tokens; None if there was too little to copy."""
 
     @property
     def ends(self) -> tuple[tuple[int, Costs], tuple[int, Costs]]:
         return (self.short, self.at_short), (self.long, self.at_long)
 
     def at(self, context: float) -> Costs:
-        """Beyond `long` costs go on as between the two; below `short` they are as there."""
+        """Costs at a length of context, in tokens: linear from `short` on, also beyond `long`; below
+        `short`, those at `short`."""
         share = (context - self.short) / max(self.long - self.short, 1)
         return self.at_short.towards(self.at_long, max(share, 0.0))
 
@@ -296,13 +300,15 @@ class Sheet:
 def sheet_of(
     contexts: tuple[int, int], rounds: Sequence[tuple[Readings, Readings]], *, opens_bare: bool
 ) -> Sheet:
-    """`rounds`: what the probes took after a short and after a long prompt, of so many tokens."""
+    """The costs from `rounds`: the probes' times after a short and after a long prompt. contexts: the
+    lengths of both, in tokens."""
     short, long = (costs_of([pair[end] for pair in rounds], opens_bare=opens_bare) for end in (0, 1))
     return Sheet(*contexts, short, long, _copied(rounds))
 
 
 def _copied(rounds: Sequence[tuple[Readings, Readings]]) -> Curve | None:
-    """From steps that copied as much as they may, and steps that found nothing."""
+    """The time of a step by copied tokens, from steps with the most copies and steps without; None if
+    either is missing."""
     found: dict[int, list[float]] = {0: [], parse_tree(COPYING).nodes: []}
     for readings in (readings for pair in rounds for readings in pair):
         for count, means in found.items():
@@ -318,5 +324,5 @@ def _passes(tree: str) -> int:
 
 
 def _widest(tree: str) -> int:
-    """Nodes of the one level of an expansion that its further pass runs."""
+    """Number of nodes of the level that the further pass of an expansion runs."""
     return parse_tree(tree).widths[0]

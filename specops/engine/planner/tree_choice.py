@@ -1,13 +1,12 @@
-"""Which tree to draft: the one that gives the most tokens a second, by measured costs and acceptance. Pure.
+"""The choice of a tree: the one with the most tokens a second, by measured costs and acceptance. Pure.
 
-The engine grows expansions <k1..km> (SpecInfer, arXiv 2305.09781; a chain is <1,..,1>). There are few enough
-of them to look at every one of up to some size, so that the best is found and not searched for. What the
-evenness of an expansion costs is said by Sequoia's dynamic programme (arXiv 2402.12374), which finds the best
-tree of any shape: `ceiling`.
+The engine grows expansions <k1..km> (SpecInfer, arXiv 2305.09781; a chain is <1,..,1>). All of them up to a
+given size are evaluated, so that the best is found without a search. `ceiling` shows what the regular form of
+an expansion costs: Sequoia's dynamic programme (arXiv 2402.12374) finds the best tree of any shape.
 
-Acceptance is a table: rates[d][r], the probability that the child of rank r of a node at depth d is
-accepted, where the node was. Children are tried in the order of their ranks, and at most one is accepted, so
-that a row adds up to at most 1. Rows that are missing end the tree.
+Acceptance is a table: rates[d][r] is the probability that the child of rank r of a node at depth d is
+accepted, if the node is. Children are tried in the order of their ranks, and at most one is accepted, so that
+a row adds up to at most 1. A missing row ends the tree.
 """
 
 from __future__ import annotations
@@ -32,36 +31,36 @@ class StepCosts(Protocol):
 
 @dataclass(frozen=True)
 class Option:
-    """One way to decode, and what is predicted of it."""
+    """One way to decode, and its predicted speed."""
 
     tree: str
     """As specops.trees reads it."""
 
     tokens_per_step: float
-    """Of each sequence."""
+    """Expected tokens per step of each sequence."""
 
     seconds_per_step: float
 
     @property
     def tokens_per_second(self) -> float:
-        """Of each sequence; a batch gives as many times more."""
+        """Tokens a second of each sequence."""
         return self.tokens_per_step / self.seconds_per_step
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be as large as can be: tokens a second; with a limit, those of requests that are within it.
+    """The goal: tokens a second, or with a limit, tokens a second of requests within the limit.
 
-    At one batch size all sequences are in the same steps. So a limit on the time of a token rules out what
-    the fastest would meet if any did, and only one on the gap between two outputs, a step, can change the
-    choice.
+    At one batch size all sequences are in the same steps. So a limit on the time of a token never changes the
+    choice, since the fastest option meets it if any does. A limit on the gap between two outputs, a step, can
+    change it.
     """
 
     gap: float | None = None
-    """Seconds that a step may take."""
+    """Limit on the time of a step, in seconds; None for no limit."""
 
     token: float | None = None
-    """Seconds that a token may take, in the mean."""
+    """Limit on the mean time of a token, in seconds; None for no limit."""
 
     def met(self, option: Option) -> bool:
         slow_step = self.gap is not None and option.seconds_per_step > self.gap
@@ -69,7 +68,8 @@ class Goal:
         return not slow_step and not slow_token
 
     def worth(self, option: Option) -> tuple[bool, float]:
-        """The more the better: where nothing meets the limits, the fastest is still the best."""
+        """Key to order options by, the best with the largest: an option within the limits first, then the
+        fastest."""
         return self.met(option), option.tokens_per_second
 
     def beats(self, option: Option, other: Option, margin: float) -> bool:
@@ -94,7 +94,7 @@ def ranked(rates: Rates, costs: StepCosts, *, batch: int = 1, most_nodes: int = 
 
 
 def option(widths: Widths, rates: Rates, costs: StepCosts, *, batch: int = 1) -> Option:
-    """What is predicted of the expansion <widths>; () is no draft."""
+    """The prediction for the expansion <widths>; () is no draft."""
     return Option(spec(widths), expected_tokens(rates, widths), costs.step(levels(widths), batch))
 
 
@@ -113,7 +113,7 @@ def expansions(most_nodes: int, depth: int, width: int) -> tuple[Widths, ...]:
 
 @lru_cache(maxsize=4096)
 def levels(widths: Widths) -> Widths:
-    """How many nodes an expansion has on each level below the root."""
+    """Number of nodes of an expansion on each level below the root."""
     return tuple(accumulate(widths, lambda nodes, width: nodes * width))
 
 
@@ -128,7 +128,7 @@ def spec(widths: Widths) -> str:
 
 
 def expected_tokens(rates: Rates, widths: Widths) -> float:
-    """Of a step: the accepted nodes, and the target's own token after them."""
+    """Expected tokens of a step: the accepted nodes, and the target's own token after them."""
     reached, total = 1.0, 1.0
     for row, width in zip(rates, widths, strict=False):
         reached *= sum(row[:width])
@@ -198,8 +198,8 @@ def best_tree(rates: Rates, nodes: int) -> Topology:
 
 
 def tokens_of_shape(rates: Rates, tree: Topology) -> float:
-    """Of a step with a tree of this shape, the target's own token included. Children beyond a row of the
-    rates, and nodes below the last one, are never accepted."""
+    """Expected tokens of a step with a tree of this shape, the target's own token included. Children
+    beyond a row of the rates, and nodes below the last row, are never accepted."""
     reached = [1.0]
     for node, parent in enumerate(tree.parents[1:], start=1):
         depth, rank = tree.depth[parent], tree.rank[node]
@@ -214,7 +214,8 @@ def shape_spec(tree: Topology) -> str:
 
 
 Children = tuple["Children", ...]
-"""Below a node: each child is what is below it in turn. What the programme keeps is shared, not copied."""
+"""The subtree below a node: a tuple with one entry for each child, its subtree. Equal subtrees are shared
+objects."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The planner's first measurement: a few trees at a few batch sizes, in the steps of an engine like its own.
+"""The planner's first measurement: a few trees at a few batch sizes, in the steps of a similar engine.
 
-An engine with a short cache decodes random tokens. What they are does not matter: a step takes what its
-shapes take, and nothing of what is accepted here is remembered.
+An engine with a short cache decodes random tokens. Their values do not matter: the time of a step depends on
+its shapes, and acceptance is not recorded here.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ BROAD = ("expand:4,1", "expand:8,1")
 TREES = (NONE, LEAST, LONGER, *BROAD)
 
 PROMPT, LEAST_PROMPT = 48, 8
-"""Tokens, read before anything is timed; fewer where a target has few positions."""
+"""Number of prompt tokens before the timed steps; fewer for a target with few positions."""
 
 ROUNDS, FEWEST = 3, 1
-"""In which every tree has its steps, one after the other, of which the first are not counted."""
+"""Number of rounds, and the least of them. In each round every tree has its steps, of which the first are
+not counted."""
 
 TIMED = 3
 
 ROOM = (SETTLING + TIMED + 1) * (1 + parse_tree(LONGER).depth)
-"""Tokens that the steps of one tree may bring, the one that reads the prompt included."""
+"""Largest number of tokens of one tree's steps, the step that reads the prompt included."""
 
 BUDGET_S = 10.0
-"""Half of what is left of it is for the next batch size; without any left there is no further one."""
+"""Time budget in seconds. Half of the remaining budget is for the next batch size; without any left, there
+is no further one."""
 
 
 class _Rehearsal:
-    """Plans what is to be timed, and remembers the times alone."""
+    """A planner that gives the tree to be timed, and stores the times."""
 
     def __init__(self) -> None:
         self.tree = NONE
@@ -65,7 +67,7 @@ class _Rehearsal:
 
 
 class _Blank:
-    """A grower that runs nothing: where there is no draft, what copies cost to verify is that of any tree."""
+    """A grower that runs nothing. Without a draft, the time to verify copies is that of any tree."""
 
     reads_features = False
 
@@ -87,9 +89,9 @@ class _Blank:
 
 
 def warm_up(engine: Engine, auto: Auto) -> None:
-    """Measure what steps take with what `engine` and its drafter `auto` are made of; seconds, once.
+    """Measure the times of steps with the parts of `engine` and its drafter `auto`, once, for some seconds.
 
-    A target with hardly any positions is not measured: the planner begins with what is usual.
+    A target with hardly any positions is not measured: the planner then begins with `ROUGH`.
     """
     if isinstance(auto.planner, Planner) and engine.target.shape.max_positions >= LEAST_PROMPT + ROOM:
         auto.planner.paid.base = _measure(
@@ -130,7 +132,8 @@ def _measure(
 def _timed(
     engine: Engine, rehearsal: _Rehearsal, trees: Sequence[str], batch: int, seconds: float
 ) -> list[tuple[str, Observation]]:
-    """Every tree in turn, once they all have read their prompts; not longer than so many seconds."""
+    """Observed steps of every tree in turn, after all sequences have read their prompts; for `seconds` at
+    most."""
     generator = random.Random(batch)
     prompt = min(PROMPT, engine.max_length - ROOM)
     once = engine.max_length >= prompt + ROUNDS * len(trees) * ROOM
@@ -210,7 +213,7 @@ def _base(times: dict[tuple[int, str], list[Observation]], trees: Sequence[str])
 
 
 def _curve(found: dict[int, list[float]]) -> Curve:
-    """Level where there is one point only."""
+    """The curve through the points; constant if there is only one."""
     if len(found) == 1:
         ((count, seconds),) = found.items()
         found = {count: seconds, 2 * count: seconds}

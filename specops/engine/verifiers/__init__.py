@@ -27,7 +27,7 @@ ALSO_CALLED = {"block": "traversal"}
 
 
 def make_verifier(name: str) -> Verifier:
-    """The verifier of that name. Raises UsageError if there is none."""
+    """The verifier called `name`. Raises UsageError for an unknown name."""
     for verifier in VERIFIERS:
         if verifier.name == ALSO_CALLED.get(name, name):
             return verifier

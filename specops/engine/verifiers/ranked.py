@@ -30,8 +30,8 @@ from specops.engine.verifiers.verifier import Proposals
 
 Floats = NDArray[np.float64]
 Plan = tuple[list[Floats], Floats]
-"""For the n tokens that can be drawn, in ranked order: the share that a token met in each place may claim,
-[n] each; and what all places together leave of the target's probabilities, [n]."""
+"""A plan for the n tokens that can be drawn, in ranked order: for each place, the share that a token met
+there may claim, [n]; and what all places together leave of the target's probabilities, [n]."""
 
 
 class Ranked(Traversal):

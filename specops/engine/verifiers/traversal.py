@@ -30,7 +30,7 @@ class Claim:
     node: int
     weight: float
     p: Tensor
-    """What is left of the target's distribution, [V]."""
+    """The rest of the target's distribution, [V]."""
 
     def on(self, child: Proposals) -> float:
         """The weight that the current child may claim."""

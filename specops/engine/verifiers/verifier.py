@@ -97,7 +97,7 @@ class Proposals:
         """The distribution that the current child was drawn from, [V]."""
         if self._source is not None:
             return self._q[self._source]
-        raise ValueError("a child that is sure was not drawn")
+        raise ValueError("a certain child was not drawn")
 
     @property
     def chance(self) -> float:

@@ -101,8 +101,8 @@ def week(criteria: Criteria, seed: int, slower: float | None) -> Trace:
     UsageError without a baseline to make it up from."""
     if isinstance(criteria.baseline, Missing):
         raise UsageError(
-            f"a week cannot be made up without a baseline: {criteria.baseline.why}",
-            hint="or replay what there was, with --last DAYS or --trace FILE",
+            f"could not generate a week without a baseline: {criteria.baseline.why}",
+            hint="or replay recorded data, with --last DAYS or --trace FILE",
         )
     least = (
         criteria.min_acceptance.value if isinstance(criteria.min_acceptance, Threshold) else MIN_ACCEPTANCE

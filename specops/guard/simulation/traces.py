@@ -270,7 +270,7 @@ def marked(trace: Trace, incidents: Sequence[str]) -> Trace:
             begin, end = (_instant(part) for part in text.split("/"))
         except ValueError:
             raise UsageError(
-                f"{text!r} is no incident", hint="such as 2026-11-20T10:00/2026-11-20T12:00, in UTC"
+                f"invalid incident {text!r}", hint="such as 2026-11-20T10:00/2026-11-20T12:00, in UTC"
             ) from None
         bad |= (trace.ts > begin) & (trace.ts <= end)
     return replace(trace, slower=np.where(bad, np.inf, 0.0))
@@ -301,7 +301,7 @@ def load(path: Path) -> Trace:
                 raise ValueError(f"it has format {head['trace']}, expected {FORMAT - 1} or {FORMAT}")
             interval_s = float(head["interval_s"])
             if not 0 < interval_s <= DAY_S:
-                raise ValueError(f"{interval_s:g} s is no interval")
+                raise ValueError(f"invalid interval {interval_s:g} s")
             before = 0.0
             for line in file:
                 number += 1
@@ -310,7 +310,7 @@ def load(path: Path) -> Trace:
                 if unknown:
                     raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
                 if not before < (ts := float(found["ts"])) < YEAR_9999:
-                    raise ValueError(f"{ts:g} is no instant after {before:g}")
+                    raise ValueError(f"invalid time {ts:g}: expected one after {before:g}")
                 before = ts
                 for name in names:
                     columns[name].append(float(found.get(name, math.nan)))
@@ -321,7 +321,7 @@ def load(path: Path) -> Trace:
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         what = f"there is no {error}" if isinstance(error, KeyError) else str(error) or "it is empty"
         raise UsageError(
-            f"{path} is no trace: line {number}: {what}",
+            f"invalid trace {path}, line {number}: {what}",
             hint="specops guard simulate ROLLOUT --last 7 --save FILE",
         ) from None
     arrays = {name: np.array(values) for name, values in columns.items()}

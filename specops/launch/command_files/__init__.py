@@ -48,7 +48,7 @@ def command_of(words: Sequence[str]) -> Command:
         return Command("the command", next(iter(command_lines())), tuple(words))
     if command is None:
         examples = ", or ".join(line.example for line in command_lines().values())
-        raise UsageError(f"this is no command of {titles()}", hint=f"begin with the program: {examples}")
+        raise UsageError(f"not a command of {titles()}", hint=f"begin with the program: {examples}")
     return command
 
 

@@ -176,7 +176,7 @@ def _loaded(text: str, where: str) -> list[Document]:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date
         problem = str(error).splitlines()[0]
         raise UsageError(
-            f"could not read {where}: this is no YAML: {problem}",
+            f"could not read {where}: invalid YAML: {problem}",
             hint="a template has to be rendered first, as `helm template` does",
         ) from error
     return documents

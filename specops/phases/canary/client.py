@@ -313,7 +313,7 @@ class Pool:
                         response.close()
                         break
         except ValueError as error:
-            return Reply(failure=Failure("malformed", f"the answer is no JSON: {error}"))
+            return Reply(failure=Failure("malformed", f"the answer is not JSON: {error}"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = failure_of(error, secret=self.endpoint.api_key) or Failure("cut", str(error))
             return Reply(failure=failure)

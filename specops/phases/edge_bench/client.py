@@ -106,7 +106,7 @@ class _Listening:
         events = self._link.receive(SILENCE_S)
         now = time.perf_counter()
         if not events:
-            answered.error = f"the server said nothing for {SILENCE_S:g} s"
+            answered.error = f"the server sent nothing for {SILENCE_S:g} s"
         for event in events:
             if isinstance(event, Verdict | Turn) and event.session == session:
                 answered.came(event.tokens, now)

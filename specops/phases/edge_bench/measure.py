@@ -184,7 +184,7 @@ def _received(pipe: Pipe, patience_s: float, who: str) -> Any:
         said = pipe.recv()
     except (EOFError, OSError) as error:
         raise EnvironmentFailure(
-            f"{who} ended without a word",
+            f"{who} ended without a message",
             hint="was it killed for the memory it takes? The system's log says so",
         ) from error
     if isinstance(said, SpecopsError):

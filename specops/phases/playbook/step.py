@@ -74,7 +74,7 @@ def unchanged(
     difference = changed(previous, inputs) if previous is not None else None
     if difference is None:
         return previous
-    progress.note(f"{phase}: measured anew, since {difference} changed")
+    progress.note(f"{phase}: measured again, since {difference} changed")
     return None
 
 

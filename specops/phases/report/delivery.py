@@ -108,7 +108,9 @@ def _host(url: str) -> str:
             return parts.hostname
     except ValueError:
         pass
-    raise UsageError("the webhook is no address", hint=f"--post https://…, or {WEBHOOK} in the environment")
+    raise UsageError(
+        "invalid address of the webhook", hint=f"--post https://…, or {WEBHOOK} in the environment"
+    )
 
 
 FOLDER = f"{RENDERED}/schedule"

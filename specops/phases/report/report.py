@@ -103,7 +103,7 @@ def _end(text: str, zone: ZoneInfo, now: datetime) -> int:
             raise ValueError(text)  # before any clock that Prometheus goes by
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{text!r} is no end of a report", hint="--end now, 2026-11-20 or 2026-11-20T09:00"
+            f"invalid end of a report {text!r}", hint="--end now, 2026-11-20 or 2026-11-20T09:00"
         ) from None
     if ts > now.timestamp():
         raise UsageError(
@@ -122,7 +122,7 @@ def _day(text: str) -> date | None:
 
 def _window(span: str, end: int, zone: ZoneInfo) -> Window:
     if re.fullmatch(SPAN, span) is None:
-        raise UsageError(f"{span!r} is no length of a report", hint="as in 24h, 7d or 2w")
+        raise UsageError(f"invalid length of a report {span!r}", hint="as in 24h, 7d or 2w")
     number, unit = int(span[:-1]), span[-1]
     if unit == "h":
         return Window(end - number * HOUR_S, end, zone)

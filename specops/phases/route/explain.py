@@ -166,11 +166,11 @@ def explain(
 
 _MESSAGES = {
     "path": "{path} generates no text",
-    "method": "{method} is no POST",
+    "method": "{method} is not POST",
     "encoded": "its body is compressed, and the router does not read it",
     "unreadable": "its body could not be read",
-    "not-json": "its body is no JSON",
-    "not-an-object": "its body is no JSON object",
+    "not-json": "its body is not JSON",
+    "not-an-object": "its body is not a JSON object",
     "too-complex": "its body nests too deep, or holds too many values, to be read",
     "type": "{about} has a type or value that the engine refuses",
     "not-deployed": "nothing goes to the speculative pool",
@@ -262,9 +262,7 @@ def request_of(wrapped: Mapping[str, Any], where: str, address: str = LOOPBACK) 
     if not isinstance(headers, dict) or not all(
         _is(_NAME, name) and _is(_VALUE, value) for name, value in headers.items()
     ):
-        raise UsageError(
-            f"{where}: headers is no mapping of names to text that a header can carry", hint=_HINT
-        )
+        raise UsageError(f"{where}: invalid headers: expected names and texts", hint=_HINT)
     text = "" if body is None else body if isinstance(body, str) else json.dumps(body)
     by_name = {name.lower(): value for name, value in headers.items()}
     return Request(text.encode(errors="surrogatepass"), method, path, by_name, address)

@@ -71,7 +71,7 @@ def connected(address: str) -> Iterator[Any]:
     parts = ADDRESS.fullmatch(address)
     if parts is None and address != LOCAL:
         raise UsageError(
-            f"{address!r} is no address of Ray",
+            f"invalid address of Ray {address!r}",
             hint="give ray://HOST:10001, HOST:6379 on a node of the cluster, or local",
         )
     ray = _imported(SETTINGS | SETTINGS_OF_LOCAL if address == LOCAL else SETTINGS)

@@ -141,7 +141,7 @@ class Testbed:
         with self._errors as errors:
             errors.seek(0)
             lines = errors.read()[-TAIL_BYTES:].decode(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line for line in reversed(lines) if line.strip()), "it printed nothing")
 
 
 def environment() -> dict[str, str]:

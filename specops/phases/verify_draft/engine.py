@@ -64,7 +64,7 @@ class Engine:
     def number(self) -> Version:
         found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?|b(?P<build>\d+)$", self.version)
         if found is None:
-            raise UsageError(f"--engine-version {self.version} is no version", hint="such as 0.33 or 0.32.0")
+            raise UsageError(f"invalid --engine-version {self.version!r}", hint="such as 0.33 or 0.32.0")
         if found["build"]:
             return int(found["build"]), 0, 0
         major, minor, patch = found.group(1), found.group(2), found.group(3) or "0"

@@ -120,7 +120,7 @@ def _model(side: Side, tensor_parallel: int) -> ModelMemory:
     per_token = None
     if cache is not None:
         heads = "latent attention (MLA)" if cache.heads is None else f"{cache.heads} KV heads"
-        message = f"{cache.layers} layers, {heads}, {config.dtype or 'dtype not said'}"
+        message = f"{cache.layers} layers, {heads}, {config.dtype or 'unknown dtype'}"
         if cache.windowed:
             message += f"; {cache.windowed} of them keep only the last {cache.window:,} tokens"
         per_token = cache.bytes_per_token(width, tensor_parallel) if width else None
@@ -202,6 +202,6 @@ def memory_of(gpu: str) -> int:
             raise ValueError
     except ValueError:
         raise UsageError(
-            f"--gpu does not know {gpu!r}", hint=f"give GiB, such as 79.6, or one of {', '.join(MIB)}"
+            f"unknown --gpu {gpu!r}", hint=f"give GiB, such as 79.6, or one of {', '.join(MIB)}"
         ) from None
     return int(size * GIB)

@@ -30,17 +30,21 @@ NO_K = f"the command of the speculative pool does not say {K}, where a sweep wri
 
 
 class CommandPool(Startable):
-    """A server that specops starts with a command of yours, and stops: vLLM, SGLang and their like."""
+    """A server that specops starts and stops with your command, such as vLLM or SGLang."""
 
     engine: Literal["command"]
     command: Command = Field(
-        description="Such as: vllm serve MODEL --port {port}. No shell reads it; it must listen on "
-        "127.0.0.1. Where it says {k}, a sweep writes the K that it tries."
+        description="Command that serves on 127.0.0.1, without a shell, such "
+        "as vllm serve MODEL --port {port}; a sweep fills in {k}."
     )
     model: str | None = Field(
-        default=None, min_length=1, description="What it calls the model; left out: the first that it lists."
+        default=None,
+        min_length=1,
+        description="Name of the model at the server; default: the first that the server lists.",
     )
-    start_timeout_s: float = Field(default=600.0, gt=0.0, description="Longest time for it to come up.")
+    start_timeout_s: float = Field(
+        default=600.0, gt=0.0, description="Timeout of the server's start, in seconds."
+    )
 
     def start(self, port: int, name: str) -> Start:
         check_program(shlex.split(self.command)[0])

@@ -37,18 +37,21 @@ ANNOUNCED = r"^serving .* on (http://\S+)"
 
 
 class Speculation(Section):
+    """Draft, tree and verifier of the embedded engine."""
+
     draft: Draft | None = Field(
         default=None,
-        description="Folder of the draft, a model or heads, or exit:LAYERS, the target's own first layers; "
-        "the shipped draft model where the target is. Trees that copy need none.",
+        description="Folder of a draft model or head, or exit:LAYERS, the target's first "
+        "layers; default: the shipped draft for the shipped target, else none.",
     )
     tree: Tree = Field(
         default="chain:3",
-        description="chain:K, adaptive:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, ngram:K, "
-        "suffix:N; unions with +; a copy or else a model's tree with /; auto: planned as it goes.",
+        description="Draft tree: chain:K, adaptive:K, expand:K1,K2,…, dynamic:NODES:DEPTH, shape:PARENTS, "
+        "ngram:K, suffix:N; + unites two, / falls back to the second; auto: planned while it serves.",
     )
     verifier: Literal["naive", "mss", "block", "traversal", "ranked"] | None = Field(
-        default=None, description="How drafts are accepted; left out: the best that is lossless for the tree."
+        default=None,
+        description="Rule that accepts draft tokens; default: the best one that is lossless for the tree.",
     )
 
     @property
@@ -58,30 +61,38 @@ class Speculation(Section):
 
 
 class EmbeddedPool(Startable):
-    """A pool that specops starts and stops itself: `specops serve`."""
+    """A pool of specops' embedded engine, which specops starts and stops: `specops serve`."""
 
     engine: Literal["embedded"]
     target: ExistingPath | None = Field(
-        default=None, description="Folder of the target model; left out: the pair that ships with specops."
+        default=None, description="Folder of the target model; default: the pair that ships with specops."
     )
-    speculation: Speculation | None = Field(default=None, description="Left out: one token a step.")
-    max_batch: int = Field(default=8, ge=1, le=256, description="Sequences decoded at a time.")
+    speculation: Speculation | None = Field(
+        default=None, description="Draft, tree and verifier; default: none, one token a step."
+    )
+    max_batch: int = Field(default=8, ge=1, le=256, description="Limit on sequences decoded at a time.")
     max_length: int | None = Field(
-        default=None, ge=2, description="Prompt and output tokens of one sequence."
+        default=None,
+        ge=2,
+        description="Limit on prompt and output tokens of one sequence; default: the model's.",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; left out: PyTorch's choice.")
+    threads: int | None = Field(
+        default=None, ge=1, description="Number of CPU threads; default: PyTorch's choice."
+    )
     device: str = Field(
         default="cpu",
         pattern=r"^(cpu|cuda(:[0-9]+)?)$",
-        description="Where target and draft run: cpu, cuda or cuda:1.",
+        description="Device of target and draft: cpu, cuda or cuda:N.",
     )
-    dtype: Literal["float32", "float16", "bfloat16"] = Field(default="float32", description="Of both.")
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        default="float32", description="Number format of target and draft."
+    )
     attention: Literal["reference", "kernel"] = Field(
         default="reference",
-        description="reference, which is PyTorch's, or kernel, the Triton kernel on a GPU.",
+        description="Attention: reference, PyTorch's, or kernel, the Triton kernel for GPUs.",
     )
     graphs: bool = Field(
-        default=True, description="With the kernel, passes of a few tokens as CUDA graphs; false: without."
+        default=True, description="Run passes of a few tokens as CUDA graphs, with the kernel."
     )
 
     @model_validator(mode="after")

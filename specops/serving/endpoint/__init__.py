@@ -13,8 +13,10 @@ class EndpointPool(Pool):
     """An OpenAI-compatible server that is already running. Its key comes from the environment."""
 
     engine: Literal["endpoint"]
-    base_url: str = Field(pattern=r"^https?://", description="Such as http://127.0.0.1:8000/v1.")
-    model: str = Field(min_length=1, description="What the endpoint calls the model.")
+    base_url: str = Field(
+        pattern=r"^https?://", description="URL of the API, such as http://127.0.0.1:8000/v1."
+    )
+    model: str = Field(min_length=1, description="Name of the model at the endpoint.")
 
     @property
     def endpoint(self) -> Endpoint:

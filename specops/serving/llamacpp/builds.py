@@ -29,7 +29,7 @@ def parse(text: str) -> int:
     """11549 of 11549, b11549, or 2026.10.11549 as the wheel has it. ConfigError where it is no build."""
     found = _NUMBER.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"'{text}' is no build of llama.cpp", hint=f"such as b{table().newest}")
+        raise ConfigError(f"invalid build '{text}' of llama.cpp", hint=f"such as b{table().newest}")
     return int(found[1])
 
 

@@ -192,7 +192,8 @@ def values(given: Given, build: Build) -> Iterator[Found]:
             yield _found("error", option.flag, why, f"{option.flag} on" if on else None, fix)
         elif len(option.values) > wanted:
             stray = option.values[wanted]
-            why = f"it takes {wanted or 'no'} value{'s' if wanted > 1 else ''}, and '{stray}' is no argument"
+            values = f"{wanted or 'no'} value{'s' if wanted > 1 else ''}"
+            why = f"it takes {values}, and '{stray}' is not an argument"
             yield _found("error", option.flag, why)
 
 

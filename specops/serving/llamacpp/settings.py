@@ -45,24 +45,37 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class LlamacppSpeculation(Section):
     """llama-server's --spec-* flags."""
 
-    type: SpecType = Field(description="Always named: since b9873 a draft without --spec-type is not used.")
+    type: SpecType = Field(
+        description="Value of --spec-type, always named, since "
+        "builds from b9873 on ignore a draft without it."
+    )
     model: ModelFile | None = Field(
-        default=None, description="GGUF file of the draft, or hub id USER/REPO[:QUANT]; n-grams have none."
+        default=None,
+        description="GGUF file of the draft, or hub id USER/REPO[:QUANT]; default: none, for n-grams.",
     )
     n_max: Size = Field(
-        default=5, description="Tokens drafted ahead at most; of n-grams, the length that is looked up."
+        default=5, description="Limit on tokens drafted per step; with n-grams, the length that is copied."
     )
     n_min: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Drafts shorter than this are not used; of draft-* and ngram-mod."
+        default=None,
+        description="Length in tokens below which a draft is not used, "
+        "with draft-* and ngram-mod; default: the build's.",
     )
     p_min: Share | None = Field(
-        default=None, description="Drafting ends at a token less probable than this; of draft-*."
+        default=None,
+        description="Probability below which drafting ends, 0 to 1, with draft-*; default: the build's.",
     )
     sampling: Literal["greedy", "probabilistic"] | None = Field(
-        default=None, description="How draft-* is drawn at a temperature above 0; since b11549."
+        default=None,
+        description="Sampling of draft tokens at temperatures above 0, "
+        "with draft-* since b11549; default: the build's.",
     )
-    size_n: Size | None = Field(default=None, description="Length of the n-gram that is looked for.")
-    arguments: Arguments = Field(default=[], description="Further words, such as -ngld 99.")
+    size_n: Size | None = Field(
+        default=None, description="Length of the n-gram to look up, in tokens; default: the build's."
+    )
+    arguments: Arguments = Field(
+        default=[], description="Further arguments for speculation, such as -ngld 99."
+    )
 
     @model_validator(mode="after")
     def _a_draft_where_one_is_needed(self) -> LlamacppSpeculation:
@@ -94,35 +107,58 @@ class LlamacppSettings(ConfiguredPool):
     version: str | None = Field(
         default=None,
         pattern=r"^b?\d{3,6}$",
-        description="The build, such as b11549; left out: the one that `program` says it has.",
+        description="Build of llama.cpp, such as b11549; default: the one that `program` reports.",
     )
     program: Program = Field(
         default="llama-server",
-        description="How it is called, with what comes before; xllamacpp: the server inside that package.",
+        description="Command that calls llama-server, with any words "
+        "before it; xllamacpp: the server in that package.",
     )
-    alias: Text | None = Field(default=None, description="What clients call the model; left out: its file.")
+    alias: Text | None = Field(
+        default=None, description="Name of the model for clients; default: its file name."
+    )
     parallel: Size = Field(
-        default=4, description="Requests at a time. Always given: left out, the build chooses."
+        default=4,
+        description="Limit on concurrent requests, always set, since builds have different defaults.",
     )
     ctx_size: Size | None = Field(
         default=None,
-        description="Tokens of all `parallel` requests together; left out: the model's.",
+        description="Limit on tokens of all `parallel` requests together; default: the model's.",
     )
-    threads: Size | None = Field(default=None, description="CPU threads of a step; left out: all cores.")
-    threads_batch: Size | None = Field(default=None, description="CPU threads of a prompt.")
-    batch_size: Size | None = Field(default=None, description="Tokens of a prompt in one call.")
-    ubatch_size: Size | None = Field(default=None, description="Tokens of one forward pass.")
+    threads: Size | None = Field(
+        default=None, description="Number of CPU threads for a step; default: all cores."
+    )
+    threads_batch: Size | None = Field(
+        default=None, description="Number of CPU threads for prompts; default: as `threads`."
+    )
+    batch_size: Size | None = Field(
+        default=None, description="Limit on prompt tokens in one call; default: the build's."
+    )
+    ubatch_size: Size | None = Field(
+        default=None, description="Limit on tokens of one forward pass; default: the build's."
+    )
     gpu_count: int = Field(
-        default=0, ge=0, description="GPUs that a container gets; a server takes all that it finds."
+        default=0, ge=0, description="Number of GPUs of a container; a server uses all that it finds."
     )
     n_gpu_layers: Annotated[int, Field(ge=0)] | Literal["auto", "all"] | None = Field(
-        default=None, description="Layers on the GPU; left out: what fits."
+        default=None, description="Number of layers on the GPU, auto or all; default: as many as fit."
     )
-    flash_attn: Literal["on", "off", "auto"] | None = None
-    cache_type_k: CacheType | None = Field(default=None, description="Of the KV cache's keys.")
-    cache_type_v: CacheType | None = Field(default=None, description="Of its values.")
-    cache_prompt: bool | None = Field(default=None, description="false: repeated prompts are not faster.")
-    speculation: LlamacppSpeculation | None = Field(default=None, description="Left out: one token a step.")
+    flash_attn: Literal["on", "off", "auto"] | None = Field(
+        default=None, description="Flash attention: on, off or auto; default: the build's."
+    )
+    cache_type_k: CacheType | None = Field(
+        default=None, description="Number format of the KV cache's keys; default: the build's."
+    )
+    cache_type_v: CacheType | None = Field(
+        default=None, description="Number format of the KV cache's values; default: the build's."
+    )
+    cache_prompt: bool | None = Field(
+        default=None,
+        description="Reuse the KV cache of repeated prompts, which makes them faster; default: the build's.",
+    )
+    speculation: LlamacppSpeculation | None = Field(
+        default=None, description="Speculation of the pool; default: none, one token a step."
+    )
 
 
 IN_PROCESS = "specops.serving.llamacpp.wheel"

@@ -116,7 +116,7 @@ def main(words: list[str]) -> int:
             found = readers[setting](xllamacpp, value) if setting in readers else value
             setattr(attrgetter(owner)(settings) if owner else settings, name, found)
         except (ValueError, AttributeError, TypeError, OverflowError):
-            print(f"error: {value!r} is no value of {setting}", file=sys.stderr)
+            print(f"error: invalid value {value!r} of {setting}", file=sys.stderr)
             return 2
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -25,7 +25,7 @@ def parse(text: str) -> Numbers:
     """(0, 5, 10) of v0.5.10.post1. ConfigError where it is no version."""
     found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
     if found is None:
-        raise ConfigError(f"'{text}' is no version of SGLang", hint=f"such as {table().newest.version}")
+        raise ConfigError(f"invalid version '{text}' of SGLang", hint=f"such as {table().newest.version}")
     return tuple(int(part) for part in found[1].split("."))
 
 

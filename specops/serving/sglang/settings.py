@@ -14,22 +14,25 @@ from specops.serving.configured_pool import ConfiguredPool, Size, Text, unfit
 
 
 class SglangSpeculation(Section):
-    """SGLang's --speculative-* flags. `num_steps` counts alike for every algorithm; SGLang does not:
-    NGRAM and DFLASH count the token before the draft too, and DSPARK has a flag of its own."""
+    """SGLang's --speculative-* flags. num_steps counts draft tokens for every algorithm."""
 
-    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK"]
+    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK"] = Field(
+        description="Algorithm of --speculative-algorithm."
+    )
     draft_model_path: str | None = Field(
         default=None,
         min_length=1,
-        description="Folder or hub id; NGRAM has none, nor a draft inside the target.",
+        description="Folder or hub id of the draft; default: none, for NGRAM and drafts inside the target.",
     )
-    num_steps: Size = Field(default=5, description="Tokens drafted ahead: the tree's depth.")
-    eagle_topk: Size = Field(default=1, description="Branches of a step; 1 is a chain.")
+    num_steps: Size = Field(default=5, description="Number of tokens drafted per step, the tree's depth.")
+    eagle_topk: Size = Field(default=1, description="Number of branches per step; 1: a chain.")
     num_draft_tokens: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="Nodes of a tree, its root too; left out: those of a chain, num_steps + 1."
+        default=None, description="Number of tree nodes, root included; default: num_steps + 1, a chain."
     )
     arguments: Arguments = Field(
-        default=[], description="Further words, such as --speculative-draft-attention-backend and its value."
+        default=[],
+        description="Further arguments for speculation, such as "
+        "--speculative-draft-attention-backend and its value.",
     )
 
     @model_validator(mode="after")
@@ -49,7 +52,7 @@ class SglangSpeculation(Section):
         elif self.eagle_topk > 1 and self.algorithm in ("DFLASH", "DSPARK"):
             problem, hint = f"{self.algorithm} drafts one chain", "remove eagle_topk"
         elif self.eagle_topk > 1 and self.num_draft_tokens is None:
-            problem, hint = "the size of the tree is not said", "add num_draft_tokens, such as 8"
+            problem, hint = "the size of the tree is missing", "add num_draft_tokens, such as 8"
         if problem:
             raise unfit(problem, hint)
         return self
@@ -68,38 +71,70 @@ class SglangSettings(ConfiguredPool):
     version: str | None = Field(
         default=None,
         pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$",
-        description="SGLang's; left out: the newest one known.",
+        description="Version of SGLang; default: the newest that specops knows.",
     )
     program: Program = Field(
-        default="python -m sglang.launch_server", description="How SGLang is called, with what comes before."
+        default="python -m sglang.launch_server",
+        description="Command that calls SGLang, with any words before it.",
     )
     served_model_name: Text | None = Field(
-        default=None, description="What clients call the model; left out: its path."
+        default=None, description="Name of the model for clients; default: its path."
     )
-    revision: Text | None = Field(default=None, description="Branch, tag or commit of a hub id.")
-    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = None
-    quantization: Text | None = Field(default=None, description="Of the target's weights.")
-    kv_cache_dtype: Text | None = Field(default=None, description="Such as fp8_e4m3.")
-    tp_size: Size | None = Field(default=None, description="GPUs that share each layer.")
-    pp_size: Size | None = Field(default=None, description="Groups of GPUs that share the layers.")
-    dp_size: Size | None = Field(default=None, description="Copies of the model behind one address.")
+    revision: Text | None = Field(
+        default=None, description="Branch, tag or commit of a hub id; default: the main branch."
+    )
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = Field(
+        default=None, description="Number format of the weights; default: SGLang's choice."
+    )
+    quantization: Text | None = Field(
+        default=None, description="Quantization of the target's weights; default: the one the model states."
+    )
+    kv_cache_dtype: Text | None = Field(
+        default=None, description="Number format of the KV cache, such as fp8_e4m3; default: SGLang's choice."
+    )
+    tp_size: Size | None = Field(
+        default=None, description="Number of GPUs that share each layer; default: SGLang's choice, 1."
+    )
+    pp_size: Size | None = Field(
+        default=None, description="Number of GPU groups that share the layers; default: SGLang's choice, 1."
+    )
+    dp_size: Size | None = Field(
+        default=None,
+        description="Number of copies of the model behind one address; default: SGLang's choice, 1.",
+    )
     mem_fraction_static: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
-        default=None, description="Share of GPU memory for weights and KV cache; left out: SGLang's choice."
+        default=None,
+        description="Share of GPU memory for weights and KV cache, 0 to 1; default: SGLang's choice.",
     )
-    context_length: Size | None = Field(default=None, description="Prompt and output tokens of one sequence.")
+    context_length: Size | None = Field(
+        default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
+    )
     max_running_requests: Size = Field(
         default=48,
-        description="Always said: left out, SGLang takes 48 with speculation and far more without it.",
+        description="Limit on concurrent requests, always set, since "
+        "SGLang's own default is far higher without speculation.",
     )
     chunked_prefill_size: Annotated[int, Field(ge=-1)] | None = Field(
-        default=None, description="Tokens of a prompt in one forward pass; -1: whole prompts."
+        default=None,
+        description="Limit on prompt tokens in one forward pass, "
+        "-1: whole prompts; default: SGLang's choice.",
     )
-    schedule_policy: Text | None = Field(default=None, description="Left out: SGLang's, fcfs.")
-    attention_backend: Text | None = None
-    disable_radix_cache: bool = Field(default=False, description="true: repeated prompts are not faster.")
+    schedule_policy: Text | None = Field(
+        default=None, description="Scheduling policy; default: SGLang's choice, fcfs."
+    )
+    attention_backend: Text | None = Field(
+        default=None, description="Attention backend, such as flashinfer; default: SGLang's choice."
+    )
+    disable_radix_cache: bool = Field(
+        default=False, description="Turn off reuse of the KV cache, so that repeated prompts are not faster."
+    )
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
-    random_seed: Annotated[int, Field(ge=0)] | None = None
-    speculation: SglangSpeculation | None = Field(default=None, description="Left out: one token a step.")
+    random_seed: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Seed of sampling; default: SGLang's choice."
+    )
+    speculation: SglangSpeculation | None = Field(
+        default=None, description="Speculation of the pool; default: none, one token a step."
+    )
 
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")

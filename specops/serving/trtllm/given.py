@@ -65,7 +65,7 @@ class Given(Words):
                 return given
             return replace(given, broken=str(error).splitlines()[0])
         if not isinstance(content, dict):
-            return replace(given, broken="it is no mapping")
+            return replace(given, broken="it is not a mapping")
         return replace(given, config=content)
 
     @property

@@ -137,7 +137,7 @@ def keys(given: Given, release: Release) -> Iterator[Found]:
 def unread(given: Given, release: Release) -> Iterator[Found]:
     """What keeps the YAML file from being judged."""
     if given.broken is not None:
-        yield Found(Finding("error", given.config_file or "--config", f"it is no YAML: {given.broken}"))
+        yield Found(Finding("error", given.config_file or "--config", f"invalid YAML: {given.broken}"))
     elif given.config_file is not None and given.config is None:
         why = "its text is not here, so that neither its keys nor speculation are judged"
         yield Found(
@@ -280,7 +280,7 @@ def needed(given: Given, release: Release) -> Iterator[Found]:
         yield Found(Finding("error", _key(SPECULATIVE, "max_draft_len"), why))
     elif length is not None and not is_unknown(length) and (number is None or number % 1):
         yield Found(
-            Finding("error", _key(SPECULATIVE, "max_draft_len"), f"{length!r} is no number of tokens")
+            Finding("error", _key(SPECULATIVE, "max_draft_len"), f"invalid number of tokens {length!r}")
         )
     old = release.version < OF_TODAY
     if type_ == "NGram" and old and not said.get("max_matching_ngram_size"):

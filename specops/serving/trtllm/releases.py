@@ -33,7 +33,7 @@ class Version:
         """ConfigError where `text` is no version."""
         found = _VERSION.fullmatch(text.strip())
         if found is None:
-            raise ConfigError(f"'{text}' is no version of TensorRT-LLM", hint=f"such as {table().newest}")
+            raise ConfigError(f"invalid version '{text}' of TensorRT-LLM", hint=f"such as {table().newest}")
         major, minor, patch, candidate = found.groups()
         return cls((int(major), int(minor), int(patch or 0)), FINAL if candidate is None else int(candidate))
 

@@ -27,37 +27,45 @@ class TrtllmSpeculation(Section):
     """The keys of `speculative_config`. `max_draft_len` counts alike in all releases; up to 1.2, MTP calls it
     num_nextn_predict_layers, and Eagle3 is called Eagle."""
 
-    decoding_type: DecodingType
+    decoding_type: DecodingType = Field(description="Decoding type, by its name in releases from 1.3 on.")
     speculative_model: Text | None = Field(
-        default=None, description="Folder or hub id of the draft; NGram, SA and AUTO have none."
+        default=None, description="Folder or hub id of the draft; default: none, for NGram, SA and AUTO."
     )
-    max_draft_len: Size = Field(default=3, description="Tokens drafted ahead.")
+    max_draft_len: Size = Field(default=3, description="Number of tokens drafted per step.")
     max_matching_ngram_size: Size | None = Field(
-        default=None, description="Of NGram and SA: longest n-gram that is looked up."
+        default=None,
+        description="Length of the longest n-gram to look up, in tokens, "
+        "with NGram and SA; default: TensorRT-LLM's choice.",
     )
     max_concurrency: Size | None = Field(
-        default=None, description="Speculation is off at larger batches; left out: always on."
+        default=None, description="Batch size above which speculation is off; default: none, always on."
     )
     draft_len_schedule: dict[int, Annotated[int, Field(ge=0)]] | None = Field(
-        default=None, description="Draft length by batch size."
+        default=None, description="Draft lengths by batch size, in tokens; default: the same at all sizes."
     )
     use_rejection_sampling: bool | None = Field(
-        default=None, description="Lossless verification above temperature 0; since 1.3."
+        default=None,
+        description="Verify without loss at temperatures above 0, since 1.3; default: TensorRT-LLM's choice.",
     )
     acceptance_rate_window_size: Size | None = Field(
-        default=None, description="Iterations of the acceptance gate; since 1.3."
+        default=None, description="Window of the acceptance gate, in iterations, since 1.3; default: no gate."
     )
     acceptance_rate_threshold: Share | None = Field(
-        default=None, description="Below this acceptance the gate ends speculation for good; since 1.3."
+        default=None,
+        description="Acceptance rate below which the gate ends "
+        "speculation for good, since 1.3; default: no gate.",
     )
     acceptance_window: Size | None = Field(
-        default=None, description="Requests of the acceptance gate; up to 1.2."
+        default=None, description="Window of the acceptance gate, in requests, up to 1.2; default: no gate."
     )
     acceptance_length_threshold: Annotated[float, Field(gt=0.0)] | None = Field(
         default=None,
-        description="Below these accepted tokens a step the gate ends speculation for good; up to 1.2.",
+        description="Accepted tokens per step below which the gate ends "
+        "speculation for good, up to 1.2; default: no gate.",
     )
-    more: Keys = Field(default={}, description="Further keys, such as eagle3_model_arch.")
+    more: Keys = Field(
+        default={}, description="Keys of speculative_config that have no key here, such as eagle3_model_arch."
+    )
 
     @property
     def gate(self) -> str | None:
@@ -103,29 +111,53 @@ class TrtllmSettings(ConfiguredPool):
     version: str | None = Field(
         default=None,
         pattern=r"^\d+\.\d+(\.\d+)?(rc\d+)?(\.post\d+)?$",
-        description="TensorRT-LLM's, such as 1.2.1; left out: what `program` is, else the newest one known.",
+        description="Version of TensorRT-LLM, such as 1.2.1; default: the "
+        "one that `program` reports, else the newest known.",
     )
     program: Program = Field(
-        default="trtllm-serve", description="How it is called, with what comes before, such as mpirun."
+        default="trtllm-serve",
+        description="Command that calls trtllm-serve, with any words before it, such as mpirun.",
     )
-    arguments: Arguments = Field(default=[], description="Further words for the end of the command.")
-    tensor_parallel_size: Size | None = Field(default=None, description="GPUs that share each layer.")
-    pipeline_parallel_size: Size | None = Field(default=None, description="GPU groups that share the layers.")
-    expert_parallel_size: Size | None = Field(default=None, description="GPUs that share the experts.")
-    max_batch_size: Size | None = Field(default=None, description="Requests at a time.")
-    max_num_tokens: Size | None = Field(default=None, description="Tokens of one forward pass.")
-    max_seq_len: Size | None = Field(default=None, description="Prompt and output tokens of one sequence.")
+    arguments: Arguments = Field(default=[], description="Further arguments at the end of the command.")
+    tensor_parallel_size: Size | None = Field(
+        default=None, description="Number of GPUs that share each layer; default: TensorRT-LLM's choice, 1."
+    )
+    pipeline_parallel_size: Size | None = Field(
+        default=None,
+        description="Number of GPU groups that share the layers; default: TensorRT-LLM's choice, 1.",
+    )
+    expert_parallel_size: Size | None = Field(
+        default=None, description="Number of GPUs that share the experts; default: TensorRT-LLM's choice."
+    )
+    max_batch_size: Size | None = Field(
+        default=None, description="Limit on concurrent requests; default: TensorRT-LLM's choice."
+    )
+    max_num_tokens: Size | None = Field(
+        default=None, description="Limit on tokens of one forward pass; default: TensorRT-LLM's choice."
+    )
+    max_seq_len: Size | None = Field(
+        default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
+    )
     free_gpu_memory_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
-        default=None, description="Share of the free GPU memory that the KV cache gets."
+        default=None,
+        description="Share of the free GPU memory for the KV cache, 0 to 1; default: TensorRT-LLM's choice.",
     )
-    enable_chunked_prefill: bool = False
+    enable_chunked_prefill: bool = Field(
+        default=False, description="Split long prompts over several forward passes."
+    )
     trust_remote_code: bool = Field(default=False, description="Run code that comes with the model.")
-    reasoning_parser: Text | None = None
-    tool_parser: Text | None = None
+    reasoning_parser: Text | None = Field(
+        default=None, description="Parser of reasoning in answers, such as deepseek-r1; default: none."
+    )
+    tool_parser: Text | None = Field(
+        default=None, description="Parser of tool calls in answers, such as qwen3; default: none."
+    )
     config: Keys = Field(
         default={}, description="Further keys of the YAML file, such as kv_cache_config: {dtype: fp8}."
     )
-    speculation: TrtllmSpeculation | None = Field(default=None, description="Left out: no drafts.")
+    speculation: TrtllmSpeculation | None = Field(
+        default=None, description="Speculation of the pool; default: none, one token a step."
+    )
 
 
 FLAGS = {

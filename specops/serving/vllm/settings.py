@@ -48,50 +48,99 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class VllmSpeculation(Section):
-    """Keys of vLLM's --speculative-config, by its names; serving/vllm says which version has which."""
+    """Keys of vLLM's --speculative-config, under the same names."""
 
-    method: VllmMethod = Field(description="Always named: vLLM would guess it from the path's text.")
-    model: str | None = Field(
-        default=None, min_length=1, description="Folder or hub id of the draft; ngram has none."
+    method: VllmMethod = Field(
+        description="Method, always named, since vLLM would guess it from the model's path."
     )
-    num_speculative_tokens: Size = Field(default=5, description="Tokens drafted ahead.")
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder or hub id of the draft; default: none, for ngram and the like.",
+    )
+    num_speculative_tokens: Size = Field(default=5, description="Number of tokens drafted per step.")
     num_speculative_tokens_per_batch_size: list[list[int]] | None = Field(
         default=None,
         min_length=1,
-        description="[FIRST, LAST, TOKENS] by requests in the batch; the first starts at 1, 0 tokens is off.",
+        description="Draft lengths by batch size, [FIRST, LAST, TOKENS] each, from "
+        "1 request on, 0 tokens: off; default: the same at all sizes.",
     )
     draft_tensor_parallel_size: Size | None = Field(
-        default=None, description="1 or the target's; left out: the target's."
+        default=None,
+        description="Number of GPUs that share each layer of the "
+        "draft, 1 or the target's; default: the target's.",
     )
-    max_model_len: Size | None = Field(default=None, description="Longer sequences are not speculated on.")
-    quantization: str | None = Field(default=None, description="Of the draft's weights.")
-    revision: str | None = Field(default=None, description="Of the draft on the hub.")
-    enforce_eager: bool | None = Field(default=None, description="The draft without CUDA graphs.")
-    prompt_lookup_min: Size | None = Field(default=None, description="Shortest n-gram that is looked up.")
-    prompt_lookup_max: Size | None = Field(default=None, description="Longest n-gram that is looked up.")
-    suffix_decoding_max_tree_depth: Size | None = None
-    suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] | None = None
-    suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0.0)] | None = None
-    suffix_decoding_min_token_prob: Share | None = None
-    disable_padded_drafter_batch: bool | None = Field(default=None, description="Of EAGLE.")
-    parallel_drafting: bool | None = Field(default=None, description="For drafts that were trained for it.")
+    max_model_len: Size | None = Field(
+        default=None,
+        description="Length in tokens above which sequences are not speculated on; default: vLLM's choice.",
+    )
+    quantization: str | None = Field(
+        default=None, description="Quantization of the draft's weights; default: the one the draft states."
+    )
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit of the draft's hub id; default: the main branch."
+    )
+    enforce_eager: bool | None = Field(
+        default=None, description="Run the draft without CUDA graphs; default: as the target."
+    )
+    prompt_lookup_min: Size | None = Field(
+        default=None,
+        description="Length of the shortest n-gram to look up, in tokens; default: vLLM's choice.",
+    )
+    prompt_lookup_max: Size | None = Field(
+        default=None,
+        description="Length of the longest n-gram to look up, in tokens; default: vLLM's choice.",
+    )
+    suffix_decoding_max_tree_depth: Size | None = Field(
+        default=None, description="Depth of the suffix tree, in tokens; default: vLLM's choice."
+    )
+    suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Number of requests stored in the suffix tree; default: vLLM's choice."
+    )
+    suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0.0)] | None = Field(
+        default=None,
+        description="Ratio of drafted to matched tokens at most, with suffix; default: vLLM's choice.",
+    )
+    suffix_decoding_min_token_prob: Share | None = Field(
+        default=None,
+        description="Lowest estimated probability of a drafted token, with suffix; default: vLLM's choice.",
+    )
+    disable_padded_drafter_batch: bool | None = Field(
+        default=None, description="Turn off padding of the draft's batch, with EAGLE; default: vLLM's choice."
+    )
+    parallel_drafting: bool | None = Field(
+        default=None,
+        description="Draft all tokens in one pass, with drafts trained for it; default: vLLM's choice.",
+    )
     draft_sample_method: Literal["greedy", "probabilistic", "gumbel"] | None = Field(
-        default=None, description="gumbel is probabilistic's name in 0.21."
+        default=None,
+        description="Sampling of draft tokens; gumbel is 0.21's "
+        "name of probabilistic; default: vLLM's choice.",
     )
     rejection_sample_method: (
         Literal["standard", "block", "strict", "probabilistic", "synthetic", "fly"] | None
     ) = Field(
         default=None,
-        description="strict and probabilistic: 0.18 to 0.20. synthetic and fly change what is answered.",
+        description="Verification; strict and probabilistic: 0.18 to 0.20, "
+        "synthetic and fly change the output; default: vLLM's choice.",
     )
     synthetic_acceptance_rates: list[Share] | None = Field(
-        default=None, min_length=1, description="By position; for load tests, never for users."
+        default=None,
+        min_length=1,
+        description="Acceptance rates by position for synthetic "
+        "verification, in load tests only; default: none.",
     )
-    synthetic_acceptance_length: Annotated[float, Field(ge=1.0)] | None = None
+    synthetic_acceptance_length: Annotated[float, Field(ge=1.0)] | None = Field(
+        default=None,
+        description="Mean accepted length for synthetic verification, in load tests only; default: none.",
+    )
     use_heterogeneous_vocab: bool | None = Field(
-        default=None, description="For a draft_model whose vocabulary is not the target's."
+        default=None,
+        description="Accept a draft_model with another vocabulary than the target's; default: vLLM's choice.",
     )
-    more: dict[str, Any] = Field(default={}, description="Keys that are not named above.")
+    more: dict[str, Any] = Field(
+        default={}, description="Keys of --speculative-config that have no key here."
+    )
 
     @model_validator(mode="after")
     def _a_draft_where_one_is_needed(self) -> VllmSpeculation:
@@ -127,28 +176,63 @@ class VllmSettings(ConfiguredPool):
     version: str | None = Field(
         default=None,
         pattern=r"^\d+\.\d+(\.\d+)*$",
-        description="vLLM's; left out: the one that `program` says it has.",
+        description="Version of vLLM; default: the one that `program` reports.",
     )
     program: Program = Field(
-        default="vllm serve", description="How vLLM is called, with what comes before it."
+        default="vllm serve", description="Command that calls vLLM, with any words before it."
     )
-    served_model_name: str | None = Field(default=None, min_length=1, description="Left out: `model`.")
-    dtype: str | None = Field(default=None, description="auto, bfloat16, float16, float32, …")
-    tensor_parallel_size: Size | None = None
-    pipeline_parallel_size: Size | None = None
-    data_parallel_size: Size | None = None
-    max_model_len: Size | None = Field(default=None, description="Prompt and output tokens of one sequence.")
-    max_num_seqs: Size | None = Field(default=None, description="Sequences decoded at a time.")
-    max_num_batched_tokens: Size | None = Field(default=None, description="Tokens of one forward pass.")
-    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    quantization: str | None = Field(default=None, description="Of the target's weights.")
-    kv_cache_dtype: str | None = None
-    enforce_eager: bool | None = Field(default=None, description="Without CUDA graphs.")
+    served_model_name: str | None = Field(
+        default=None, min_length=1, description="Name of the model for clients; default: `model`."
+    )
+    dtype: str | None = Field(
+        default=None,
+        description="Number format of the weights, such as auto, bfloat16 or float32; default: the model's.",
+    )
+    tensor_parallel_size: Size | None = Field(
+        default=None, description="Number of GPUs that share each layer; default: vLLM's choice, 1."
+    )
+    pipeline_parallel_size: Size | None = Field(
+        default=None,
+        description="Number of GPU groups that share the layers, 1 "
+        "with speculation; default: vLLM's choice, 1.",
+    )
+    data_parallel_size: Size | None = Field(
+        default=None,
+        description="Number of copies of the model behind one address; default: vLLM's choice, 1.",
+    )
+    max_model_len: Size | None = Field(
+        default=None, description="Limit on prompt and output tokens of one sequence; default: the model's."
+    )
+    max_num_seqs: Size | None = Field(
+        default=None, description="Limit on sequences decoded at a time; default: vLLM's choice."
+    )
+    max_num_batched_tokens: Size | None = Field(
+        default=None, description="Limit on tokens of one forward pass; default: vLLM's choice."
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="Share of GPU memory for weights and KV cache, 0 to 1; default: vLLM's choice.",
+    )
+    quantization: str | None = Field(
+        default=None, description="Quantization of the target's weights; default: the one the model states."
+    )
+    kv_cache_dtype: str | None = Field(
+        default=None, description="Number format of the KV cache, such as fp8; default: vLLM's choice."
+    )
+    enforce_eager: bool | None = Field(
+        default=None, description="Run without CUDA graphs; default: vLLM's choice, false."
+    )
     enable_prefix_caching: bool | None = Field(
-        default=None, description="false: repeated prompts are not faster."
+        default=None,
+        description="Reuse the KV cache of repeated prompts, which "
+        "makes them faster; default: vLLM's choice.",
     )
-    seed: int | None = None
-    speculation: VllmSpeculation | None = Field(default=None, description="Left out: one token a step.")
+    seed: int | None = Field(
+        default=None, description="Seed of sampling for requests without one; default: vLLM's choice."
+    )
+    speculation: VllmSpeculation | None = Field(
+        default=None, description="Speculation of the pool; default: none, one token a step."
+    )
 
 
 FLAGS = (

@@ -34,7 +34,7 @@ class Version:
         """ConfigError where `text` is no version."""
         found = re.match(r"v?(\d+(?:\.\d+)+)", text.strip())
         if found is None:
-            raise ConfigError(f"'{text}' is no version of vLLM", hint="such as 0.33.0")
+            raise ConfigError(f"invalid version '{text}' of vLLM", hint="such as 0.33.0")
         return cls(tuple(int(part) for part in found[1].split(".")))
 
     def __str__(self) -> str:
@@ -188,7 +188,7 @@ def version_of(stated: str | None, program: str) -> Version | None:
     found = installed(shlex.split(program))
     if said and found and said != found:
         raise ConfigError(
-            f"the rollout file says vLLM {said}, and '{program}' is vLLM {found}",
-            hint="what is measured here would not hold for the other: change version or program",
+            f"the rollout file names vLLM {said}, and '{program}' is vLLM {found}",
+            hint="results of one version do not hold for another: change version or program",
         )
     return found or said

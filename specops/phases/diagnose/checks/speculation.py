@@ -79,7 +79,7 @@ def stuck(observed: Observations) -> Finding:
         f"{servers}: requests were running all the time, and not one token was made",
         Evidence(what="stuck servers", value=servers, source=live.source),
         cause="a server hangs, and so do the requests that are sent to it",
-        fix="take it out of the pool, keep its log, and start it anew",
+        fix="take it out of the pool, keep its log, and restart it",
     )
 
 

@@ -34,7 +34,7 @@ def unread(given: Given, release: Release) -> Iterator[Found]:
         yield of_flag(
             "error",
             CONFIG,
-            f"its value is no JSON object: {given.unread}",
+            f"its value is not a JSON object: {given.unread}",
             """one word in single quotes for the shell: '{"method": "ngram", "num_speculative_tokens": 5}'""",
         )
 

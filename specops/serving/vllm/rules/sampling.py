@@ -75,7 +75,7 @@ def acceptance(given: Given, release: Release) -> Iterator[Found]:
         why = "it is for rejection_sample_method synthetic alone: vLLM refuses to start"
         yield of_key("error", key, why, "leave it out", lambda g: g.without_key(key))
     if rule == "fly" and not release.refuses("rejection_sample_method", rule):
-        why = "fly accepts drafts that the target would not have said: answers differ from the target's"
+        why = "fly accepts drafts that the target would not generate: answers differ from the target's"
         yield of_key("warning", "rejection_sample_method", why, "standard or block, which are lossless")
 
 
@@ -159,7 +159,7 @@ def by_batch_size(given: Given, release: Release) -> Iterator[Found]:
 def problem_of(value: Any) -> str | None:
     """What vLLM would refuse a schedule for (v1/spec_decode/dynamic/utils.py, 0.32.0); None: nothing."""
     if not isinstance(value, list) or not value:
-        return "it is no list of [FIRST, LAST, TOKENS]"
+        return "expected a list of [FIRST, LAST, TOKENS]"
     for entry in value:
         if not isinstance(entry, list) or len(entry) != 3 or not all(is_whole(part) for part in entry):
             return f"{entry!r} is not [FIRST, LAST, TOKENS]"
