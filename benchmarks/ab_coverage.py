@@ -31,16 +31,26 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 
 import numpy as np
+from drawn_requests import (
+    LONGER_GAINS,
+    NOISE_SD,
+    PROMPT_SD,
+    STALLED,
+    TOKEN_MS,
+    TOKENS,
+    TTFT_MS,
+    answered,
+)
 from numpy.typing import NDArray
 
 from specops import stats
 from specops.config.rollout import Design
 from specops.load.arrivals import Level
-from specops.load.record import CellRecord, Row
+from specops.load.record import CellRecord
 from specops.phases.ab.speedups import pair_up
 from specops.phases.ab.verdict import Confidences, of_each, of_look
 from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
@@ -48,10 +58,7 @@ from specops.phases.ab.visits import AbSettings, Visit, VisitRecord, schedule
 Array = NDArray[np.float64]
 
 ARMS = ("standard", "speculative")
-TOKENS = {"edit": 120, "long": 400, "short": 30}  # medians, by class
-LONGER_GAINS, PROMPT_SD = 0.10, 0.15  # of logarithms
-TTFT_MS, TOKEN_MS = 50.0, 10.0
-NOISE_SD, STALLED, START_SD = 0.1, 0.005, 0.02
+START_SD = 0.02
 ROUNDS = 2
 PLANS = 5
 """Orders of the visits in each world: the trials are shared among them."""
@@ -383,21 +390,19 @@ def check(seed: int) -> None:
 def _records(found: Trials, trial: int) -> Iterator[VisitRecord]:
     """What the visits of one trial leave behind, without checking it: that would take most of the time."""
     for at, visit in enumerate(found.plan):
+        indices = _indices(visit)
+        took_ms = [float(found.took[trial, index, visit.round, ARMS.index(visit.arm)]) for index in indices]
+        sent_ms = accumulate(took_ms[:-1], initial=0.0)
         rows = tuple(
-            Row.model_construct(
-                prompt=name,
-                traffic_class=found.world.classes[found.of_class[index]],
+            answered(
+                name,
+                found.world.classes[found.of_class[index]],
+                sent_s=sent / 1000,
                 ttft_ms=TTFT_MS,
-                tpot_ms=None,
-                e2e_ms=float(took),
-                e2e_with_retries_ms=float(took),
+                took_ms=took,
                 tokens=None,
-                text="",
-                finish_reason="stop",
-                error=None,
             )
-            for name, index in zip(visit.prompts, _indices(visit), strict=True)
-            for took in [found.took[trial, index, visit.round, ARMS.index(visit.arm)]]
+            for name, index, sent, took in zip(visit.prompts, indices, sent_ms, took_ms, strict=True)
         )
         level = visit.level
         cell = CellRecord.model_construct(

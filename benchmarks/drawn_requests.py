@@ -1,4 +1,4 @@
-"""Requests of simulated sweeps, drawn with a known truth: lengths, gains, noise and drift.
+"""Requests of simulated sweeps and comparisons, drawn with a known truth: lengths, gains, noise and drift.
 
 Prompts of three traffic classes have lognormal lengths, and a speed-up of their own that grows with the
 length. Noise is calm (lognormal), stalls (one request in 200 takes 5 to 20 times as long), or heavy (a Pareto
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from specops.load.record import Row
 
 TOKENS = {"edit": 120, "long": 400, "short": 30}  # medians, by class
 LENGTH_SD, LONGER_GAINS, PROMPT_SD = 0.6, 0.10, 0.15  # of logarithms
@@ -34,6 +36,31 @@ class Tally:
     @property
     def share(self) -> float | None:
         return round(self.yes / self.asked, 4) if self.asked else None
+
+
+def answered(
+    prompt: str, traffic_class: str, *, sent_s: float, ttft_ms: float, took_ms: float, tokens: int | None
+) -> Row:
+    """A request that was answered as it should be, and no retry needed."""
+    return Row(
+        prompt=prompt,
+        traffic_class=traffic_class,
+        sent_s=sent_s,
+        lag_ms=0.0,
+        ttft_ms=ttft_ms,
+        tpot_ms=None,
+        e2e_ms=took_ms,
+        e2e_with_retries_ms=took_ms,
+        retries=0,
+        chunks=1,
+        n_first=None,
+        tokens=tokens,
+        tokens_from="unknown" if tokens is None else "usage",
+        finish_reason="stop",
+        text="",
+        error=None,
+        detail=None,
+    )
 
 
 def means(of: str, truth: float) -> tuple[float, float]:

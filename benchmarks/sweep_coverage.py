@@ -27,7 +27,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +41,14 @@ from drawn_requests import (
     TOKENS,
     TTFT_MS,
     Tally,
+    answered,
     draw_drift,
     draw_noise,
     means,
     typical_gain,
 )
 
-from specops.load.record import CellRecord, Row
+from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Pairs
 from specops.phases.sweep.judging import judge, picked_by
 from specops.phases.sweep.plan import (
@@ -173,22 +174,22 @@ def cell(
     asked: Sequence[int],
     factors: Sequence[float],
 ) -> SweptCell:
-    """`at`: rung, turn, and how many cells were before."""
+    """`at`: rung, turn, and how many cells were before. The requests go out one after the other."""
     number, turn, before = at
+    e2e_ms = [
+        float(drawn.expected[name][index]) * factor for index, factor in zip(asked, factors, strict=True)
+    ]
+    sent_ms = accumulate(e2e_ms[:-1], initial=0.0)
     rows = tuple(
-        Row.model_construct(
-            prompt=str(index),
-            traffic_class=drawn.classes[index],
+        answered(
+            str(index),
+            drawn.classes[index],
+            sent_s=sent / 1000,
             ttft_ms=TTFT_MS * factor,
-            tpot_ms=None,
+            took_ms=took,
             tokens=100,
-            text="",
-            finish_reason="stop",
-            e2e_ms=(e2e_ms := float(drawn.expected[name][index]) * factor),
-            e2e_with_retries_ms=e2e_ms,
-            error=None,
         )
-        for index, factor in zip(asked, factors, strict=True)
+        for index, factor, sent, took in zip(asked, factors, sent_ms, e2e_ms, strict=True)
     )
     record = CellRecord.model_construct(
         concurrency=AT.concurrency,
