@@ -44,7 +44,7 @@ def diagnose(
     symptoms = _symptoms(symptom or [])
     with call.progress() as shown:
         observed = gather(call.file, call.folder, datetime.now(UTC), shown, requests=requests)
-    result = diagnose(observed, symptoms, call.commands.place)
+    result = diagnose(observed, symptoms, call.commands.place, call.commands.sweep())
     results.write(call.folder / FILE, result)
     return Answer(result, page(result))
 

@@ -122,6 +122,18 @@ def test_a_prometheus_that_is_down_is_a_change_and_not_a_command(file: Path) -> 
     complete(found)
 
 
+def test_what_a_command_would_refuse_is_to_be_added_first(file: Path) -> None:
+    """Neither the drill nor the guard runs on a rollout that names nothing to switch, and no Prometheus."""
+    found = items(file)
+    assert "add addresses.routers" in (found["fallback-tested"].change or "")
+    assert "add addresses.prometheus" in (found["guard-running"].change or "")
+    fields = yaml.safe_load(file.read_text())
+    fields["addresses"] |= {"prometheus": "http://127.0.0.1:9", "routers": ["127.0.0.1:9"]}
+    file.write_text(yaml.safe_dump(fields))
+    found = items(file)
+    assert (found["fallback-tested"].change, found["guard-running"].change) == (None, None)
+
+
 def test_another_run_folder_is_named_in_every_command(file: Path, tmp_path: Path) -> None:
     done = specops("checklist", str(file), "--out", str(tmp_path / "else where"))
     lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]

@@ -15,6 +15,9 @@ from made_checklists import ATTESTED, NOW, Made, faster, recommended, swept, wri
 from made_monitoring import POOLS
 
 from specops import results
+from specops.guard.guard import status as guard_status
+from specops.guard.journal import Standing
+from specops.guard.state import Evaluation
 from specops.phases.checklist.checklist import ITEMS
 from specops.phases.checklist.evidence import FRESH_DAYS
 from specops.phases.sweep.spec import spec_of
@@ -192,6 +195,27 @@ def _break_even(share: float | None) -> Change:
     return _changed("sweep", data=swept(break_even=share))
 
 
+def _another_load(**more: float) -> dict[str, Any]:
+    """Two loads of the deployed setting, of which the second takes more."""
+    found = swept(gpu_share=0.5 if "gpu_memory_share" in more else None)
+    found["cells"].append(found["cells"][0] | more)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "ago_s", "status"),
+    [(600, 2900, "passed"), (600, 3100, "failed"), (10, 290, "passed"), (10, 310, "failed")],
+)
+def test_a_guard_is_late_after_five_intervals_and_not_within_five_minutes(
+    made: Made, monkeypatch: pytest.MonkeyPatch, interval_s: int, ago_s: float, status: str
+) -> None:
+    write(made.path.parent, guard={"interval_s": interval_s})
+    now = Evaluation(ts=NOW.timestamp() - ago_s, verdict="healthy", reason="it pays")
+    found = guard_status(Standing(evaluation=now), running=7)
+    monkeypatch.setattr("specops.phases.checklist.items.standing", lambda _: found)
+    assert made.checked()[1]["guard-running"].status == status
+
+
 def _rivals(**apart: bool) -> dict[str, Any]:
     """Settings that pay beside the recommended, and whether they can be told apart from it."""
     found = [{"setting": f"k={name[1:]}", "ratio": None, "apart": each} for name, each in apart.items()]
@@ -221,6 +245,8 @@ def _rivals(**apart: bool) -> dict[str, Any]:
         (_changed("sweep", data=swept(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept(gpu_share=0.96)), "gpu-memory", "failed", "96%"),
         (_changed("sweep", data=swept(gpu_share=0.92)), "gpu-memory", "passed", "92%"),
+        (_changed("sweep", data=_another_load(gpu_memory_share=0.97)), "gpu-memory", "failed", "97%"),
+        (_changed("sweep", data=_another_load(resident_gb=1e6)), "gpu-memory", "failed", "host's"),
         (_changed("sweep", data=swept("k=5")), "gpu-memory", "open", "did not measure"),
         (_break_even(0.95), "acceptance", "failed", "not above 0.95, break-even"),
         (_break_even(None), "acceptance", "passed", ": above 0.55, the playbook's"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -339,6 +340,10 @@ def test_commands_of_the_result_name_the_rollout_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"rollout": "r", "pools": pools}))
     done = specops("diagnose", str(file), "--no-requests", "--json")
     assert "ROLLOUT" not in done.stdout
+    for text in re.findall(
+        r"specops sweep [^(;]*", done.stdout
+    ):  # of pools that run, it takes what to compare
+        assert "--attach" in text, text
     fixes = [one["fix"] for one in json.loads(done.stdout)["data"]["findings"] if one["fix"]]
     named = [shlex.split(fix, comments=True) for fix in fixes if fix.startswith("specops ")]
     assert any(str(file) in words for words in named), "with its space, as one word"

@@ -346,6 +346,12 @@ def _pressed(look: Look) -> tuple[bool, str, Evidence] | None:
 def fallback_tested(look: Look) -> Decided:
     """By a drill on the live set-up. `run` rehearses pools that it starts itself on a stage of its own, which
     shows that the parts fit and nothing of what will serve."""
+    switched = look.rollout.addresses.routers or any(one.switches for one in look.rollout.guard.actions)
+    if not switched and not (look.folder / "guard-drill.json").exists():
+        raise Open(
+            "the rollout file names nothing that a guard can switch",
+            change=f"add addresses.routers, the admin listeners of NGINX, or guard.actions to {look.path}",
+        )
     rehearsed = look.result("guard-drill")
     if "stage" in rehearsed.result.settings:
         raise Open(f"not on the live set-up: {rehearsed.result.reason}", rehearsed.evidence)
@@ -458,7 +464,14 @@ def guard_running(look: Look) -> Decided:
     journal = look.folder / GUARD / JOURNAL
     now = standing(look.folder)
     if now.running is None:
-        raise Open("no guard of this run folder runs on this machine", *_journal(look, now.decided_at))
+        change = None
+        if look.rollout.addresses.prometheus is None:
+            change = f"add addresses.prometheus, such as http://127.0.0.1:9090, to {look.path}"
+        raise Open(
+            "no guard of this run folder runs on this machine",
+            *_journal(look, now.decided_at),
+            change=change,
+        )
     observed = now.evaluation
     if observed is None:
         raise Open(f"the guard runs (pid {now.running}), and has evaluated nothing yet")

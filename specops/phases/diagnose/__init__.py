@@ -29,7 +29,8 @@ from specops.results import Result, Verdict
 
 PHASE = "diagnose"
 FILE = f"{PHASE}.json"
-"""Stands for the rollout file in the texts of checks."""
+SWEEP = f"specops sweep {ROLLOUT}"
+"""The sweep in the texts of checks."""
 WRONG: tuple[Severity, ...] = ("symptom", "cause")
 CHECKS: Sequence[Callable[[Observations], Finding]] = (
     speed.slower,
@@ -76,12 +77,15 @@ def findings(observed: Observations, symptoms: Sequence[Symptom] = ()) -> list[F
     return [one for one in found if not symptoms or one.symptom in symptoms]
 
 
-def diagnose(observed: Observations, symptoms: Sequence[Symptom] = (), place: str = ROLLOUT) -> Result:
+def diagnose(
+    observed: Observations, symptoms: Sequence[Symptom] = (), place: str = ROLLOUT, sweep: str = SWEEP
+) -> Result:
     """No where something is wrong; undecided where nothing was observed.
 
     `place` names the rollout file, and the run folder where it is another, in the commands of the result.
+    `sweep` is the command that sweeps: of pools that run already it names what is compared.
     """
-    found = [_named(one, place) for one in findings(observed, symptoms)]
+    found = [_named(one, place, sweep) for one in findings(observed, symptoms)]
     verdict, reason = _verdict(found)
     return Result(
         phase=PHASE,
@@ -94,14 +98,20 @@ def diagnose(observed: Observations, symptoms: Sequence[Symptom] = (), place: st
             for severity in get_args(Severity)
             if (count := Counter(one.severity for one in found)[severity])
         },
-        data=Diagnosis(findings=found, observations=_with_place(observed, place)).model_dump(mode="json"),
+        data=Diagnosis(findings=found, observations=_with_place(observed, place, sweep)).model_dump(
+            mode="json"
+        ),
     )
 
 
-def _named(one: Finding, place: str) -> Finding:
+def _filled(text: str, place: str, sweep: str) -> str:
+    return named(text.replace(SWEEP, sweep), place)
+
+
+def _named(one: Finding, place: str, sweep: str) -> Finding:
     texts = {name: getattr(one, name) for name in ("message", "cause", "fix")}
     return one.model_copy(
-        update={name: named(text, place) for name, text in texts.items() if text is not None}
+        update={name: _filled(text, place, sweep) for name, text in texts.items() if text is not None}
     )
 
 
@@ -117,6 +127,6 @@ def _verdict(found: Sequence[Finding]) -> tuple[Verdict, str]:
     return "yes", f"{reason}; {unseen} have no evidence" if unseen else reason
 
 
-def _with_place(observed: Observations, place: str) -> Observations:
-    missing = {part: named(why, place) for part, why in observed.missing.items()}
+def _with_place(observed: Observations, place: str, sweep: str) -> Observations:
+    missing = {part: _filled(why, place, sweep) for part, why in observed.missing.items()}
     return observed.model_copy(update={"missing": missing})
