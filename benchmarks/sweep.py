@@ -38,12 +38,13 @@ from specops.phases.ab.visits import AbSettings, Arm
 from specops.phases.inputs import NO_ADDRESS_YET
 from specops.phases.sweep import plan
 from specops.phases.sweep.measure import Local
-from specops.phases.sweep.plan import FailedJob, Load, Setting, SweptCell
+from specops.phases.sweep.plan import FailedJob, Load, SweptCell
 from specops.phases.sweep.spec import SweepSpec, spec_of
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.sweep import sweep
 from specops.progress import Silent
 from specops.results import Result
+from specops.serving import Setting
 from specops.serving.endpoint import EndpointPool
 from specops.stats import Interval
 

@@ -58,7 +58,6 @@ from specops.phases.sweep.plan import (
     Memory,
     Picked,
     Rung,
-    Setting,
     Skipped,
     Stage,
     SweptCell,
@@ -68,6 +67,7 @@ from specops.phases.sweep.plan import (
 )
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
+from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool
 from specops.stats import Interval
 

@@ -21,6 +21,7 @@ from specops.serving.engine import (
     Grid,
     OwnModels,
     Pool,
+    Setting,
     Spread,
     Startable,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "ReferenceAcceptance",
     "Series",
     "ServedPair",
+    "Setting",
     "Spread",
     "Startable",
     "issues",

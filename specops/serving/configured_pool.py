@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from specops.section import Arguments, Environment, Program, Section
 from specops.serving.argv import flag_of
-from specops.serving.engine import Grid, Startable, Variant, by_k, check_program
+from specops.serving.engine import Grid, Setting, Startable, by_k, check_program
 
 Size = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
@@ -108,7 +108,7 @@ class ConfiguredPool(Startable):
         variables = self.environment
         return fields | {f"environment.{name}": variables[name] for name in variables if name not in PLACES}
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         return by_k(self, grid, self._at)
 
     def _at(self, k: int, draft: str | None) -> ConfiguredPool:

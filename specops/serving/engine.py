@@ -13,7 +13,7 @@ address is known. An engine's own class overrides what it knows. A pool that spe
 it refuses, its command line (which words call it, and what a version has against them), what it does with
 each kind of draft, how its program is found, which setting holds K.
 
-Answers are data (`Start`, `Container`, `Variant`, …): the caller decides what to do with them. No answer
+Answers are data (`Start`, `Container`, `Setting`, …): the caller decides what to do with them. No answer
 imports a phase. A question is here because a module outside asks it; remove it with its last caller.
 An engine's known issues live in its package: as lint rules where a command shows them, as rows of its
 draft table where the kind of draft does.
@@ -136,14 +136,21 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One setting of a sweep: a pool with another K, tree or draft. `name` leaves the draft out."""
+class Setting:
+    """One way to serve, which a sweep tries: a pool with another K, tree or draft."""
 
     name: str
+    """An engine leaves the draft out of it."""
+
     pool: Pool
     k: int
+    """Tokens drafted ahead; of a tree, its depth. 0 is the standard."""
+
     tree: str | None = None
+    """Where trees are swept, or the engine is the embedded one."""
+
     draft: str | None = None
+    """The name of the draft, where drafts are compared."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,7 @@ class Pool(Section):
         """How it drafts, as its engine calls it. None: not known, or it does not speculate."""
         return None
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         """What a sweep tries in its place. ConfigError where `grid` is not for such a pool."""
         raise ConfigError(f"the K of a pool of engine {self.engine} is not specops's to set")
 
@@ -360,7 +367,7 @@ class Engine:
     """Python packages whose versions are part of what is measured."""
 
 
-def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Variant]:
+def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[Setting]:
     """Each K for each draft; `at` gives the pool for both. ConfigError for a grid of trees."""
     if grid.trees is not None:
         raise ConfigError(
@@ -368,7 +375,7 @@ def by_k(pool: Pool, grid: Grid, at: Callable[[int, str | None], Pool]) -> list[
             hint="give sweep.k in place of sweep.trees",
         )
     drafts: list[tuple[str | None, str | None]] = [*grid.drafts.items()] if grid.drafts else [(None, None)]
-    return [Variant(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
+    return [Setting(f"k={k}", at(k, draft), k, draft=name) for name, draft in drafts for k in grid.ks]
 
 
 def check_program(program: str) -> None:

@@ -34,12 +34,12 @@ from specops.phases.sweep.plan import (
     Load,
     PlannedCell,
     Rung,
-    Setting,
     SweptCell,
     measurements_of,
 )
 from specops.phases.sweep.ray_executor import OnRay
 from specops.progress import Silent
+from specops.serving import Setting
 from specops.serving.command import CommandPool
 from specops.serving.endpoint import EndpointPool
 

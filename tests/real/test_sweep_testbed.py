@@ -15,9 +15,10 @@ from specops import __version__
 from specops.errors import ConfigError
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Job, Load, PlannedCell, Setting, SweptCell
+from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Job, Load, PlannedCell, SweptCell
 from specops.phases.sweep.ray_executor import Errand
 from specops.phases.sweep.ray_testbed import Needs, Task, Testbed
+from specops.serving import Setting
 from specops.serving.command import CommandPool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

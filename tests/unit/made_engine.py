@@ -26,9 +26,9 @@ from specops.serving.engine import (
     Grid,
     PairQuestion,
     Rendering,
+    Setting,
     Start,
     Startable,
-    Variant,
     by_k,
 )
 from specops.serving.metrics import Drafts, Series
@@ -106,7 +106,7 @@ class QuickPool(Startable):
     def method(self) -> str | None:
         return "quick" if self.speculation else None
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         return by_k(self, grid, partial(_at, self))
 
     @property

@@ -12,7 +12,8 @@ from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import DraftCountsRecord, Row
 from specops.phases.sweep.judging import Judged, judge, picked_by
-from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, Setting, SweptCell
+from specops.phases.sweep.plan import ANY_LENGTH, FailedJob, Load, Memory, SweptCell
+from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
 
 CLASSES = ("edit", "long", "short")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from made_visits import cell, row
 
 from specops.load.record import Row
-from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, Load, Memory, Rung, Setting, SweptCell
+from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, Load, Memory, Rung, SweptCell
+from specops.serving import Setting
 
 PROMPTS = tuple(f"p{n:03}" for n in range(96))
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from made_sweeps import loads, settings
 from made_worlds import PROMPTS, World
 
-from specops.phases.sweep.plan import Load, Rung, Setting, Timing, samples_of_cells
+from specops.phases.sweep.plan import Load, Rung, Timing, samples_of_cells
 from specops.phases.sweep.stages import NO_TIME, Halving
+from specops.serving import Setting
 
 
 def spend(world: World, asked: Sequence[Setting], at: Sequence[Load], budget_s: float) -> Halving:

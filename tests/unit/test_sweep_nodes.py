@@ -11,8 +11,8 @@ from specops import __version__
 from specops.config import Pool
 from specops.errors import UsageError
 from specops.load.settings import BaselineSettings
-from specops.phases.sweep.plan import Setting
 from specops.phases.sweep.ray_cluster import Node, Place, alike, alive, connected, names, needs_of
+from specops.serving import Setting
 from specops.serving.command import CommandPool
 from specops.serving.embedded import EmbeddedPool
 from specops.serving.vllm.pool import VllmPool

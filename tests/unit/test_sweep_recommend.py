@@ -16,11 +16,12 @@ from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import recommend, vetoes
 from specops.phases.sweep.judging import Judged
-from specops.phases.sweep.plan import Memory, Picked, Setting, Skipped, SweptCell
+from specops.phases.sweep.plan import Memory, Picked, Skipped, SweptCell
 from specops.phases.sweep.recommend import Candidate, Contest, apart, best, method_of, nothing_pays, of_each
 from specops.phases.sweep.report import Report
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.stages import confidence_of
+from specops.serving import Setting
 from specops.serving.embedded import EmbeddedPool, Speculation
 from specops.serving.vllm.pool import VllmPool
 from specops.serving.vllm.settings import VllmSpeculation

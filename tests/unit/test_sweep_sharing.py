@@ -20,10 +20,10 @@ from specops.phases.sweep.plan import (
     Memory,
     PlannedCell,
     Rung,
-    Setting,
     SweptCell,
 )
 from specops.phases.sweep.ray_executor import MOST_TRIES, Errand, Sharing
+from specops.serving import Setting
 from specops.serving.command import CommandPool
 
 POOL = CommandPool(engine="command", command="serve --port {port}")

@@ -239,16 +239,7 @@ class _Comparison:
             round_, name = needed[0], names[0]
             began, prompts = clock.now(), self._prompts(self.found.mixed_prompts(round_))
             cell = await send_mixed(up[name], prompts, self.settings.mixed_temperature)
-            self.found.mixed[name, round_] = VisitRecord(
-                stage=0,
-                block=0,
-                round=round_,
-                order=0,
-                period=self.period,
-                arm=name,
-                began=began,
-                cell=cell,
-            )
+            self.found.mixed[name, round_] = self._outside_the_blocks(name, round_, began, cell)
             self.on_partial(self.partial())
             needed = self.found.next_mixed()
 
@@ -259,17 +250,13 @@ class _Comparison:
             self.progress.start(f"sending {name} requests at temperature 0, {level}", len(prompts))
             began = clock.now()
             cell = await send_greedy(up[name], prompts, level, round_, self.progress)
-            self.found.greedy[needed] = VisitRecord(
-                stage=0,
-                block=0,
-                round=round_,
-                order=0,
-                period=self.period,
-                arm=name,
-                began=began,
-                cell=cell,
-            )
+            self.found.greedy[needed] = self._outside_the_blocks(name, round_, began, cell)
             self.on_partial(self.partial())
+
+    def _outside_the_blocks(self, arm: str, round_: int, began: float, cell: CellRecord) -> VisitRecord:
+        return VisitRecord(
+            stage=0, block=0, round=round_, order=0, period=self.period, arm=arm, began=began, cell=cell
+        )
 
     async def _margins(self, standard: TargetServer) -> None:
         characters: dict[str, list[int]] = defaultdict(list)

@@ -26,9 +26,9 @@ from specops.load.record import CellRecord
 from specops.phases.ab.speedups import Pair, Pairs, Shown
 from specops.phases.ab.verdict import Decision, times
 from specops.phases.sweep import recommend
-from specops.phases.sweep.plan import Setting
 from specops.phases.sweep.recommend import Choice, Contest
 from specops.phases.sweep.speedups import Swept, Where
+from specops.serving import Setting
 from specops.trees import parse_tree
 
 

@@ -15,7 +15,7 @@ from specops.phases.ab.verdict import Decision
 from specops.phases.ab.visits import AbSettings
 from specops.phases.sweep import advice, recommend, vetoes
 from specops.phases.sweep.advice import Line, Step
-from specops.phases.sweep.plan import FailedJob, Load, Picked, Setting, Skipped, Stage, SweptCell, load_of
+from specops.phases.sweep.plan import FailedJob, Load, Picked, Skipped, Stage, SweptCell, load_of
 from specops.phases.sweep.recommend import Choice, Contest, choose, deciding, method_of, pick
 from specops.phases.sweep.report import (
     Cell,
@@ -35,6 +35,7 @@ from specops.phases.sweep.report import (
 from specops.phases.sweep.speedups import Swept, Where
 from specops.phases.sweep.stages import confidence_of
 from specops.results import Verdict
+from specops.serving import Setting
 
 MARGINS = AbSettings()
 

@@ -22,12 +22,12 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from specops.config import Pool
 from specops.load.arrivals import Level
 from specops.load.record import CellRecord
 from specops.load.workload import Prompt, StoredProvenance
 from specops.phases.measurement import checked
 from specops.results import Result
+from specops.serving import Setting
 from specops.stats import MIN_PAIRS
 
 STANDARD = "standard"
@@ -35,22 +35,6 @@ STANDARD = "standard"
 
 ANY_LENGTH = "any length"
 """The only class of length where there are no bounds between classes."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One way to serve."""
-
-    name: str
-    pool: Pool
-    k: int
-    """Tokens drafted ahead; of a tree, its depth. 0 is the standard."""
-
-    tree: str | None = None
-    """Where trees are swept, or the engine is the embedded one."""
-
-    draft: str | None = None
-    """The name of the draft, where drafts are compared."""
 
 
 @dataclass(frozen=True)

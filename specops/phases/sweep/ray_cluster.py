@@ -27,9 +27,9 @@ from specops import __version__
 from specops.errors import EnvironmentFailure, UsageError, install_command
 from specops.load.settings import BaselineSettings
 from specops.phases.sweep import ray_testbed
-from specops.phases.sweep.plan import Setting
 from specops.phases.sweep.ray_testbed import END_S, Needs, Said, Testbed
 from specops.progress import Progress
+from specops.serving import Setting
 
 LOCAL = "local"
 ADDRESS = re.compile(r"(?:ray://)?(?P<host>[^\s/:]+):(?P<port>\d{1,5})")

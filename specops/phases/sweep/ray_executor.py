@@ -21,10 +21,11 @@ from specops.errors import EnvironmentFailure, SpecopsError
 from specops.load import clock
 from specops.load.settings import BaselineSettings
 from specops.load.workload import Prompt
-from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, Setting, SweptCell
+from specops.phases.sweep.plan import ALWAYS, FailedJob, Job, Keep, PlannedCell, Rung, SweptCell
 from specops.phases.sweep.ray_cluster import Fleet, Held, connected, needs_of
 from specops.phases.sweep.ray_testbed import Said, Task
 from specops.progress import Progress
+from specops.serving import Setting
 
 Record = SweptCell | FailedJob | SpecopsError
 """What the process of an errand sends: what was measured, or the error that ended it."""

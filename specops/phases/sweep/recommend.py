@@ -17,8 +17,9 @@ from specops.phases.ab import verdict
 from specops.phases.ab.speedups import Pairs
 from specops.phases.ab.verdict import Basis, Decision, times
 from specops.phases.ab.visits import AbSettings
-from specops.phases.sweep.plan import Picked, Setting
+from specops.phases.sweep.plan import Picked
 from specops.phases.sweep.speedups import Swept, Where, shown
+from specops.serving import Setting
 from specops.stats import Interval
 from specops.trees import parse_tree
 

@@ -16,11 +16,12 @@ from specops.phases.ab.speedups import Pairs, Shown, Speedups
 from specops.phases.ab.verdict import Decision
 from specops.phases.measurement import checked
 from specops.phases.sweep.advice import Crossover, Line, Range, Rival, Schedule, Step
-from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Setting, Stage, SweptCell
+from specops.phases.sweep.plan import ANY_LENGTH, Load, Memory, Stage, SweptCell
 from specops.phases.sweep.recommend import MARGIN, Candidate, Contest, estimate, nothing_pays
 from specops.phases.sweep.vetoes import Answers
 from specops.render.sweep_plot import Panel, Picture, Point, Square
 from specops.results import Result, Verdict
+from specops.serving import Setting
 
 
 class _Part(BaseModel):

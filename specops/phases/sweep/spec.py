@@ -37,14 +37,13 @@ from specops.phases.sweep.plan import (
     Picked,
     Rung,
     Sample,
-    Setting,
     Timing,
     measurements_of,
     samples_of_baseline,
     samples_of_cells,
 )
 from specops.phases.sweep.stages import Halving, confirming
-from specops.serving import Grid, pool_of
+from specops.serving import Grid, Setting, pool_of
 
 
 def swept_settings(rollout: Rollout, folder: Path) -> list[Setting]:
@@ -99,7 +98,7 @@ def _drafting(pool: Pool, section: Sweep, folder: Path) -> list[Setting]:
     if section.trees is None and not ks:
         raise ConfigError("the sweep tries nothing but K = 0", hint="give sweep.k other numbers: [3, 4, 5]")
     found = pool.variants(Grid(ks, section.trees, section.drafts, folder))
-    return [Setting(_named(one.name, one.draft), one.pool, one.k, one.tree, one.draft) for one in found]
+    return [replace(one, name=_named(one.name, one.draft)) for one in found]
 
 
 def _named(what: str, draft: str | None) -> str:

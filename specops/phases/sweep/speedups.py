@@ -25,7 +25,8 @@ from specops.load.record import Row
 from specops.phases.ab.confounders import Requests, waited
 from specops.phases.ab.speedups import FIGURES, Figure, Pair, Pairs
 from specops.phases.ab.verdict import times
-from specops.phases.sweep.plan import Load, Setting, Stage, SweptCell
+from specops.phases.sweep.plan import Load, Stage, SweptCell
+from specops.serving import Setting
 from specops.stats import Block, Interval, OneStart, Starts, Taken
 
 

@@ -24,8 +24,9 @@ from statistics import fmean
 
 from specops.errors import UsageError
 from specops.phases.sweep import plan
-from specops.phases.sweep.plan import Decks, Job, Load, Picked, Rung, Setting, Skipped, SweptCell, Timing
+from specops.phases.sweep.plan import Decks, Job, Load, Picked, Rung, Skipped, SweptCell, Timing
 from specops.phases.sweep.speedups import Swept, Where, shown
+from specops.serving import Setting
 from specops.stats import Interval
 
 INDIFFERENCE = 0.03

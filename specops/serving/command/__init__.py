@@ -18,9 +18,9 @@ from specops.serving.engine import (
     Engine,
     Grid,
     Rendering,
+    Setting,
     Start,
     Startable,
-    Variant,
     by_k,
     check_program,
 )
@@ -67,7 +67,7 @@ class CommandPool(Startable):
     def gpus(self) -> None:
         return None
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         return by_k(self, grid, partial(_at, self))
 
     @property

@@ -25,9 +25,9 @@ from specops.serving.engine import (
     OwnModels,
     PairQuestion,
     Rendering,
+    Setting,
     Start,
     Startable,
-    Variant,
 )
 from specops.serving.metrics import Series
 from specops.serving.vllm.pool import SERIES
@@ -151,7 +151,7 @@ class EmbeddedPool(Startable):
             return None
         return "draft_model" if parse_tree(self.speculation.tree).takes_draft else "ngram"
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         """Trees that need no draft are tried once, whatever drafts there are."""
         assert self.speculation is not None  # Pools refuses a speculative pool without it
         own = parse_tree(self.speculation.tree).kind
@@ -169,7 +169,7 @@ class EmbeddedPool(Startable):
                 speculation = self.speculation.model_copy(update=update)
                 what = f"k={spec.depth}" if grid.trees is None else tree
                 served = self.model_copy(update={"speculation": speculation})
-                found.append(Variant(what, served, spec.depth, tree, name))
+                found.append(Setting(what, served, spec.depth, tree, name))
         return found
 
     @property

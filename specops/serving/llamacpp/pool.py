@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from specops.errors import ConfigError
 from specops.serving.argv import Finding, Level
-from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Start, Variant
+from specops.serving.engine import EVERYWHERE, Container, Grid, PairQuestion, Rendering, Setting, Start
 from specops.serving.llamacpp.builds import WHEEL, installed, packaged, parse, table
 from specops.serving.llamacpp.lint import lint
 from specops.serving.llamacpp.settings import LlamacppSettings, command, on_a_hub, program
@@ -108,7 +108,7 @@ class LlamacppPool(LlamacppSettings):
     def method(self) -> str | None:
         return self.speculation.type if self.speculation else None
 
-    def variants(self, grid: Grid) -> list[Variant]:
+    def variants(self, grid: Grid) -> list[Setting]:
         if self.fixed_k is not None:
             raise ConfigError(self.fixed_k, hint="take another type, such as ngram-simple")
         return super().variants(grid)
