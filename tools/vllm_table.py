@@ -231,6 +231,14 @@ def keys(sources: Sources) -> set[str]:
     return {name for name in _fields(config) if name not in OF_VLLM_ITSELF}
 
 
+def attention(sources: Sources) -> set[str]:
+    """Keys of the JSON of --attention-config."""
+    module = sources.get("vllm/config/attention.py")
+    nodes = module.body if module is not None else ()
+    found = (n for n in nodes if isinstance(n, ast.ClassDef) and n.name == "AttentionConfig")
+    return {name for node in found for name in _fields(node)}
+
+
 def methods(sources: Sources) -> set[str]:
     """Of the key `method`, where its type names them (0.8.5 on)."""
     return {name for name in _named(sources).get("method", set()) if name[0].isalpha()}
@@ -273,6 +281,7 @@ READERS: dict[str, Callable[[Sources], set[str]]] = {
     "flags": flags,
     "deprecated": deprecated,
     "keys": keys,
+    "attention": attention,
     "methods": methods,
     "choices": choices,
     "arities": lambda sources: {f"{flag}={arity}" for flag, arity in arities(sources).items()},

@@ -263,6 +263,17 @@ services:
 """,
         [("sglang", ["--speculative-algorithm"])],
     ),
+    # vLLM-Omni takes over `vllm serve`, and has flags of its own
+    "Compose, vLLM-Omni": (
+        "compose.yaml",
+        """\
+services:
+  omni:
+    image: vllm/vllm-omni:v0.20.0
+    command: [vllm, serve, /models/qwen3-omni, --omni, --deploy-config, /cfg/omni.yaml, --port, "8091"]
+""",
+        [("vllm", [])],
+    ),
     "Compose, llama.cpp": (
         "docker-compose.yml",
         """\

@@ -159,6 +159,18 @@ CASES = [
         "error --compilation-config level",
         "became mode",
     ),
+    (
+        "0.32.0",
+        serve("--attention_config.use_fp4_indexer_cache", "True"),
+        "error --attention-config.use_fp4_indexer_cache",
+        "0.20.0 to 0.29.0",
+    ),
+    (
+        "0.33.0",
+        serve("--attention-config", '{"use_cudnn_prefill": true}'),
+        "error --attention-config use_cudnn_prefill",
+        "0.13.0 to 0.21.0",
+    ),
     ("0.32.0", ngram("--async-scheduling"), "error --async-scheduling", "method ngram is without it"),
     ("0.11.0", ngram("--async-scheduling"), "error --async-scheduling", "before 0.11.1"),
     (  # 0.33 refuses it for its V1 runner alone (v1_async_sched_incompat in vllm/config/vllm.py)
@@ -225,6 +237,7 @@ RIGHT = {
     "a variable for it all": (serve("--speculative-config", "${SPEC}"), "--speculative-config"),
     "a variable for the key": (serve("--api-key", "$KEY"), "--api-key"),
     "async with ngram on V2": (ngram("--async-scheduling"), "--async-scheduling"),
+    "a key of attention": (serve("-ac.flex-attn-block-m", "64"), "-ac.flex-attn-block-m"),
     "async with a draft": (draft("--async-scheduling"), "--async-scheduling"),
     "another program's variable": (["VLLM_ADDITIONAL_ARGS=x", *serve()], "VLLM_ADDITIONAL_ARGS"),
 }

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from specops.errors import ConfigError
 from specops.serving.argv import Arity, version_behind
 
-Kind = Literal["flags", "deprecated", "keys", "methods", "choices", "variables"]
+Kind = Literal["flags", "deprecated", "keys", "attention", "methods", "choices", "variables"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -73,6 +73,9 @@ class Release:
     flags: frozenset[str]
     deprecated: frozenset[str]
     keys: frozenset[str]
+    attention: frozenset[str]
+    """Keys of --attention-config."""
+
     methods: frozenset[str]
     choices: frozenset[str]
     """Values of other keys that take only some: rejection_sample_method=block."""

@@ -13,6 +13,7 @@ from specops.serving.vllm.rules.rule import Rule
 RULES: tuple[Rule, ...] = (
     execution.dotted_compilation,
     execution.compilation_level,
+    execution.attention,
     flags.unknown,
     flags.unknown_values,
     flags.switches,

@@ -13,13 +13,13 @@ from specops.serving.argv import is_unknown
 from specops.serving.vllm.execution import PIN, REFUSED, execution
 from specops.serving.vllm.given import CONFIG, SHORTCUTS, Given, as_json
 from specops.serving.vllm.rules.rule import Found, of_flag, of_key
-from specops.serving.vllm.versions import V1_ALONE, Release, Version
+from specops.serving.vllm.versions import V1_ALONE, Release, Version, table
 
 WITH_LEVELS = Version((0, 12, 0))
 """From then on -O is --optimization-level; before, it was the short form of --compilation-config. 0.12 still
 took -O.KEY for the latter and warned (utils/argparse_utils.py)."""
 
-COMPILATION = "--compilation-config"
+COMPILATION, ATTENTION = "--compilation-config", "--attention-config"
 RENAMED = {"level": "mode"}
 """Renamed in 0.11.1; the levels are the modes' numbers."""
 
@@ -62,6 +62,26 @@ def compilation_level(given: Given, release: Release) -> Iterator[Found]:
         renamed = {RENAMED.get(key, key): value for key, value in config.items()}
         fix = methodcaller("with_option", COMPILATION, json.dumps(renamed))
         yield of_flag("error", f"{COMPILATION} level", why, "mode", fix)
+
+
+def attention(given: Given, release: Release) -> Iterator[Found]:
+    """Keys of --attention-config, whose names changed often; the parser refuses one that it does not know."""
+    config = as_json(given.value(ATTENTION) or "")
+    stated = list(config) if isinstance(config, dict) else []
+    dotted = {
+        option.flag: option.flag.partition(".")[2]
+        for option in given.options
+        if option.flag.startswith((f"{ATTENTION}.", "-ac."))
+    }
+    named = [*((f"{ATTENTION} {key}", key) for key in stated), *dotted.items()]
+    for at, key in named:
+        known = key.partition(".")[0].replace("-", "_")
+        if not release.attention or known in release.attention or is_unknown(key):
+            continue
+        there = table().history("attention", known)
+        why = f"--attention-config of vLLM {release.version} does not have it"
+        fix = methodcaller("without", at) if at in dotted else None
+        yield of_flag("error", at, why + (f" ({there} do)" if there else ""), "leave it out", fix)
 
 
 def runner(given: Given, release: Release) -> Iterator[Found]:
