@@ -40,10 +40,15 @@ CASES = [
         "0.33.0",
         serve("--speculative-config", "{method: x}"),
         "error --speculative-config",
-        "no JSON",
+        "not a JSON object",
         "quotes",
     ),
-    ("0.33.0", serve("--speculative-config", "3"), "error --speculative-config", "no JSON object: it is 3"),
+    (
+        "0.33.0",
+        serve("--speculative-config", "3"),
+        "error --speculative-config",
+        "not a JSON object: it is 3",
+    ),
     ("0.33.0", ngram(prompt_lookup=4), "error prompt_lookup", "no version", "prompt_lookup_m"),
     ("0.33.0", ngram(speculative_model="x"), "error speculative_model", "no version", "; model"),
     ("0.16.0", ngram(**{"max-model-len": 9}), "error max-model-len", "no version", "max_model_len"),
@@ -281,8 +286,8 @@ def test_a_variable_stays_a_variable_in_what_is_corrected() -> None:
 @pytest.mark.parametrize(
     ("schedule", "says"),
     [
-        ("1-7", "no list"),
-        ([], "no list"),
+        ("1-7", "expected a list"),
+        ([], "expected a list"),
         ([[1, 7]], "is not [FIRST, LAST, TOKENS]"),
         ([[1, 7, True]], "is not [FIRST, LAST, TOKENS]"),
         ([[0, 7, 3]], "must have 1 <= FIRST"),
