@@ -108,10 +108,11 @@ def test_a_quantile_of_clusters_that_are_alike_is_no_surer_than_of_independent_s
 
 
 def test_an_interval_that_begins_before_the_first_sample_is_none() -> None:
-    clusters = [[float(4 * place + at) for place in range(3)] for at in range(4)]
-    half = stats.t_quantile(0.95, 3) * math.sqrt(0.25 / 12)
-    assert math.floor((0.5 - half) * 12) == 0
-    assert stats.quantile_interval(clusters, 0.5) is None
+    clusters = [[float(at), float(at + 10)] for at in range(10)]
+    half = stats.t_quantile(0.95, 9) * math.sqrt(0.25 * 0.75 / 20)
+    assert math.floor((0.25 - half) * 20) == 0
+    assert stats.quantile_interval(clusters, 0.25) is None
+    assert stats.quantile_interval(clusters, 0.5) is not None
 
 
 def test_the_interval_of_a_rate_is_that_of_its_clusters() -> None:
