@@ -1,10 +1,13 @@
 """Defaults that the rollout file, options of commands and functions share. Each value stands only here."""
 
 CONFIDENCE = 0.95
-"""Of an interval, and of all intervals of one comparison together."""
+"""Confidence level of an interval, and of all intervals of one comparison together."""
 
 REQUEST_TIMEOUT_S = 60.0
-"""Longest time for one request."""
+"""Timeout of one request, in seconds."""
 
 CONCURRENCY = (1, 4)
-"""Streams at a time that a rollout measures, one level after the other."""
+"""Concurrency levels of a rollout, in streams. A bare `baseline` or `ab` measures one stream, as a first
+look; the help of their --concurrency names both."""
+
+LEVELS_HELP = f"Levels in streams, by commas; a rollout has {','.join(map(str, CONCURRENCY))}."

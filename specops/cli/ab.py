@@ -24,7 +24,7 @@ from specops.cli.call import (
     shared_options,
     whole_numbers,
 )
-from specops.defaults import CONFIDENCE, REQUEST_TIMEOUT_S
+from specops.defaults import CONFIDENCE, LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def ab(
     prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to compare, by commas; all by default.")] = "",
     tokenizer: TokenizerOption = None,
-    concurrency: Annotated[str, typer.Option(help="Streams at a time, by commas.")] = "1",
+    concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1",
     repeats: Annotated[int, typer.Option(help="Times that each prompt is sent to each arm.")] = 2,
     warmup: Annotated[int, typer.Option(help="Unmeasured requests to each arm before each level.")] = 4,
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 checks parity too.")] = 0.0,

@@ -28,7 +28,7 @@ from specops.cli.call import (
     whole_numbers,
 )
 from specops.cli.output import Table
-from specops.defaults import REQUEST_TIMEOUT_S
+from specops.defaults import LEVELS_HELP, REQUEST_TIMEOUT_S
 from specops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def baseline(
     prompts: PromptsOption = None,
     classes: Annotated[str, typer.Option(help="Traffic classes to measure, by commas; all by default.")] = "",
     tokenizer: TokenizerOption = None,
-    concurrency: Annotated[str, typer.Option(help="Levels of a closed loop, by commas.")] = "1",
+    concurrency: Annotated[str, typer.Option(help=LEVELS_HELP)] = "1",
     arrivals: Annotated[str, typer.Option(help="closed, poisson or gamma.")] = "closed",
     rate: Annotated[float | None, typer.Option(help="Requests a second of an open loop.")] = None,
     burstiness: Annotated[float, typer.Option(help="Shape of gamma arrivals; below 1 is burstier.")] = 1.0,

@@ -185,7 +185,7 @@ class Rounds:
             missing = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise FileError(
                 f"invalid rounds in {where}: {missing}",
-                hint="give a file that `specops edge simulate --save-rounds` wrote",
+                hint="give a file that `specops edge simulate --save-rounds FILE` wrote",
             ) from error
 
 
