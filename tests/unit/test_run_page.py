@@ -190,6 +190,14 @@ def test_an_empty_folder_and_one_without_a_comparison_have_a_page(folder: Path) 
     assert "missing" in page  # rendered/a.sh
 
 
+def test_the_headline_is_the_first_part_of_a_long_reason(folder: Path) -> None:
+    reason = "not enough evidence: the best is k=5, 2.13×; repeats come from a cache; 11 requests"
+    run(folder, made("launch", "undecided", reason=reason, files=[]))
+    page = document(read(folder))
+    assert page.headline == "Not enough evidence: the best is k=5, 2.13×."
+    assert [str(one) for one in page.summary[:2]] == ["Repeats come from a cache.", "11 requests."]
+
+
 def test_prompts_that_ship_with_specops_are_called_samples(folder: Path) -> None:
     shipped = asset("playbooks", "embedded", "prompts.json")
     known = prompts() | {"sha256": sha256(shipped), "path": str(shipped)}

@@ -37,13 +37,15 @@ _IT = re.compile(r"^(use|keep) it\b")
 def document(run: RunFolder) -> Document:
     walk = run.walk()
     found = _answer(run, walk)
+    # The reason of a phase may have many parts; a decision has its support, and is one sentence.
+    headline, *parts = [found.headline] if found.support else found.headline.split("; ")
     return Document(
         title=f"Rollout {run.name}: does speculative decoding pay?",
         subtitle=_subtitle(run),
         status=found.state,
         verdict=found.verdict,
-        headline=_capital(_IT.sub(r"\1 speculation", found.headline)),
-        summary=(*map(_capital, found.support), *_cautions(run, walk)),
+        headline=_capital(sentence(_IT.sub(r"\1 speculation", headline))),
+        summary=(*map(_capital, (*map(sentence, parts), *found.support)), *_cautions(run, walk)),
         tiles=tuple(_tiles(run)),
         steps=tuple(_next(run, walk)),
         sections=tuple(_sections(run, walk)),
