@@ -183,8 +183,8 @@ def read(path: Path) -> Result:
         version = fields["schema"]
     except (json.JSONDecodeError, TypeError, KeyError) as error:
         raise FileError(
-            f"{path} is damaged: it is not a result of specops ({error})",
-            hint="remove it and run its phase again, or restore it from a copy",
+            f"{path} is damaged, or not a result of specops ({error})",
+            hint="give a result such as runs/NAME/ab.json; run the phase of a damaged one with --fresh",
         ) from error
     if version not in (1, SCHEMA):
         raise FileError(

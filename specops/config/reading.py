@@ -53,6 +53,12 @@ def load(path: Path) -> Rollout:
         raise ConfigError(
             f"there is no rollout file {path}", hint="`specops init` writes one to start from"
         ) from None
+    except IsADirectoryError:
+        found = next(iter(sorted(path.glob("*.yaml"))), None)
+        raise ConfigError(
+            f"{path} is a folder: expected a rollout file",
+            hint=f"give {found}" if found else f"specops init {path}",
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"could not read the rollout file {path}: {error}",

@@ -140,6 +140,16 @@ def test_a_file_without_keys_is_no_rollout_file(read, text) -> None:
         read(text)
 
 
+def test_a_folder_is_answered_with_the_rollout_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder: expected a rollout file") as caught:
+        load(tmp_path)
+    assert caught.value.hint == f"specops init {tmp_path}"
+    (tmp_path / "rollout.yaml").write_text("rollout: x\n")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path)
+    assert caught.value.hint == f"give {tmp_path / 'rollout.yaml'}"
+
+
 def test_a_missing_file_names_init(tmp_path) -> None:
     with pytest.raises(ConfigError, match="there is no rollout file") as caught:
         load(tmp_path / "rollout.yaml")

@@ -97,7 +97,7 @@ def test_a_truncated_result_is_damaged_by_name(tmp_path, share) -> None:
 @pytest.mark.parametrize("text", ["[]", "3", '"text"', "null", "{}", '{"openapi": "3.1"}'])
 def test_foreign_json_is_no_result(tmp_path, text) -> None:
     (tmp_path / "baseline.json").write_text(text)
-    with pytest.raises(FileError, match="it is not a result of specops"):
+    with pytest.raises(FileError, match="or not a result of specops"):
         read(tmp_path / "baseline.json")
 
 
