@@ -89,6 +89,51 @@ def test_ttft_vetoes() -> None:
     assert judged(visits(2.0, answer=late), settings=AbSettings(ttft_veto_ms=100)).verdict == "yes"
 
 
+@pytest.mark.parametrize(("late_ms", "verdict"), [(70.0, "no"), (69.9, "yes")])
+def test_ttft_vetoes_from_so_many_milliseconds_on(late_ms: float, verdict: str) -> None:
+    def late(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        return {"ttft_ms": late_ms if visit.arm == "draft" else 20.0}
+
+    assert judged(visits(2.0, answer=late)).verdict == verdict
+
+
+def test_a_ttft_that_may_have_grown_is_no_veto() -> None:
+    """It takes the whole interval: one prompt that waited is none."""
+
+    def late(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+        waits = visit.arm == "draft" and prompt == "p000"
+        return {"ttft_ms": 9000.0 if waits else 20.0}
+
+    found = judged(visits(2.0, answer=late))
+    assert found.verdict == "yes", found.reason
+
+
+def test_answers_that_a_filter_ends_in_both_arms_are_no_difference() -> None:
+    def filtered(arms: Sequence[str]) -> Any:
+        def answer(visit: Any, prompt: str, at: float) -> dict[str, Any]:
+            ends = visit.arm in arms and prompt == "p000"
+            return {"finish_reason": "content_filter"} if ends else {}
+
+        return answer
+
+    assert judged(visits(2.0, answer=filtered(ARMS))).verdict == "yes"
+    assert judged(visits(2.0, answer=filtered(ARMS[1:]))).verdict == "undecided"
+
+
+def test_of_eight_prompts_one_may_carry_it_all() -> None:
+    level = Level(concurrency=1)
+    times = [(1e6, 5e5), *[(1.0, 0.9)] * 7]
+    pairs = Pairs(
+        tuple(
+            Pair(f"p{n}", "a", level, 0, 0.0, e2e=(both,), tpot=(), ttft=(), tokens=())
+            for n, both in enumerate(times)
+        )
+    )
+    assert of_class(pairs, 0.95, AbSettings()).reason.endswith("a few prompts carry it all")
+    few = replace(pairs, all=pairs.all[1:])
+    assert "an interval needs 8" in of_class(few, 0.95, AbSettings()).reason
+
+
 def loaded(**of_streams: float) -> Any:
     """By how much the draft is slower at so many streams."""
 
