@@ -217,6 +217,36 @@ def test_a_spike_is_one_bad_observation_whichever_replica_answers(
     assert guard.state.target_percent == 100
 
 
+@dataclass
+class Stale:
+    """A cache before Prometheus: the same question has the same answer again."""
+
+    past: Past
+    answers: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def instant(self, query: str) -> list[Sample]:
+        return self.answers.setdefault(query, self.past.instant(query))
+
+
+def test_an_answer_that_comes_again_from_a_cache_is_the_same_observation(past: Past, tmp_path: Path) -> None:
+    stale, ours = Stale(past), plan("slow", STEEP)
+    guard = Guard(
+        rules=Rules(),
+        observe=lambda now, _, row: observe(cast(Api, stale), ours, now, None, row),
+        switch=Nothing(),
+        journal=Journal(tmp_path / "journal.jsonl"),
+        gate=lambda: Gate(reason="capacity suffices"),
+        clock=lambda: past.at,
+    )
+    found = []
+    for after in range(360, 1000, 60):
+        past.at = past.now - BACK + after
+        found.append(guard.turn().verdict)
+    assert found[:5] == ["bad"] * 5
+    assert found[-1] == "no_data", "it is older than a window"
+    assert (guard.state.bad_in_a_row, guard.state.target_percent) == (0, 100)
+
+
 class Nothing:
     """That is switched."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -92,6 +94,26 @@ def test_an_answer_with_a_warning_is_unknown_and_never_bad(partial: str) -> None
     found = observe(Api(partial), CRITERIA, 1000.0)
     assert found.verdict == "unknown"
     assert "its answer may be incomplete: store 10.0.0.1: timeout" in found.reason
+
+
+class Quiet:
+    """A Prometheus whose pool has a request now and then; `windows` are the seconds that were asked for."""
+
+    def __init__(self) -> None:
+        self.windows: list[int] = []
+
+    def instant(self, query: str) -> list[Sample]:
+        self.windows.append(int(re.findall(r"_sum\{[^}]*\}\[(\d+)s\]", query)[0]))
+        figures = {"finished": 20.0, "drafted": 900.0, "acceptance": 0.7, "covered": 1.0, "sampled": 1.0}
+        return [Sample({SIGNAL: name}, value, 10_000.0) for name, value in figures.items()]
+
+
+@pytest.mark.parametrize(("ago_s", "windows"), [(700.0, [300, 700]), (90_000.0, [300, 2400]), (200.0, [300])])
+def test_a_longer_window_ends_at_the_last_change(ago_s: float, windows: list[int]) -> None:
+    """What was before it is of another share of the traffic."""
+    api = Quiet()
+    observe(cast(Api, api), CRITERIA, 10_000.0, 10_000.0 - ago_s)
+    assert api.windows == windows
 
 
 @pytest.mark.parametrize("values", [(0.9, 0.01), (0.01, 0.9), (float("nan"),), (float("inf"),)])

@@ -256,6 +256,27 @@ def test_a_window_among_many_is_judged_as_alone(data: st.DataObject) -> None:
     assert [VERDICTS[code] for code in many] == alone
 
 
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({"covered": 1.0, "sampled": 0.5}, "50% of the scrapes of the last 300 s succeeded"),
+        ({"covered": 1.0, "sampled": 3.0}, "3.0 times as many samples as one every 15 s"),
+        ({"covered": 3.0, "sampled": 1.0}, "3.0 times as many samples as one every 15 s"),
+    ],
+)
+def test_no_data_says_which_scrapes_are_missing_or_too_many(
+    plan: Criteria, shares: dict[str, float], said: str
+) -> None:
+    found = evaluate(plan, seen(up=1.0, targets=1.0, **shares), 1000.0)
+    assert found.verdict == "no_data"
+    assert said in found.reason
+
+
+def test_other_buckets_after_an_upgrade_change_nothing(plan: Criteria) -> None:
+    """The guard judges by sums and counts, which no bucket is part of."""
+    assert "_bucket" not in together(plan.query.expressions(300.0, 600.0))
+
+
 def test_one_query_s_answer_is_told_apart_by_its_label() -> None:
     assert together({"a": "x", "b": "y"}) == (
         'label_replace(x, "specops_signal", "a", "", "") or label_replace(y, "specops_signal", "b", "", "")'

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from made_monitoring import ADDRESSES, FULL, MEASURED, NOTHING, POOLS, Watched, rollout
 
 from specops.config.monitor import ALERTS, alert_record
+from specops.guard.signals import noise, verdicts
 from specops.phases.monitor.check import needs
 from specops.phases.monitor.render import FOLDER, texts
 from specops.phases.monitor.thresholds import Figure, left_out, limits
@@ -64,6 +65,14 @@ PROMETHEUS = ("up", "ALERTS", "ALERTS_FOR_STATE")
 
 def rules_of(text: str) -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def test_the_alert_of_a_thin_standard_pool_is_of_the_guard_s_own_figures() -> None:
+    record = alert_record("SpeculationStandardPoolThin")
+    assert record.threshold is not None
+    assert record.threshold.default == noise.LEAST
+    assert f"{verdicts.UNUSED:g} * sum by (specops_rollout) ([[speculative.finished]])" in record.expr
+    assert f"up to {verdicts.FURTHER[-1]}" in record.description
 
 
 def expressions(watched: Watched) -> list[str]:
