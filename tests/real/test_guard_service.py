@@ -188,7 +188,7 @@ def test_a_rollout_without_a_prometheus_is_refused_in_a_sentence(tmp_path) -> No
     up = deployment(tmp_path / "up")
     done = up.specops("once")
     assert done.returncode == 2
-    assert "names no Prometheus" in done.stderr
+    assert "needs Prometheus, and the rollout file names none" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specops.phases.report import prometheus_data
-from specops.phases.report.pools import ratio
+from specops.phases.report.pools import extremes, ratio
 from specops.phases.report.prometheus_data import Increases, differences, rises
 from specops.prometheus.api import Series
 
@@ -130,3 +131,13 @@ def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
     assert found.value == pytest.approx(91 / 110)
     assert found.n == 2
     assert ratio(np.array([0.0]), np.array([0.0])) is None
+
+
+def test_the_lowest_and_the_highest_hour_are_those_that_count() -> None:
+    window = cast(Any, SimpleNamespace(start=0, iso=str))
+    values, counted = np.array([9.0, 3.0, 1.0, math.nan, 2.0]), np.array([False, True, True, True, True])
+    lowest, highest = extremes(window, values, counted)
+    assert lowest is not None
+    assert highest is not None
+    assert (lowest.value, lowest.at) == (1.0, str(2 * 3600))
+    assert (highest.value, highest.at) == (3.0, str(3600))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from specops.guard.journal import FILE as JOURNAL
 from specops.guard.journal import Entry, Evidence
 from specops.guard.state import State
 from specops.phases.monitor.thresholds import Measurements
-from specops.phases.report import assembly
+from specops.phases.report import assembly, recommend
 from specops.phases.report.delivery import read
 from specops.phases.report.document import document
 from specops.phases.report.prometheus_data import Gauge, Increases, PrometheusData, counters_of
@@ -95,6 +96,12 @@ def test_a_load_that_was_not_measured_is_to_be_measured(folder: Path) -> None:
     (folder / "unmeasured").touch()
     (none,) = [each for each in made(fast(), folder).recommendations if each.rule == "comparable load"]
     assert "there is no baseline" in none.message
+
+
+def test_the_heaviest_hour_is_to_be_measured() -> None:
+    pools = {"speculative": SimpleNamespace(load_by_hour=[2.0, None, 19.2, 3.0])}
+    found = SimpleNamespace(pools=pools, speedup=SimpleNamespace(loads=[1, 4]), path="a.yaml")
+    assert "[1, 4, 20]" in recommend._unmeasured_load(cast(Any, found), 0.5).command
 
 
 @pytest.mark.parametrize(
