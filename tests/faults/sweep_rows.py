@@ -139,7 +139,7 @@ SWEEPS = [
         standard=slowed(STANDARD),
         prompts=64,
         options=SAMPLED,
-        figures=speedup_of(5, 1.35, 1.70),
+        figures=speedup_of(5, 1.25, 1.80),
     ),
     sweep(
         "only_candidate_truncates",

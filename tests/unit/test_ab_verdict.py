@@ -98,14 +98,20 @@ def test_ttft_vetoes_from_so_many_milliseconds_on(late_ms: float, verdict: str) 
 
 
 def test_a_ttft_that_may_have_grown_is_no_veto() -> None:
-    """It takes the whole interval: one prompt that waited is none."""
-
-    def late(visit: Any, prompt: str, at: float) -> dict[str, Any]:
-        waits = visit.arm == "draft" and prompt == "p000"
-        return {"ttft_ms": 9000.0 if waits else 20.0}
-
-    found = judged(visits(2.0, answer=late))
-    assert found.verdict == "yes", found.reason
+    """It takes the whole interval: two prompts that waited are no growth."""
+    pairs = Pairs(
+        tuple(
+            Pair(
+                f"p{n}", "a", Level(concurrency=1), 0, 0.0,
+                e2e=((1000.0, 500.0 + n),), tpot=(), tokens=(), ttft=((20.0, 20.0 + 600 * (n < 2)),),
+            )
+            for n in range(12)
+        )
+    )  # fmt: skip
+    ttft = pairs.ratio("ttft", 0.95)
+    assert ttft is not None
+    assert ttft.low < 1 / AbSettings().ttft_veto_ratio < ttft.high
+    assert of_class(pairs, 0.95, AbSettings()).verdict == "yes"
 
 
 def test_answers_that_a_filter_ends_in_both_arms_are_no_difference() -> None:
@@ -132,6 +138,11 @@ def test_of_eight_prompts_one_may_carry_it_all() -> None:
     assert of_class(pairs, 0.95, AbSettings()).reason.endswith("a few prompts carry it all")
     few = replace(pairs, all=pairs.all[1:])
     assert "an interval needs 8" in of_class(few, 0.95, AbSettings()).reason
+
+
+def test_all_classes_together_are_judged_more_sternly_at_early_looks_too() -> None:
+    first, last = (Confidences.at(AbSettings(), {"a"}, 1, look, 4).of_levels for look in (1, 4))
+    assert first > last > 0.95
 
 
 def loaded(**of_streams: float) -> Any:
