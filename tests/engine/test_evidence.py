@@ -9,14 +9,14 @@ from test_planner import FORM, NODES, Truth, world
 
 from specops.engine.planner import tree_choice
 from specops.engine.planner.acceptance_counts import MEMORY, Copied, Grown, Lengths
-from specops.engine.planner.cost_model import MOST_KINDS, Curve, Paid
+from specops.engine.planner.cost_model import MOST_KINDS, CostModel, Curve
 from specops.engine.planner.planner import NONE
 from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
 
 
 def test_what_it_remembers_has_a_bound() -> None:
-    paid = Paid(FORM)
+    paid = CostModel(FORM)
     for batch in range(1, 60):
         for tokens in range(batch, batch * 17, batch):
             paid.verified(batch, tokens, 1e-3, ragged=tokens % 2 == 0)
@@ -25,7 +25,7 @@ def test_what_it_remembers_has_a_bound() -> None:
 
 def test_copies_of_one_sequence_cost_what_a_chain_does() -> None:
     """What ragged trees of a batch take says nothing of one sequence alone."""
-    paid = Paid(FORM)
+    paid = CostModel(FORM)
     for _ in range(9):
         paid.verified(8, 24, 10 * FORM.verify(8, 24), ragged=True)
         paid.verified(1, 1, FORM.verify(1, 1), ragged=False)
@@ -36,7 +36,7 @@ def test_copies_of_one_sequence_cost_what_a_chain_does() -> None:
 
 def test_copies_of_a_batch_never_take_less_than_even_trees() -> None:
     """Short copies that were cheap say little of long ones."""
-    paid = Paid(FORM)
+    paid = CostModel(FORM)
     for _ in range(9):
         paid.verified(8, 9, 0.1 * FORM.verify(8, 9), ragged=True)
     here = paid.here(8, NODES)
@@ -51,7 +51,7 @@ def test_copies_of_one_sequence_take_what_their_lengths_do() -> None:
     lengths = copies.lengths(4)
     assert lengths == pytest.approx([0.5, 0, 0, 0, 0.5], abs=0.03)
     concave = replace(FORM, target={1: Curve(((1, 1e-3), (2, 2e-3), (5, 2e-3)))})
-    here = Paid(concave).here(1, 4)
+    here = CostModel(concave).here(1, 4)
     assert here.copying(2.0, lengths) == pytest.approx(1.5e-3 + here.rest, rel=0.03)
 
 
@@ -69,7 +69,7 @@ def test_prompts_that_a_draft_has_to_read_are_its_cost() -> None:
 
 
 def test_reading_is_measured() -> None:
-    paid = Paid(FORM)
+    paid = CostModel(FORM)
     growing = FORM.first.at(2) + FORM.level.at(2)
     for _ in range(9):
         paid.grew(2, (1, 1), growing)
@@ -88,7 +88,7 @@ def test_a_gain_within_the_errors_is_none() -> None:
 
 def test_a_slowness_that_is_over_is_not_held_against_the_others() -> None:
     """A tree first seen right after the machine was slow would else make all others look slow for ever."""
-    paid = Paid(FORM)
+    paid = CostModel(FORM)
     for slow in (1, 6):
         for _ in range(9):
             paid.verified(1, 1, slow * FORM.verify(1, 1), ragged=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from specops.engine.planner import tree_choice
-from specops.engine.planner.cost_model import Base, Curve, Paid
+from specops.engine.planner.cost_model import Base, CostModel, Curve
 from specops.engine.planner.planner import EXPLORED, NONE, Observation, Planner
 from specops.engine.planner.tree_choice import Goal
 from specops.engine.tree import Topology
@@ -111,7 +111,7 @@ class World:
 
 
 def world(first: float = 0.7, *, copied: float = 0.0, noise: float = 0.05, goal: Goal | None = None) -> World:
-    planner = Planner(NODES, grows=True, paid=Paid(FORM), goal=goal or Goal())
+    planner = Planner(NODES, grows=True, paid=CostModel(FORM), goal=goal or Goal())
     return World(planner, first, copied, noise)
 
 

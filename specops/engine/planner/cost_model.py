@@ -238,7 +238,7 @@ def _bucket(count: float) -> int:
     return round(count) if count <= 8 else round(8 * math.log2(count)) - 16
 
 
-class Paid:
+class CostModel:
     def __init__(self, base: Base = ROUGH) -> None:
         self.base = base
         self._verify, self._copied = _Ratios(), _Ratios()

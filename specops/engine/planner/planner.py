@@ -21,7 +21,7 @@ from typing import Protocol
 
 from specops.engine.planner import tree_choice
 from specops.engine.planner.acceptance_counts import MEMORY, SELDOM, Copied, Grown, Lengths
-from specops.engine.planner.cost_model import Here, Paid
+from specops.engine.planner.cost_model import CostModel, Here
 from specops.engine.planner.tree_choice import Goal, Option
 from specops.engine.tree import Topology
 from specops.trees import parse_tree
@@ -158,7 +158,7 @@ class Planner:
     """Whether there is a draft."""
 
     goal: Goal = field(default_factory=Goal)
-    paid: Paid = field(default_factory=Paid)
+    paid: CostModel = field(default_factory=CostModel)
     accepted: Grown = field(default_factory=lambda: Grown(DEPTH))
     copies: Copied = field(init=False)
     lengths: Lengths = field(default_factory=Lengths)
