@@ -416,7 +416,7 @@ SWEEPS = [
         "equal settings; the standard refuses more than 6 requests a second, however often they come",
         [EQUAL],
         "refused",
-        r"requests failed[^\n]*too many requests",
+        r"too many requests",
         standard=replace(STANDARD, per_second=6),
     ),
 ]
