@@ -201,9 +201,10 @@ class _Running:
             keep(records[-1], await send_greedy(server, some, load.level, planned.repeat, self.progress))
 
     def _refuse_failing(self, cell: CellRecord) -> None:
-        if cell.aborted:
-            raise EndpointError(f"stopped at {cell.level}: {cell.aborted}")
         failures = [row for row in cell.rows if row.error is not None]
+        if cell.aborted:
+            such = f", such as: {failures[0].detail}" if failures else ""
+            raise EndpointError(f"stopped at {cell.level}: {cell.aborted}{such}")
         if len(failures) > self.requests.max_error_share * len(cell.rows):
             failed = f"{len(failures)} of {len(cell.rows)} requests failed, such as: {failures[0].detail}"
             raise EndpointError(f"stopped at {cell.level}: {failed}")
