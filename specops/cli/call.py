@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from specops import results
-from specops.cli.output import Table, name_rollout, print_json, print_lines, print_text
+from specops.cli.output import Table, name_rollout, print_json, print_text
 from specops.cli.progress import progress
 from specops.errors import EnvironmentFailure, Exit, UsageError, install_command
 from specops.results import Result, write
@@ -127,7 +127,8 @@ class Call:
             return
         print_text(answer.text)
         if self.out is not None and isinstance(answer.value, Result) and not self.quiet:
-            print_lines(picture_of(answer.value, self.out, self.context.params.get("plot")))
+            for line in picture_of(answer.value, self.out, self.context.params.get("plot")):
+                print_text(line)
 
     def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
         """`fields` as a `model`, for options that are named as its fields. UsageError, by the name of the

@@ -275,7 +275,7 @@ def test_wrong_options(llama: Pair) -> None:
     [
         ("gpt2", "tensor", 2, "no tensor-parallel plan"),
         ("llama", "tensor", 3, "has 4 heads"),
-        ("llama", "pipeline", 3, "2 layers to 3 ranks"),
+        ("llama", "pipeline", 3, "2 layers among 3 ranks"),
         ("gpt2", "pipeline", 2, "no pipeline plan"),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_name_that_cannot_be_one_is_not_reached(name: str) -> None:
 
 @pytest.mark.parametrize("url", ["", "hooks.example/x", "ftp://x/y", "http://", "http://[::1"])
 def test_what_is_no_address_is_said(url: str) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="invalid address"):
         post(url, {"text": "x"}, AT_ONCE)
 
 
