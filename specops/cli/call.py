@@ -128,7 +128,7 @@ class Call:
         print_text(answer.text)
         if self.out is not None and isinstance(answer.value, Result) and not self.quiet:
             for line in picture_of(answer.value, self.out, self.context.params.get("plot")):
-                print_text(line)
+                print_text([line])
 
     def settings(self, model: type[Settings], fields: Mapping[str, Any]) -> Settings:
         """`fields` as a `model`, for options that are named as its fields. UsageError, by the name of the
