@@ -55,6 +55,7 @@ def swept(
 ) -> Result:
     clock = SimpleNamespace(monotonic=lambda: world.now, time=lambda: world.now)
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module.clock, "now", lambda: world.now)
     return module.sweep(spec, world, Silent(), previous=previous, earlier=earlier, on_partial=on_partial)
 
 
