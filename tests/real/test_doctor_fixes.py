@@ -153,7 +153,7 @@ def filling(text: str, filled: Mapping[str, str]) -> str:
     return text
 
 
-def mended(desk: Desk, name: str, **filled: str) -> Printed:
+def fixed(desk: Desk, name: str, **filled: str) -> Printed:
     """The finding, which was there and is gone once its fix was followed."""
     before = desk.doctor()
     assert name in before, sorted(before)
@@ -268,7 +268,7 @@ def test_the_same_server_twice_gets_the_address_of_another(
 ) -> None:
     desk.path = written(pools=pools(standard.base_url, standard.base_url))
     host, port = server.base_url.removeprefix("http://").removesuffix("/v1").split(":")
-    mended(desk, "pools", HOST=host, PORT=port)
+    fixed(desk, "pools", HOST=host, PORT=port)
 
 
 def test_swapped_pools_are_swapped_back(desk: Desk, written, standard: Server, server: Server) -> None:
@@ -292,13 +292,13 @@ def test_a_model_that_is_not_served_is_replaced_by_one_that_is(
     wrong = pools(standard.base_url, server.base_url)
     wrong["standard"]["model"] = "large"
     desk.path = written(pools=wrong)
-    mended(desk, "standard endpoint")
+    fixed(desk, "standard endpoint")
 
 
 @SLOW
 def test_too_few_prompts_are_repeated(desk: Desk, written) -> None:
     desk.path = written()
-    mended(desk, "prompts")
+    fixed(desk, "prompts")
     assert yaml.safe_load(desk.path.read_text())["measure"]["endpoint"] == "completions", "it is kept"
 
 
@@ -312,14 +312,14 @@ def test_samples_are_replaced_by_prompts_of_your_own(desk: Desk, written) -> Non
     sections = yaml.safe_load(desk.path.read_text())
     sections["measure"]["repeats"] = 4
     desk.path.write_text(yaml.safe_dump(sections))
-    mended(desk, "prompts", **{"YOUR_FILE.json": "own.json"})
+    fixed(desk, "prompts", **{"YOUR_FILE.json": "own.json"})
 
 
 def test_a_key_that_is_wanted_is_exported(desk: Desk, written, standard: Server, server: Server) -> None:
     with gate(standard.base_url) as (before, url):
         before.key = "secret"
         desk.path = written(pools=pools(url, server.base_url))
-        mended(desk, "standard endpoint", YOUR_KEY="secret")
+        fixed(desk, "standard endpoint", YOUR_KEY="secret")
 
 
 @SLOW
@@ -356,7 +356,7 @@ def test_a_page_in_place_of_an_api_is_corrected_to_its_path(
     with gate(standard.base_url) as (before, url):
         before.page_at = "/models"
         desk.path = written(pools=pools(url.removesuffix("/v1"), server.base_url))
-        found = mended(desk, "standard endpoint")
+        found = fixed(desk, "standard endpoint")
         assert "answered with a page" in found.found
         alone = Desk(desk.folder, arguments=("--base-url", url.removesuffix("/v1")))
         assert alone.doctor()["endpoint"].command == f"specops doctor --base-url {url}"
@@ -370,7 +370,7 @@ def test_a_page_at_the_right_path_gets_another_address(
         before.page_at = "/v1"
         desk.path = written(pools=pools(url, server.base_url))
         host, port = standard.base_url.removeprefix("http://").removesuffix("/v1").split(":")
-        mended(desk, "standard endpoint", HOST=host, PORT=port)
+        fixed(desk, "standard endpoint", HOST=host, PORT=port)
 
 
 @SLOW
@@ -384,7 +384,7 @@ def test_a_clock_is_set_by_the_command(desk: Desk, written, standard: Server, se
     with gate(standard.base_url) as (before, url):
         before.ahead_s = lambda: 0.0 if set_at.exists() else 90.0
         desk.path = written(pools=pools(url, server.base_url))
-        mended(desk, "standard clock")
+        fixed(desk, "standard clock")
 
 
 @SLOW
@@ -393,7 +393,7 @@ def test_a_server_in_both_pools_of_the_router_is_given_to_one(
 ) -> None:
     both = standard.base_url.removeprefix("http://").removesuffix("/v1")
     desk.path = written(addresses={"standard": [both], "speculative": [both]})
-    mended(desk, "pool addresses")
+    fixed(desk, "pool addresses")
 
 
 @SLOW
@@ -405,7 +405,7 @@ def test_names_of_another_engine_are_given_to_monitoring(
             "vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"
         ).replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
         desk.path = written(pools=pools(url, server.base_url))
-        mended(desk, "standard metric names")
+        fixed(desk, "standard metric names")
         assert yaml.safe_load(desk.path.read_text())["monitor"]["names"] == {"standard": "vllm-0.10"}
 
 
@@ -415,7 +415,7 @@ def test_names_that_come_with_the_first_request_come_with_it(desk: Desk, server:
         late = re.compile(r"^vllm:request_success_total.*\n", re.MULTILINE)
         before.metrics = lambda text: text if before.posts else late.sub("", text)
         desk.arguments = ("--base-url", url)
-        mended(desk, "metric names")
+        fixed(desk, "metric names")
 
 
 @SLOW
@@ -511,7 +511,7 @@ def test_a_prometheus_that_wants_a_token_gets_it(desk: Desk, written) -> None:
     with daemons.prometheus(config, desk.folder) as up, gate(up.url) as (before, url):
         before.key = "secret"
         desk.path = written(addresses={"prometheus": url.removesuffix("/v1")})
-        mended(desk, "prometheus server", YOUR_TOKEN="secret")
+        fixed(desk, "prometheus server", YOUR_TOKEN="secret")
 
 
 @SLOW
@@ -561,7 +561,7 @@ def test_a_program_beside_the_interpreter_is_put_on_the_path(desk: Desk, written
     )
     assert (Path(sys.executable).parent / "pytest").exists(), name
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    mended(desk, "program")
+    fixed(desk, "program")
 
 
 @SLOW

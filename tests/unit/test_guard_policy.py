@@ -256,9 +256,9 @@ def test_pinned_to_speculation_and_well_it_is_on_afterwards() -> None:
 
 def test_handed_back_what_was_held_is_tried_again_once() -> None:
     held = State(mode="held", percent=0, attempts=2)
-    handed = release(held, "ada", "mended", 0.0, RULES)
+    handed = release(held, "ada", "repaired", 0.0, RULES)
     assert (handed.state.mode, handed.state.percent, handed.state.attempts) == ("canary", 5, 0)
-    again = release(handed.state, "ada", "mended", 0.0, RULES)
+    again = release(handed.state, "ada", "repaired", 0.0, RULES)
     assert again.state == handed.state, "saying it twice is saying it once"
 
 
