@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,13 @@ from specops.load.client import Client
 from specops.load.counters import Observed
 from specops.load.server_identity import probe
 from specops.load.settings import BaselineSettings, checked_base_url
+from specops.phases.monitor.check import fitting
 from specops.phases.verify_draft.pair import ServingEngine, VerifySettings
 from specops.phases.verify_draft.verify import verify
 from specops.progress import Silent
-from specops.serving import ENGINES, OWN, Startable
+from specops.prometheus import exposition
+from specops.prometheus.series import PoolName
+from specops.serving import ENGINES, OWN, USUAL, Startable
 
 FILE_NAME = "rollout.yaml"
 PROMPTS = "prompts.json"
@@ -116,6 +119,7 @@ def _write_minimal(
     api: str,
     pools: tuple[dict[str, Any], dict[str, Any]],
     why: tuple[str, str],
+    more: str = "",
 ) -> Path:
     samples = prompts is None and not (folder / PROMPTS).exists()
     standard, speculative = (
@@ -135,7 +139,7 @@ def _write_minimal(
     )
     if samples:
         _write(folder / PROMPTS, asset("playbooks", "embedded", PROMPTS).read_text(encoding="utf-8"))
-    return _write(folder / FILE_NAME, "\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+    return _write(folder / FILE_NAME, "\n".join(line.rstrip() for line in text.splitlines()) + f"\n{more}")
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,22 @@ def write_endpoints(folder: Path, base_urls: Sequence[str], prompts: Path | None
         api=standard.endpoint,
         pools=(_running(standard), _running(speculative)),
         why=pair.why,
+        more=_names({"standard": standard.base_url, "speculative": speculative.base_url}),
     )
+
+
+def _names(base_urls: Mapping[PoolName, str]) -> str:
+    """The section of the metric names; empty where both servers have the usual ones, or show none."""
+    found = {}
+    for pool, url in base_urls.items():
+        try:
+            exposed = {name for name, _ in exposition.scrape(url)}
+        except EndpointError:
+            continue
+        naming = fitting(USUAL, pool, exposed)
+        if naming is not None:
+            found[pool] = naming
+    return yaml.safe_dump({"monitor": {"names": found}}, sort_keys=False) if found else ""
 
 
 def _running(at: BaselineSettings) -> dict[str, Any]:

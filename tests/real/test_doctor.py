@@ -17,6 +17,8 @@ from specops.errors import UsageError
 from specops.phases.doctor import examine, programs, result
 from specops.phases.doctor.endpoint import METRICS
 from specops.phases.doctor.machine import Check
+from specops.phases.monitor.check import of_server
+from specops.serving import USUAL
 
 Answer = tuple[int, str]
 MODELS = (200, json.dumps({"data": [{"id": "mine"}]}))
@@ -151,6 +153,34 @@ def test_an_address_that_holds_secrets_or_is_none_is_refused_unprinted(url) -> N
     assert caught.value.hint
 
 
+NAMES = [need.name for need in of_server(USUAL, "speculative", ())[0]]
+OLD = {
+    "vllm:kv_cache_usage_perc": "vllm:gpu_cache_usage_perc",
+    "vllm:request_time_per_output_token_seconds_count": "vllm:time_per_output_token_seconds_count",
+}
+CUT = {name: name.removesuffix("_total") for name in NAMES}
+
+
+@pytest.mark.parametrize(
+    ("names", "says", "fix"),
+    [
+        (OLD, "is vllm:gpu_cache_usage_perc", "specops init mine --base-url http://HOST:PORT/v1"),
+        (CUT, "takes _total off", "specops doctor --base-url http://HOST:PORT/v1"),
+    ],
+    ids=["of another engine", "cut by a proxy"],
+)
+def test_metrics_under_other_names_have_a_command_without_a_rollout_file(
+    names: dict[str, str], says: str, fix: str
+) -> None:
+    exposition = "".join(f"{names.get(name, name)} 0\n" for name in NAMES)
+    with endpoint({"/v1/models": MODELS, "/metrics": (200, exposition)}) as url:
+        found = checks(url)
+    assert says in found["metric names"].found
+    assert str(found["metric names"].fix).startswith(fix)
+    commands = [str(one.fix).partition("  #")[0] for one in found.values()]
+    assert not any("ROLLOUT" in command for command in commands)
+
+
 def test_a_proxy_is_not_asked_for_this_machine(monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -208,6 +238,9 @@ def test_a_prometheus_is_asked_what_it_scrapes_and_which_of_our_names_it_has(tmp
         found = {check.name: check for check in examine(prometheus=up.url)}
     assert (found["prometheus server"].status, found["prometheus names"].status) == ("warn", "warn")
     assert "scrapes 0 targets" in found["prometheus server"].found
+    assert found["prometheus server"].fix == f"curl -X POST {up.url}/-/reload  # or send it SIGHUP"
+    assert found["prometheus server"].paste is not None
+    assert "- HOST:PORT" in found["prometheus server"].paste.text
     assert found["prometheus names"].found.startswith("0 of ")
     assert "specops monitor check" in str(found["prometheus names"].fix)
     gone = next(check for check in examine(prometheus=up.url) if check.name == "prometheus server")

@@ -396,17 +396,55 @@ def test_a_server_in_both_pools_of_the_router_is_given_to_one(
     fixed(desk, "pool addresses")
 
 
+def of_an_older_release(text: str) -> str:
+    names = {"request_time_per_output_token_seconds": "time_per_output_token_seconds"}
+    names |= {"kv_cache_usage_perc": "gpu_cache_usage_perc"}
+    for new, old in names.items():
+        text = text.replace(f"vllm:{new}", f"vllm:{old}")
+    return text
+
+
 @SLOW
 def test_names_of_another_engine_are_given_to_monitoring(
     desk: Desk, written, standard: Server, server: Server
 ) -> None:
     with gate(standard.base_url) as (before, url):
-        before.metrics = lambda text: text.replace(
-            "vllm:request_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"
-        ).replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+        before.metrics = of_an_older_release
         desk.path = written(pools=pools(url, server.base_url))
         fixed(desk, "standard metric names")
         assert yaml.safe_load(desk.path.read_text())["monitor"]["names"] == {"standard": "vllm-0.10"}
+
+
+@SLOW
+def test_without_a_file_names_of_another_engine_go_into_a_new_one(
+    desk: Desk, standard: Server, server: Server
+) -> None:
+    with gate(server.base_url) as (before, url):
+        before.metrics = of_an_older_release
+        desk.arguments = ("--base-url", url)
+        host, port = standard.base_url.removeprefix("http://").removesuffix("/v1").split(":")
+        found = desk.doctor()["metric names"]
+        assert found.command is not None
+        command = filling(found.command, {"HOST": host, "PORT": port})
+        desk.run(command.replace("  #", " || test $? -eq 1  #"))  # another check of this machine may fail
+        desk.path = desk.folder / "mine" / "rollout.yaml"
+        assert yaml.safe_load(desk.path.read_text())["monitor"]["names"] == {"speculative": "vllm-0.10"}
+        assert "speculative metric names" not in desk.doctor()
+
+
+@SLOW
+def test_without_a_file_names_that_something_cuts_are_read_of_the_server_itself(
+    desk: Desk, server: Server
+) -> None:
+    with gate(server.base_url) as (before, url):
+        before.metrics = lambda text: re.sub(r"^(vllm:\w+)_total", r"\1", text, flags=re.MULTILINE)
+        desk.arguments = ("--base-url", url)
+        command = desk.doctor()["metric names"].command
+        assert command is not None
+        host, port = server.base_url.removeprefix("http://").removesuffix("/v1").split(":")
+        words = shlex.split(filling(command, {"HOST": host, "PORT": port}), comments=True)
+        desk.arguments = tuple(words[2:])
+        assert "metric names" not in desk.doctor()
 
 
 @SLOW
@@ -487,6 +525,20 @@ def test_a_prometheus_without_the_pools_gets_them(
         assert fix.command is not None
         desk.run(fix.command)
         _all_have_data(desk, standard, server)
+
+
+@SLOW
+def test_a_prometheus_without_targets_gets_the_endpoint(desk: Desk, server: Server) -> None:
+    config = desk.folder / "prometheus.yml"
+    config.write_text("scrape_configs: []\n")
+    with daemons.prometheus(config, desk.folder) as up:
+        desk.arguments = ("--base-url", server.base_url, "--prometheus", up.url)
+        fix = desk.doctor()["prometheus server"]
+        assert fix.into == "its prometheus.yml, as further entries of these lists"
+        config.write_text(f"global: {{scrape_interval: 1s}}\n{fix.text}")
+        assert fix.command is not None
+        desk.run(fix.command)
+        wait_until(lambda: "prometheus server" not in desk.doctor(), "Prometheus to scrape the server", UP_S)
 
 
 def _all_have_data(desk: Desk, standard: Server, server: Server) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from specops import __version__
-from specops.config import Rollout
+from specops.config import Rollout, run_folder
 from specops.phases.doctor import machine, programs
 from specops.phases.doctor.deployment import deployment, engines
 from specops.phases.doctor.endpoint import endpoint, usable
@@ -57,7 +57,8 @@ def examine(
     if base_url is not None:
         checks += endpoint(base_url)
     if prometheus is not None:
-        checks += programs.prometheus_at(prometheus)
+        watched = programs.Watched(rollout, run_folder(path, rollout.rollout)) if rollout and path else None
+        checks += programs.prometheus_at(prometheus, watched, base_url)
     if rollout is not None:
         checks += deployment(rollout, path)
     return checks

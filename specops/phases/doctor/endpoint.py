@@ -19,11 +19,11 @@ from specops.errors import EndpointError, UsageError
 from specops.load.settings import API_KEYS, NO_KEY, api_key, checked_base_url
 from specops.phases.doctor import fixes
 from specops.phases.doctor.machine import ANSWER_S, Check, Paste
-from specops.phases.monitor.check import WINDOW, Need, of_engine
+from specops.phases.monitor.check import fitting, of_server
 from specops.prometheus import exposition
 from specops.prometheus.series import PoolName
 from specops.prometheus.series import exposed as series_of
-from specops.serving import USUAL, Series, namings, tables
+from specops.serving import USUAL, Series, tables
 
 _DRAFTS = exposition.usual_drafts()
 METRICS = (
@@ -231,20 +231,17 @@ def _watched(base_url: str, exposed: Collection[str], models: Sequence[str], pla
     """The names that rules, panels and the guard read of it in Prometheus."""
     pool: PoolName = "speculative" if place is None else place.pool
     series = _of(exposed) if place is None else series_of(place.rollout, pool)
-    needs, lacking = _needs(series, pool, exposed)
+    needs, lacking = of_server(series, pool, exposed)
     if not lacking:
         return Check(name="metric names", status="ok", found=f"all {len(needs)} that monitoring reads")
-    renamed = [(need.name, other) for need in lacking for other in need.others if other in exposed]
+    renamed = [(need, other) for need in lacking for other in need.others if other in exposed]
     if renamed:
-        called = ", ".join(f"{name} is {other}" for name, other in renamed)
+        called = ", ".join(f"{need.name} is {other}" for need, other in renamed)
         found = f"under other names: {called}"
-        naming = min(namings(), key=lambda name: len(_needs(namings()[name], pool, exposed)[1]))
-        if place is not None and len(_needs(namings()[naming], pool, exposed)[1]) < len(lacking):
-            names = {**place.rollout.monitor.names, pool: naming}
-            paste = fixes.sections(place.rollout, {"monitor": {"names": names}})
-            return Check(name="metric names", status="warn", found=found, paste=paste)
-        why = next(need.others[other] for need in lacking for other in need.others if other in exposed)
-        return Check(name="metric names", status="warn", found=f"{found}: {why}")
+        naming = fitting(series, pool, exposed)
+        if naming is None:
+            found += f"; {renamed[0][0].others[renamed[0][1]]}"
+        return Check(name="metric names", status="warn", found=found, **_named(base_url, place, naming))
     return Check(
         name="metric names",
         status="warn",
@@ -255,7 +252,16 @@ def _watched(base_url: str, exposed: Collection[str], models: Sequence[str], pla
     )
 
 
-def _needs(series: Series, pool: PoolName, exposed: Collection[str]) -> tuple[list[Need], list[Need]]:
-    """What monitoring reads of a server with these names, and what of it is not exposed."""
-    needs = list(of_engine(series, pool, {}, WINDOW, pool))
-    return needs, [need for need in needs if need.name not in exposed]
+def _named(base_url: str, place: Place | None, naming: str | None) -> Fix:
+    """`naming`: the word of `monitor.names` for the names that it has; None: something renamed them."""
+    if place is None and naming is None:
+        return {"fix": f"specops doctor --base-url {fixes.ELSEWHERE}  # of the server itself"}
+    if place is None:
+        return {
+            "fix": f"specops init mine --base-url {fixes.ELSEWHERE} --base-url {shlex.quote(base_url)}"
+            " && specops doctor mine/rollout.yaml  # HOST:PORT is the other pool's server"
+        }
+    if naming is None:
+        return {"paste": place.at(base_url=fixes.ELSEWHERE)}
+    names = {**place.rollout.monitor.names, place.pool: naming}
+    return {"paste": fixes.sections(place.rollout, {"monitor": {"names": names}})}

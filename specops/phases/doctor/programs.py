@@ -17,12 +17,14 @@ import yaml
 from specops.config import Rollout
 from specops.errors import ConfigError, SpecopsError
 from specops.net import is_loopback
-from specops.phases.doctor.endpoint import clock
+from specops.phases.doctor.endpoint import Fix, clock
+from specops.phases.doctor.fixes import ELSEWHERE
 from specops.phases.doctor.machine import ANSWER_S, Check, Paste
 from specops.phases.monitor.check import GOOD, Found, check
 from specops.phases.monitor.render import FOLDER
 from specops.progress import Silent
 from specops.prometheus.api import HINT_ACCESS, HINT_UP, TOKEN, Api
+from specops.prometheus.exposition import metrics_url
 from specops.render.figures import count
 from specops.render.prometheus.scrape import RULE_FILES, prometheus_config
 from specops.render.server import to_yaml
@@ -55,7 +57,7 @@ def nginx() -> Check:
         name="nginx",
         status="warn",
         found=f"{found}, without its Lua module",
-        fix="apt-get install libnginx-mod-http-lua  # or: specops route render ROLLOUT --native",
+        fix="apt-get install libnginx-mod-http-lua  # or render the router with --native",
     )
 
 
@@ -103,12 +105,12 @@ class Watched:
         jobs = yaml.safe_load(config)["scrape_configs"]
         rules = [str((self.rendered / name).resolve()) for name in RULE_FILES]
         text = to_yaml({"rule_files": rules, "scrape_configs": jobs})
-        return Paste(into="its prometheus.yml, as further entries of these lists", text=text)
+        return Paste(into=INTO_PROMETHEUS, text=text)
 
 
-def prometheus_at(url: str, watched: Watched | None = None) -> Iterator[Check]:
+def prometheus_at(url: str, watched: Watched | None = None, base_url: str | None = None) -> Iterator[Check]:
     """One that runs: whether it answers, with the token or headers of the environment, and has the names that
-    are read of it."""
+    are read of it. `base_url`: an endpoint that it should scrape."""
     rollout = watched.rollout if watched else None
     api: Api | None = None
     try:
@@ -117,7 +119,7 @@ def prometheus_at(url: str, watched: Watched | None = None) -> Iterator[Check]:
         targets = int(api.instant("count(up) or vector(0)")[0].value)
         found = f"{url} answers, and scrapes {count(targets, 'target')}"
         if not targets and watched is None:
-            yield Check(name="prometheus server", status="warn", found=found, fix="specops doctor ROLLOUT")
+            yield Check(name="prometheus server", status="warn", found=found, **_scraping(url, base_url))
         else:
             yield Check(name="prometheus server", status="ok", found=found)
         yield from clock(url, api.instant("vector(time())")[0].value)
@@ -134,6 +136,24 @@ def prometheus_at(url: str, watched: Watched | None = None) -> Iterator[Check]:
     finally:
         if api is not None:
             api.close()
+
+
+def _scraping(url: str, base_url: str | None) -> Fix:
+    """What makes a Prometheus without targets scrape an endpoint, with no rollout file."""
+    metrics = urlsplit(metrics_url(base_url or ELSEWHERE))
+    job = {
+        "job_name": "specops",
+        "scheme": metrics.scheme,
+        "metrics_path": metrics.path,
+        "static_configs": [{"targets": [metrics.netloc]}],
+    }
+    return {
+        "paste": Paste(into=INTO_PROMETHEUS, text=to_yaml({"scrape_configs": [job]})),
+        "fix": f"curl -X POST {shlex.quote(url)}/-/reload  # or send it SIGHUP",
+    }
+
+
+INTO_PROMETHEUS = "its prometheus.yml, as further entries of these lists"
 
 
 def _answering(url: str, watched: Watched | None) -> str:

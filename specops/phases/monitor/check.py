@@ -4,7 +4,7 @@ data."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -105,6 +105,24 @@ def of_engine(
         only = name == getattr(series.acceptance, "per_position", None) or lazy
         others = _others(name, series, pool)
         yield Need(name, where, labels, "acceptance", traffic if only else None, others, NO_DRAFTS)
+
+
+def of_server(
+    series: Series, pool: PoolName | None, exposed: Collection[str]
+) -> tuple[list[Need], list[Need]]:
+    """What monitoring reads of a server with these names, and what of it is not among the `exposed`."""
+    found = list(of_engine(series, str(pool), {}, WINDOW, pool))
+    return found, [need for need in found if need.name not in exposed]
+
+
+def fitting(series: Series, pool: PoolName, exposed: Collection[str]) -> str | None:
+    """The word of `monitor.names` for a server that exposes these names; None where `series` fits as well."""
+
+    def lacks(names: Series) -> int:
+        return len(of_server(names, pool, exposed)[1])
+
+    best = min(namings(), key=lambda name: lacks(namings()[name]))
+    return best if lacks(namings()[best]) < lacks(series) else None
 
 
 def _of_drafts(series: Series) -> tuple[str, ...]:
