@@ -389,14 +389,15 @@ def html_page(text: str) -> str | None:
 
 
 def described(body: bytes) -> str:
-    """The cause that the body of a refusal gives: the message of an error, the title of a page, its text."""
+    """The cause that the body of a refusal gives: the message of an error, the title of a page, its text.
+    Empty where it is."""
     text = body.decode("utf-8", errors="replace")
     try:
         parsed: Any = json.loads(text)
     except (ValueError, RecursionError):
         parsed = None
     found = error_message(parsed) if isinstance(parsed, dict) else html_page(text)
-    return found or text.strip() or "no text"
+    return found or text.strip()
 
 
 def _text(fault: Any) -> str:

@@ -5,13 +5,17 @@ What goes wrong below an answer becomes a failure here, and an endpoint's failur
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import errno
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC
 from email.utils import parsedate_to_datetime
+from http.client import responses
 from itertools import product
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +25,11 @@ import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
 
 from specops.errors import EndpointError, UsageError
+from specops.load import clock
 from specops.load.answer import Answer, Failure, contradicts, described, html_page, well_formed
 from specops.load.arrivals import Pace
 from specops.load.connection import Connections, Expired, Lost, Unreachable
-from specops.load.http1 import BadResponse, Response, decoded
+from specops.load.http1 import BadResponse, Response, decoded, no_http
 from specops.load.metrics import Exchange, Observation
 from specops.load.settings import NO_KEY, Capabilities, Decoding, Endpoint
 from specops.load.workload import Prompt
@@ -218,7 +223,7 @@ class Client:
             )
         if exchange.failure is None or exchange.reads or exchange.failure.kind not in _RETRIED:
             return None
-        return _wait(response.headers.get("retry-after", "") if response else "", exchange.retries)
+        return _wait(response.headers if response else {}, exchange.retries)
 
     async def _respond(self, exchange: Exchange, request: bytes) -> Response:
         """The response to `request`, which is sent a second time where its connection was dead already."""
@@ -283,25 +288,33 @@ def _miscount(answer: Answer) -> str | None:
     return f"the server counts {answer.tokens} tokens in an answer with max_tokens {_PROBE_TOKENS} ({ended})"
 
 
-def _wait(retry_after: str, retries: int) -> float | None:
+def _wait(headers: Mapping[str, str], retries: int) -> float | None:
     """Seconds until the next attempt: what Retry-After asks for, else doubling from a quarter second.
 
     None, for no other attempt, where the endpoint asks for more patience than a measurement has.
     """
-    seconds = _retry_after(retry_after)
+    seconds = _retry_after(headers)
     if seconds is None:
         seconds = _BACKOFF_S * 2.0**retries
     return max(0.0, seconds) if seconds <= _LONGEST_WAIT_S else None
 
 
-def _retry_after(header: str) -> float | None:
-    """Retry-After's seconds from now: it holds seconds or a date (RFC 9110, 10.2.3)."""
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds of Retry-After, which holds seconds or a date (RFC 9110, 10.2.3). A date is compared with
+    the server's own clock, in the response's Date."""
+    value = headers.get("retry-after", "")
     try:
-        return float(header)
+        return float(value)
     except ValueError:
         pass
+    until, sent = _instant(value), _instant(headers.get("date", ""))
+    return None if until is None else until - (clock.now() if sent is None else sent)
+
+
+def _instant(date: str) -> float | None:
+    """Seconds since the epoch of an HTTP date, which is always in GMT; None where it is none."""
     try:
-        return parsedate_to_datetime(header).timestamp() - time.time()
+        return parsedate_to_datetime(date).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
@@ -328,6 +341,9 @@ def failure_of(error: Exception, *, secret: str = NO_KEY) -> Failure | None:
     for cause in causes:
         if isinstance(cause, BadResponse):
             return failure("malformed", str(cause))
+        if isinstance(cause, aiohttp.ClientResponseError):
+            first = _first_bytes(cause.message)
+            return failure("malformed", no_http(first) if first else str(cause))
         if isinstance(cause, Unreachable | aiohttp.ClientConnectorError):
             refused = any(getattr(one, "errno", None) == errno.ECONNREFUSED for one in causes)
             return failure("refused" if refused else "unreachable", str(cause))
@@ -349,7 +365,8 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, secr
     """The failure of a response with a status other than 200: its cause as the server words it."""
     if 300 <= status < 400:
         return Failure(f"http_{status}", _one_line(f"redirected to {headers.get('location', '?')}", secret))
-    return Failure(f"http_{status}", _one_line(described(body), secret))
+    detail = described(body) or responses.get(status, "no text")
+    return Failure(f"http_{status}", _one_line(detail, secret))
 
 
 def endpoint_error(base_url: str, failure: Failure, model: str | None = None) -> EndpointError:
@@ -402,6 +419,12 @@ def endpoint_error(base_url: str, failure: Failure, model: str | None = None) ->
         f"{base_url} refused the request ({kind.removeprefix('http_')}): {detail}",
         hint=f"read the server's log, or see whether it answers at all{look}",
     )
+
+
+def _first_bytes(message: str) -> bytes | None:
+    """The beginning of a response that aiohttp could not parse, where its message quotes it."""
+    found = re.search(r"^\s*(b'.*'|b\".*\")$", message, re.MULTILINE)
+    return bytes(ast.literal_eval(found[1])) if found else None
 
 
 def _causes(error: BaseException) -> list[BaseException]:

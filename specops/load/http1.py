@@ -30,6 +30,15 @@ def request(method: str, target: str, host: str, headers: Mapping[str, str], bod
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
+def no_http(data: bytes) -> str:
+    """The sentence on a response that begins with `data`, and not as HTTP/1.1 does."""
+    if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":  # an alert or a handshake
+        return "the server speaks TLS: its address begins with https://"
+    if data[3:4] in (b"\x04", b"\x07") and data[5:9] == bytes(4):  # SETTINGS or GOAWAY of stream 0
+        return "the server speaks HTTP/2 alone, and HTTP/1.1 is needed"
+    return f"the response does not begin as HTTP does: {data[:40]!r}"
+
+
 class Response:
     """One response, framed by llhttp. `feed` takes what was read and returns what of it is the body's.
 
@@ -84,7 +93,7 @@ class Response:
             raise BadResponse(f"the head of the response is longer than {_LONGEST_HEAD} bytes")
         self._head += data
         if not self._head.startswith(_BEGINNING[: len(self._head)]):
-            raise BadResponse(f"the response does not begin as HTTP does: {self._head[:40]!r}")
+            raise BadResponse(no_http(self._head))
 
     # what the parser calls
 

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fault_rows import EQUAL, ab, baseline
-from zoo_knobs import Server
+from fault_rows import EQUAL, FASTER, ab, baseline, sweep
+from zoo_knobs import Bad, Server
+
+BAD: dict[Bad, tuple[str, str]] = {
+    "html": ("HTML", r"html|web page"),
+    "401": ("401", r"API key|401"),
+    "404": ("404", r"404"),
+    "429": ("429 without end", r"429|limit"),
+    "no_models": ("that it lists no model", r"no model"),
+    "loading": ("503", r"503|loading"),
+    "http2": ("HTTP/2 alone", r"HTTP/2 alone"),
+}
+"""What it answers, and the words that say so."""
 
 BAD_INPUT = [
-    ab(
-        "html",
-        "the challenger answers HTML",
-        replace(EQUAL, bad="html"),
-        "refused",
-        r"html|web page",
-        fast=True,
-    ),
-    ab("needs_a_key", "the challenger answers 401", replace(EQUAL, bad="401"), "refused", r"API key|401"),
-    ab("not_found", "the challenger answers 404", replace(EQUAL, bad="404"), "refused", r"404"),
-    ab("always_busy", "the challenger answers 429 without end", replace(EQUAL, bad="429"), "refused", r"429"),
-    ab("no_models", "the challenger lists no model", replace(EQUAL, bad="no_models"), "refused", r"no model"),
-    ab("loading", "the challenger answers 503", replace(EQUAL, bad="loading"), "refused", r"503|loading"),
-    baseline("html", "it answers HTML", Server(bad="html"), "refused", r"html|web page", fast=True),
-    baseline("needs_a_key", "it answers 401", Server(bad="401"), "refused", r"API key|401"),
-    baseline("not_found", "it answers 404", Server(bad="404"), "refused", r"404"),
-    baseline("always_busy", "it answers 429 without end", Server(bad="429"), "refused", r"429|limit"),
-    baseline("no_models", "it lists no model", Server(bad="no_models"), "refused", r"no model"),
-    baseline("loading", "it answers 503", Server(bad="loading"), "refused", r"503|loading"),
+    row
+    for bad, (answer, says) in BAD.items()
+    for row in (
+        ab(
+            bad,
+            f"the challenger answers {answer}",
+            replace(EQUAL, bad=bad),
+            "refused",
+            says,
+            fast=bad == "html",
+        ),
+        sweep(bad, f"K 3 answers {answer}", [replace(EQUAL, bad=bad), FASTER], "refused", says),
+        baseline(bad, f"it answers {answer}", Server(bad=bad), "refused", says, fast=bad == "html"),
+    )
 ]

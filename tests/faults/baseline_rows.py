@@ -362,6 +362,24 @@ BASELINES = [
         options=EVERY,
     ),
     baseline(
+        "refused_until_a_date",
+        "every eighth request is refused until the next second (429, Retry-After as a date); the client's "
+        "wall clock is set back and forth by an hour, twice a second",
+        failing("http_429_until", 0.125, STANDARD),
+        "any verdict",
+        r"retried",
+        never=(r"[1-9]\d* failed",),
+        options=EVERY,
+        clock_step_s=-3600.0,
+    ),
+    baseline(
+        "neither_finish_reason_nor_usage",
+        "answers end with [DONE], and never with a finish reason or usage",
+        replace(STANDARD, no_finish=True, usage="none"),
+        "refused",
+        r"ended without a finish reason",
+    ),
+    baseline(
         "clock_is_set",
         "the wall clock is set back and forth by an hour, twice a second",
         TWELVE,

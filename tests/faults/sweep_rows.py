@@ -239,12 +239,21 @@ SWEEPS = [
         "one_url", "one URL is the standard and K 3", [EQUAL], "refused", r"same|one server|both", urls=(0, 0)
     ),
     sweep(
-        "candidate_html",
-        "K 3 answers HTML; its model is asked before anything is measured",
-        [replace(EQUAL, bad="html"), FASTER],
-        "refused",
-        r"html|web page",
-        rollout=(("measure.timeout_s", 5.0),),
+        "no_finish_reason",
+        "K 3 is 1.55 times as fast; no answer has a finish reason",
+        [replace(FASTER, no_finish=True)],
+        "deploy",
+        r"answers of standard have no finish_reason",
+        r"answers of k=3 have no finish_reason",
+        standard=replace(STANDARD, no_finish=True),
+    ),
+    sweep(
+        "no_finish_reason_and_no_end",
+        "the same, and every fifth stream of K 3 ends at half without [DONE]",
+        [failing("silent_end", 0.2, replace(FASTER, no_finish=True))],
+        "not deploy",
+        r"fail",
+        standard=replace(STANDARD, no_finish=True),
     ),
     sweep(
         "budget_below_the_starts",

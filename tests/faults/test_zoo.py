@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -426,6 +427,16 @@ def test_bad_servers_answer_nothing_else(host: Host, bad: Any, status: int, word
         found = ask(up.ports[0])
         assert (found.status, get(up.ports[0], "/v1/models")[0]) == (status, status)
         assert word in found.raw.decode()
+
+
+def test_a_server_may_speak_another_protocol(host: Host) -> None:
+    with (
+        host.up([Server(bad="http2")]) as up,
+        socket.create_connection(("127.0.0.1", up.ports[0]), timeout=20) as connection,
+    ):
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert connection.recv(100) == bytes.fromhex("000000040000000000")
+        assert connection.recv(100) == b""
 
 
 def test_a_server_may_list_no_model(host: Host) -> None:

@@ -16,10 +16,12 @@ import math
 import random
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,7 @@ def event(payload: Any) -> bytes:
 
 
 DONE = event("[DONE]")
+HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 COMMENT = b": keep-alive\n\n"
 PAGE = "<!DOCTYPE html><html><title>Sign in</title><h1>Welcome</h1></html>"
 STARTS = itertools.count(1_700_000_000)
@@ -285,6 +288,10 @@ class Keeper:
         assert transport is not None
         if kind == "http_429_later":
             return _refused(429, "too many requests", {"Retry-After": "0.1"})
+        if kind == "http_429_until":
+            return _refused(
+                429, "too many requests", {"Retry-After": formatdate(time.time() + 1, usegmt=True)}
+            )
         if kind.startswith("http_"):
             return _refused(int(kind.removeprefix("http_")), "the engine is overloaded")
         if kind == "reset":
@@ -469,7 +476,7 @@ class Keeper:
         return "\n".join(lines) + "\n"
 
     async def start(self, port: int = 0) -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(middlewares=[_other_protocol] if self.knobs.bad == "http2" else [])
         for path in ("/v1/chat/completions", "/v1/completions"):
             app.router.add_post(path, self.complete)
         app.router.add_get("/v1/models", self.models)
@@ -482,6 +489,17 @@ class Keeper:
         await site.start()
         self.port: int = runner.addresses[0][1]
         return runner
+
+
+@web.middleware
+async def _other_protocol(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Answers as a server of HTTP/2 does that is sent HTTP/1.1."""
+    del handler
+    assert request.transport is not None
+    request.transport.write(HTTP2_SETTINGS)
+    request.transport.close()
+    await asyncio.sleep(3600)  # ended by the loss of the connection
+    raise AssertionError
 
 
 async def _until(instant: float) -> None:

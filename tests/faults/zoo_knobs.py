@@ -12,6 +12,7 @@ FailureKind = Literal[
     "http_503",
     "http_429",
     "http_429_later",  # with Retry-After
+    "http_429_until",  # with Retry-After as a date, which is the next second
     "reset",  # the connection ends before the first byte
     "cut",  # the connection ends in the middle of the answer
     "abort",  # finish_reason abort after a quarter of the tokens
@@ -28,6 +29,9 @@ FailureKind = Literal[
     "hang",  # silence for `ms` before the first byte
     "stall",  # silence for `ms` in the middle of the answer
 ]
+
+
+Bad = Literal["html", "401", "404", "429", "no_models", "loading", "http2"]
 
 
 @dataclass(frozen=True)
@@ -211,8 +215,8 @@ class Server:
     speculates: bool = False
     """Its counters of drafts grow with each answer."""
 
-    bad: Literal["", "html", "401", "404", "429", "no_models", "loading"] = ""
-    """It answers nothing else."""
+    bad: Literal["", Bad] = ""
+    """It answers nothing else. http2: it speaks HTTP/2 alone."""
 
 
 def server_of(fields_: Body) -> Server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from stub import CHUNKS, Body, Reply, Stub, fault, stream, wait_until
 
 from specops.errors import EndpointError
+from specops.load import clock
 from specops.load.arrivals import Pace
 from specops.load.client import Client
 from specops.load.metrics import Exchange, Observation
@@ -100,10 +102,43 @@ def test_a_429_is_retried_after_what_it_asks_for_and_counted(stub: Stub) -> None
     assert found.answer.chunks[0].at - found.sent < found.answer.chunks[0].at - found.first_sent - 0.29
 
 
-def test_retry_after_may_be_a_date(stub: Stub) -> None:
-    stub.answer = in_turn(fault(503, "loading", Retry_After=formatdate(time.time() - 5, usegmt=True)))
+@pytest.mark.parametrize(
+    ("retry_after", "date", "waited"),
+    [
+        ("Sun, 06 Nov 1994 08:49:38 GMT", "Sun, 06 Nov 1994 08:49:37 GMT", 1.0),  # it is 1994 at the server
+        ("Thu, 06 Nov 2098 08:49:36 GMT", "Thu, 06 Nov 2098 08:49:37 GMT", 0.0),
+        ("Sun Nov  6 08:49:36 1994", "Sunday, 06-Nov-94 08:49:37 GMT", 0.0),  # obsolete forms, to be accepted
+        ("Sun, 06 Nov 1994 08:49:38 GMT", "", 0.0),  # without a Date our own clock counts
+        ("Sun, 06 Nov 1994 08:49:38 GMT", "yesterday", 0.0),
+        ("tomorrow", "Sun, 06 Nov 1994 08:49:37 GMT", 0.25),
+    ],
+)
+def test_retry_after_may_be_a_date_of_the_servers_clock(
+    stub: Stub, retry_after: str, date: str, waited: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Etc/GMT+9")  # a date is in GMT, wherever the client is
+    time.tzset()
+    stub.answer = in_turn(fault(503, "loading", Retry_After=retry_after, Date=date))
     found = observe(stub)
+    monkeypatch.undo()
+    time.tzset()
     assert (found.ok, found.retries) == (True, 1)
+    assert waited <= found.sent - found.first_sent < waited + 0.75
+
+
+def test_a_date_that_is_far_from_the_servers_clock_is_no_retry(stub: Stub) -> None:
+    date, an_hour_later = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:49:37 GMT"
+    stub.answer = lambda _: fault(429, "later", Retry_After=an_hour_later, Date=date)
+    assert observe(stub).retries == 0
+
+
+def test_without_the_servers_clock_a_date_is_compared_with_one_that_is_never_set(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = formatdate(clock.now() + 1, usegmt=True)
+    stub.answer = in_turn(fault(503, "loading", Retry_After=soon, Date=""))
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert observe(stub).retries == 1
 
 
 def test_more_patience_than_a_measurement_has_is_no_retry(stub: Stub) -> None:
@@ -315,6 +350,37 @@ def test_nonsense_for_models_is_named_and_for_a_version_is_none(stub: Stub, page
     with pytest.raises(EndpointError, match=named) as caught:
         asyncio.run(ask())
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("says", "named"),
+    [
+        (bytes.fromhex("000000040000000000"), "speaks HTTP/2 alone"),
+        (bytes.fromhex("15030100020246"), "begins with https://"),
+        (b"220 mail'\"box\r\n", r"does not begin as HTTP does: b'220 mail"),
+        (b"HTTP/1.1 505 x\r\nContent-Length: 0\r\n\r\n", r"\(505\): HTTP Version Not Supported"),
+        (b"HTTP/1.1 599 x\r\nContent-Length: 0\r\n\r\n", r"\(599\): no text"),
+    ],
+)
+def test_a_server_of_another_protocol_is_named(says: bytes, named: str) -> None:
+    async def ask() -> list[str]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(says)
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            found = []
+            async with Client(Endpoint(f"http://{host}:{port}/v1", "stub"), Decoding()) as client:
+                for question in (client.models(), client.probe(PROMPT)):
+                    with pytest.raises(EndpointError) as caught:
+                        await question
+                    found.append(caught.value.message)
+            return found
+
+    for message in asyncio.run(ask()):
+        assert re.search(named, message)
 
 
 def _closed_port() -> int:

@@ -116,6 +116,24 @@ def test_nonsense_is_refused(nonsense: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "named"),
+    [
+        ("000000040000000000", "speaks HTTP/2 alone"),
+        ("000008070000000000 0000000000000001", "speaks HTTP/2 alone"),
+        ("000000040000000001", "does not begin as HTTP does"),
+        ("000000010000000000", "does not begin as HTTP does"),
+        ("15030100020246", "begins with https://"),
+        ("160303", "begins with https://"),
+        ("170303", "does not begin as HTTP does"),
+        ("1500", "does not begin as HTTP does"),
+    ],
+)
+def test_another_protocol_is_named(first: str, named: str) -> None:
+    with pytest.raises(BadResponse, match=named):
+        fed(bytes.fromhex(first))
+
+
+@pytest.mark.parametrize(
     "sloppy",
     [
         chunked(ending=b"13 \r\n" + BODY + b"\r\n0\r\n\r\n"),  # spaces after the size

@@ -358,17 +358,17 @@ def _for_some(
         more = [one.decision.more_prompts for one in found.values() if one.decision.more_prompts]
         decision = Decision(verdict="undecided", reason=reason, more_prompts=max(more, default=None))
         return Choice(decision, None, at.where.concurrency)
-    best = max(paying.values(), key=estimate)
+    chosen = next(iter(paying.values())).setting
     each = ", ".join(f"{name} ({shown(one.speedup)})" for name, one in paying.items() if one.speedup)
     left = [f"{name}: {one.decision.reason}" for name, one in found.items() if name not in paying]
     reasons = [
-        f"deploy {title(best.setting)} for {each} at {at.where.level}, and for no other class",
+        f"deploy {title(chosen)} for {each} at {at.where.level}, and for no other class",
         *([f"not confirmed for {', '.join(left)}"] if left else []),
         *([] if picked.fresh else [NOT_FRESH]),
         *failures,
     ]
-    decision = Decision(verdict="yes", reason="; ".join(reasons), speedup=best.speedup)
-    return Choice(decision, best.setting, at.where.concurrency, tuple(paying))
+    decision = Decision(verdict="yes", reason="; ".join(reasons))
+    return Choice(decision, chosen, at.where.concurrency, tuple(paying))
 
 
 def _traffic(classes: Mapping[str, Contest], setting: Setting) -> str:
