@@ -69,6 +69,7 @@ def test_no_issue_is_of_releases_alone_that_are_not_judged(name: str) -> None:
     issue = BY_ID[name]
     assert issue.before is None or numbers(issue.before) > numbers(OLDEST[issue.engine])
     assert issue.status not in ("fixed", "closed") or issue.before is not None  # else it would never end
+    assert issue.status != "open" or issue.before is None  # versions after the report have it too
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,7 +85,7 @@ def test_what_a_check_of_the_canary_may_be() -> None:
     checks = {issue.canary for issue in issues() if issue.canary}
     assert checks <= set(get_args(CheckName))
     assert [issue.id for issue in of_check("vllm", "0.32.0", "mixed")] == ["vllm-cpu-mixed-temperatures"]
-    assert of_check("vllm", "0.33.0", "mixed") == []
+    assert of_check("vllm", "0.31.0", "mixed") == []
 
 
 def test_a_finding_says_status_source_and_workaround() -> None:
